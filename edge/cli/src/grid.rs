@@ -45,7 +45,7 @@ pub(crate) fn scenario(
     }
 }
 
-/// Reads a scenario, with or without axes.
+/// Reads a scenario file, with or without axes.
 pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result<Input, Problem> {
     places.read("the scenario", file)?;
     let text = input::text(file)?;
@@ -89,7 +89,8 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// Returns an error in the scenario of this point, with the point's position in the file.
+    /// Returns the problem for an error in this point's scenario, with the point's position in the
+    /// file.
     pub(crate) fn wrong(&self, file: &Path, what: &str, hint: &str) -> Problem {
         let ((line, column), hint) = (self.at, Some(hint.into()));
         let message = format!("at point `{}`: {what}", self.name);
@@ -138,7 +139,7 @@ pub(crate) struct VariedPoint {
 }
 
 impl VariedPoint {
-    /// Returns an error at this point, with the point's position in the file.
+    /// Returns the problem for an error at this point, with the point's position in the file.
     pub(crate) fn wrong(&self, file: &Path, message: &str, hint: Option<String>) -> Problem {
         let (line, column) = self.at;
         let message = format!("at point `{}`: {message}", self.name);

@@ -32,7 +32,7 @@ impl Completion {
 /// Runs with the same heading in the output, one for each seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// Heading of the case in the output.
+    /// Heading under which the case's runs are shown.
     pub(crate) name: String,
     /// Name of each axis and of the case's value on it. Empty without axes.
     pub(crate) point: Vec<(String, String)>,

@@ -16,7 +16,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Returns the latest name of a vCPU.
+    /// Returns the name that a vCPU had last in the trace.
     pub(crate) fn of(&self, vcpu: VcpuId) -> String {
         let named = self.all.iter().rev().find(|named| named.vcpu == vcpu);
         named.map_or_else(|| vcpu.to_string(), |named| named.name.clone())

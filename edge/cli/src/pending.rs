@@ -84,7 +84,7 @@ impl Pending {
     }
 }
 
-/// Creates a new file in a folder. Also returns a second handle, for writing.
+/// Creates a new output file in a folder. Returns it and a second handle, for writing.
 fn begin(folder: &Path) -> io::Result<(Begun, File)> {
     let nameless = OFlags::TMPFILE.bits().cast_signed();
     let opened = File::options().write(true).mode(MODE).custom_flags(nameless).open(folder);

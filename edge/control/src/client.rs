@@ -316,7 +316,8 @@ impl Client {
         self.ask(&Sent::get(of(name)))
     }
 
-    /// Returns a page of reservations: those whose names come after `after`.
+    /// Returns a page of reservations in the order of their names, beginning after the name
+    /// `after`.
     ///
     /// # Errors
     /// If the request is refused or not answered.

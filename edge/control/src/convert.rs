@@ -307,7 +307,7 @@ pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     }
 }
 
-/// Adds the warning of an answer to its reservation.
+/// Adds the warning of an answer, if there is one, to the reservation in it.
 #[must_use]
 pub fn warned(reservation: Reservation, warning: Option<&Warning>) -> Reservation {
     Reservation { warning: warning.map(ToString::to_string), ..reservation }

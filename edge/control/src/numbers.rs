@@ -129,14 +129,15 @@ pub struct VcpuNumbers {
 pub struct CpuNumbers {
     /// The kernel's number of the CPU.
     pub cpu: u32,
-    /// Capacity reserved on the CPU, in millionths.
+    /// Capacity reserved on the CPU, in millionths of the CPU.
     pub promised_ppm: u32,
-    /// Capacity that can be reserved on the CPU in total, in millionths.
+    /// Capacity that reservations may use on the CPU in total, in millionths of the CPU.
     pub capacity_ppm: u32,
     /// Sum of the reservations without dispatch overhead, in millionths.
     #[serde(default)]
     pub reserved_ppm: u32,
-    /// Dispatch overhead measured over the last 10 s, in millionths. `None` until 10 s have passed.
+    /// Dispatch overhead measured over the last 10 s, in millionths of the CPU. `None` until 10 s
+    /// have passed.
     #[serde(default)]
     pub overhead_ppm: Option<u32>,
     /// True if the CPU cannot deliver its reservations.

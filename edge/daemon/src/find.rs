@@ -47,7 +47,8 @@ pub struct Machine {
     pub kind: Kind,
     /// Name that the owner gave, escaped as by [`shown()`]. Empty if there is none.
     pub name: String,
-    /// Binding by which the machine is found again, by its most lasting name.
+    /// Binding by which the machine can be found again. It contains the machine's most lasting
+    /// name.
     pub binding: Binding,
     /// UUID of a VM in lower case. `None` if its command line has none.
     pub uuid: Option<String>,
@@ -61,7 +62,7 @@ pub struct Machine {
     pub identity: Identity,
     /// Threads that are vCPUs, by number. Empty for a machine that is scheduled as a whole.
     pub vcpus: Vec<Vcpu>,
-    /// All threads of a VM whose monitor reported the vCPUs. Otherwise empty.
+    /// All threads of a VM whose monitor reported the vCPUs. Empty for other machines.
     pub threads: Vec<Tid>,
     /// Reason why the vCPU threads of a VM cannot be found. `None` if they were found or the
     /// machine is not a VM.

@@ -99,7 +99,7 @@ pub fn give_up_rights() -> io::Result<()> {
 /// Serves all connections until the core closes the link.
 ///
 /// # Errors
-/// If a descriptor is of the wrong kind, or a message of the core cannot be parsed.
+/// If a descriptor is of the wrong kind, or a message from the core cannot be parsed.
 pub fn serve(
     link: UnixStream,
     listener: UnixListener,

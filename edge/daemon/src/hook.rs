@@ -22,7 +22,7 @@ pub const NAMESPACE: &str = "urn:slackline:1";
 /// each device.
 pub const LONGEST: usize = 1 << 20;
 
-/// Most XML nodes: elements, texts and comments.
+/// Maximum number of XML nodes: elements, texts and comments.
 const NODES: u32 = 1 << 16;
 
 /// Reservation that a domain asks for.

@@ -80,8 +80,8 @@ pub struct Opened {
     pub history: Vec<Hour>,
     /// End of the process that had the ledger open before. `None` for a new ledger.
     pub before: Option<Before>,
-    /// True if members of the group without a grant are tenants. In a ledger of an older version
-    /// they are operators until [`Ledger::migrate_access`].
+    /// True if members of the operators' group without a grant are tenants. In a ledger of an older
+    /// version they are operators until [`Ledger::migrate_access`] is called.
     pub has_tenants: bool,
 }
 
@@ -128,11 +128,11 @@ pub enum Reply {
         /// Error if the write failed.
         done: Result<(), LedgerError>,
     },
-    /// The daily backup failed, without an order. It is retried in an hour.
+    /// The daily backup failed. It is not the reply to an order, and is tried again in an hour.
     NoBackup(LedgerError),
 }
 
-/// Reason why an order was not accepted.
+/// Reason why an order to the ledger was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHandedOver {
     /// Too many orders are under way.
@@ -264,7 +264,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the number of orders whose reply was not taken yet.
+    /// Returns the number of orders whose replies have not been taken yet.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way

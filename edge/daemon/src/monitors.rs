@@ -19,7 +19,7 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 /// soonest is dropped first.
 const MOST: usize = 1_024;
 
-/// A process: its id and start time.
+/// A process, identified by its id and start time.
 type Process = (Tid, StartTime);
 
 static SILENT: Mutex<Silent> = Mutex::new(Silent { of: BTreeMap::new() });

@@ -45,7 +45,7 @@ pub enum BudgetError {
     NoRoom {
         /// Path of the group that cannot get the budget.
         group: PathBuf,
-        /// Budget that the highest group needs, in microseconds per period.
+        /// Budget that the topmost group would need, in microseconds per period.
         asked: u64,
         /// Budget that is available, in microseconds per period.
         room: u64,

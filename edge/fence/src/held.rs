@@ -1,4 +1,4 @@
-//! Held threads: the handle through which a scheduler gives orders to a thread.
+//! Handles of held threads. A scheduler gives orders to a thread through its handle.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,7 +57,7 @@ impl HeldThread {
         HeldThread(Arc::new(HeldState { thread, orders: Mutex::new(orders) }))
     }
 
-    /// Returns the reference to the thread.
+    /// Returns the reference to the thread that this handle is for.
     #[must_use]
     pub fn thread(&self) -> &ThreadRef {
         &self.0.thread
@@ -79,7 +79,7 @@ impl HeldThread {
         self.orders()?.priority.favour()
     }
 
-    /// Puts the thread behind all ordinary threads.
+    /// Gives the thread a lower priority than all ordinary threads.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -305,7 +305,8 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Returns the difference. `None` if nothing differs.
+    /// Returns the difference with this class and these CPUs. `None` if both are `None`, so that
+    /// nothing differs.
     pub(super) fn of(class: Option<SchedulingOf>, cpus: Option<CpuSet>) -> Option<Drift> {
         (class.is_some() || cpus.is_some()).then_some(Drift { class, cpus })
     }

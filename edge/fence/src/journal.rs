@@ -167,8 +167,8 @@ fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
     write(journal, &left.iter().collect::<Vec<_>>())
 }
 
-/// Returns the owner, alive or dead, other than `me` whose journal names a thread. `None` if there
-/// is none.
+/// Returns the owner, alive or dead, whose journal names a thread, other than the owner `me`.
+/// `None` if there is none.
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The check is a courtesy to the user; a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);

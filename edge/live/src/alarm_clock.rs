@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// A slice of a day in a period of seven days, a year after the start.
+    /// The slice is one day in a period of seven days. The run began a year ago.
     #[test]
     fn alarm_clock_supports_seven_day_periods() {
         let day = Span::from_secs(24 * 3_600);

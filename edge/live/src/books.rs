@@ -10,7 +10,7 @@ use slackline_units::{CpuId, Span, Time};
 
 use slackline_linux::sys::{Tid, clock_tick, monotonic, thread_cpu_time};
 
-/// Minimum interval between the entries of a CPU.
+/// Minimum interval between two entries of a CPU.
 const EVERY: Span = Span::from_secs(1);
 
 /// Minimum interval between entries as a multiple of the time that the last reading of `/proc/stat`
@@ -31,7 +31,7 @@ struct CpuBooks {
     cpu: CpuId,
     real: CpuId,
     dispatcher: Tid,
-    /// Time and counts of the latest entry. `None` before the first.
+    /// Time and counts of the latest entry of the CPU. `None` before the first entry.
     last: Option<(Time, Counts)>,
 }
 

@@ -34,7 +34,7 @@ pub enum State {
     Good,
     /// The host has this feature, but not to the full extent.
     Limited,
-    /// Not available on this host.
+    /// The feature is not available on this host.
     Missing,
     /// Not known, because the probe of this topic failed.
     Unknown,

@@ -324,7 +324,7 @@ impl LiveHost {
         self.views.iter().for_each(|view| view.remove(tid));
     }
 
-    /// Records the CPU time that scheduling a CPU has taken.
+    /// Records the CPU time that the dispatcher of a CPU has used.
     pub(crate) fn overhead(&self, cpu: CpuId, used: Span) {
         self.decider().records.record(&Record::Overhead { cpu, used });
     }

@@ -14,7 +14,7 @@ pub(crate) struct Pcpu {
     /// Number of the CPU in the kernel.
     pub(crate) real: CpuId,
     pub(crate) turn: Option<(VcpuId, Option<Time>, Entitlement)>,
-    /// Budget left in the timeslice at the last dispatcher pass, less what was used since.
+    /// Budget left in the timeslice at the last dispatcher pass, less the CPU time used since.
     pub(crate) left: Span,
     pub(crate) alarm: Option<Time>,
     /// vCPU that is seen running on the CPU, and the start of its run interval that has not been

@@ -72,9 +72,9 @@ pub struct Options {
     /// Dispatch overhead that admission counts. `None` [measures](crate::dispatch_cost::measure)
     /// it.
     pub dispatch: Option<Span>,
-    /// Time zero of the records, on the monotonic clock. `None` is now.
+    /// Time zero of the records, on the monotonic clock. `None` stands for the current time.
     pub origin: Option<Time>,
-    /// Clock to which phases refer. `None` is the time of the session.
+    /// Clock to which phases refer. `None` stands for the time of the session.
     pub wall_clock: Option<WallClock>,
 }
 

@@ -65,8 +65,8 @@ fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen
     Ok(Seen { topology: Topology::new(real.len(), &groups)?, unsaid })
 }
 
-/// Converts CPU numbers of the kernel to positions among the managed CPUs. `cpu`, a position, is
-/// included in any case.
+/// Converts CPU numbers of the kernel to positions among the managed CPUs. The position `cpu` is
+/// always included.
 fn with_places(real: &[CpuId], numbers: &[usize], cpu: usize) -> CpuSet {
     let is_in = |&place: &usize| place == cpu || numbers.contains(&real[place].index());
     (0..real.len()).filter(is_in).map(CpuId::new).collect()

@@ -261,8 +261,8 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Locks the state, which serialises orders from several CPUs. A panic in the middle of an
-    /// order leaves at worst a system call to be made once more than needed.
+    /// Locks the state, so that orders from several CPUs are carried out one after another. A panic
+    /// in the middle of an order causes at worst one superfluous system call.
     fn state(&self) -> MutexGuard<'_, HandleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,7 +13,7 @@ use super::published::{Compared, mean_size, published};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contents<'a> {
     pub(super) form: Form,
-    /// Sentence on the length and number of the trials, and where they ran.
+    /// Sentence that states the length and number of the trials, and where they were made.
     pub(super) how: &'a str,
     pub(super) results: &'a [CaseResult],
     pub(super) compared: &'a [Compared],
@@ -22,7 +22,7 @@ pub(super) struct Contents<'a> {
     pub(super) ablations: &'a [(CaseResult, Vec<CaseResult>)],
 }
 
-/// Range of errors shown in distributions, in percent. The tables have the values beyond.
+/// Range of errors shown in distributions, in percent. The tables contain the values beyond it.
 const TAILS: (f64, f64) = (-100.0, 150.0);
 const SMP_TAILS: (f64, f64) = (-60.0, 40.0);
 
@@ -105,7 +105,7 @@ fn target_names(contents: &Contents<'_>) -> Vec<CpuShare> {
     targets
 }
 
-/// Draws figure 7: every second, by target.
+/// Draws figure 7 of the paper: the error of every second, by target.
 fn points(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let panel = |result: &CaseResult| {
@@ -259,7 +259,7 @@ fn printed_tails() -> Vec<Layer> {
     ["credit", "sedf"].map(printed).into()
 }
 
-/// Draws figure 9: the error over the whole time, by target.
+/// Draws figure 9 of the paper: the error over the whole time, by target.
 fn averages(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let names = targets.iter().map(|&target| share(target));

@@ -133,7 +133,7 @@ impl Here<'_> {
         self.rows.over(self.jobs, case, column)
     }
 
-    /// Draws a line over the sizes for each policy. With a single size, draws bars.
+    /// Draws one line for each policy, over the sizes of the hosts. With a single size, draws bars.
     fn plot(&self, panel: &Panel) -> Option<Plot> {
         let hosts = self.hosts();
         let is_alone = hosts.len() == 1;

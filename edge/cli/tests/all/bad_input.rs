@@ -242,7 +242,7 @@ fn invalid_option_values_are_refused() {
     assert_eq!(place.files(), before);
 }
 
-/// The parser of the command line has its own hints.
+/// The parser of the command line prints hints of its own.
 #[test]
 fn unknown_options_are_refused() {
     let place = Place::with(GOOD);

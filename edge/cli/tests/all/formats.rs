@@ -13,7 +13,8 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect("a fixture")
 }
 
-/// Two VMs that spin for 60 ms, reserved 6 and 3 of 10 ms. Neither version has an index.
+/// Each trace has two VMs that spin for 60 ms, with 6 and 3 ms reserved in every 10 ms. Traces of
+/// these versions have no index.
 #[test]
 fn traces_of_versions_4_and_5_are_read() {
     for name in ["trace-version-4", "trace-version-5"] {

@@ -212,7 +212,7 @@ fn claims_of_silent_and_dead_agents_expire() {
     are_equal(&shares);
 }
 
-/// A VM that always claims urgency gains nothing over a longer time.
+/// A VM whose agent always claims urgency gains no CPU time over a longer time.
 #[test]
 fn always_urgent_vm_receives_no_more_than_its_share() {
     let Some(live) = live::begin() else { return };

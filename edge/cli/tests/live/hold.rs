@@ -149,8 +149,8 @@ fn process_is_held_until_hold_is_stopped() {
     }
 }
 
-/// A command may be given more than one CPU. Two busy threads of it then receive more than one CPU,
-/// but no more than their reservation. A single thread receives one CPU.
+/// A command may be given more than one CPU. Two busy threads of the command then receive more than
+/// one CPU, but no more than their reservation. A single thread receives one CPU.
 #[test]
 fn held_command_may_use_more_than_one_cpu() {
     let Some(live) = live::begin() else { return };

@@ -62,8 +62,8 @@ fn vcpus_stay_on_the_cpus_of_the_scenario_live() {
     live.nothing_is_left();
 }
 
-/// The vCPU starts on the given CPU although others have capacity. It may then use any CPU that its
-/// affinity allows.
+/// The vCPU starts on the given CPU, although others have capacity too. Later it may use any CPU
+/// that its affinity allows.
 #[test]
 fn vcpu_starts_on_its_given_cpu_live() {
     let Some(live) = live::begin() else { return };

@@ -30,7 +30,7 @@ pub struct Frame {
 pub enum Heard {
     /// An event has arrived.
     Frame(Frame),
-    /// The time limit has passed without an event.
+    /// The time limit has passed without an event from the daemon.
     Quiet,
     /// The daemon has ended the stream.
     End,

@@ -21,7 +21,7 @@ pub struct Prices {
     pub factors: Vec<Factor>,
 }
 
-/// Factor on the price for periods up to a length.
+/// Factor on the price of reservations with short periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factor {
     /// Longest period that this factor applies to.
@@ -31,8 +31,8 @@ pub struct Factor {
 }
 
 impl Prices {
-    /// Returns the price of these terms for an hour, in millionths: slice / period × vCPUs ×
-    /// factor.
+    /// Returns the price per hour of a reservation with these terms, in millionths of the currency:
+    /// slice / period × vCPUs × factor.
     fn hour(&self, terms: Terms) -> u64 {
         let each = terms.each();
         let factor = self.factors.iter().find(|factor| each.period() <= factor.up_to);

@@ -37,7 +37,7 @@ pub(super) fn live_elsewhere(managed: &[CpuId]) -> bool {
     !elsewhere.is_empty()
 }
 
-/// Returns the numbers of CPUs as a text.
+/// Formats the numbers of CPUs as a list: `0, 2`.
 pub(super) fn listed(cpus: &[CpuId]) -> String {
     cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -46,7 +46,8 @@ pub(super) struct Host {
     pub(super) front: Option<FrontProcess>,
     /// Time at which the service asked to be called again. `None` if it did not.
     pub(super) ring: Option<Time>,
-    /// Commits that could not be queued for the ledger's writer.
+    /// Commits that could not be queued for the ledger's writer, each with its number and the
+    /// fault.
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
     /// Details that the service does not need, for each unanswered request. The request itself is
     /// kept too if a tenant made it.
@@ -57,7 +58,7 @@ pub(super) struct Host {
     fresh: BTreeMap<Binding, Found>,
     /// Result of the look-up for the request that is being executed.
     looked: Looked,
-    /// Start of the commit that is being written. `None` if there is none.
+    /// Time at which the commit that is being written was started. `None` if there is none.
     committing: Option<Time>,
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,

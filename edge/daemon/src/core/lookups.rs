@@ -17,7 +17,7 @@ use slackline_units::{Span, Time};
 
 use super::scout::{Listing, Looked, Order, Scout, Seen, Wanted};
 
-/// Number of threads that look up VMs. The first is for administrators only.
+/// Number of threads that look up VMs. The first of them serves only administrators.
 const THREADS: usize = 6;
 
 /// Maximum number of look-ups of one caller that may wait.
@@ -29,7 +29,7 @@ const MOST_OF_ADMINISTRATOR: usize = 3;
 /// Time limit of a look-up. When it has passed, the caller of the request no longer waits.
 const LOOK_UP_WITHIN: Span = Span::from_secs(5);
 
-/// Age up to which a list of VMs is given to further callers.
+/// Maximum age of a list of VMs that is returned to further callers.
 const LIST_IS_FRESH: Span = Span::from_secs(1);
 
 /// Look-ups that wait and look-ups that are running.
@@ -149,7 +149,7 @@ impl Lookups {
         self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
-    /// Returns the look-ups that have ended. Never blocks.
+    /// Returns the look-ups that have ended since the last call. Never blocks.
     pub(super) fn done(&mut self, now: Time) -> Vec<Done> {
         let mut done = Vec::new();
         for thread in &mut self.threads {

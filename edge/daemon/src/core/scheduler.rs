@@ -49,7 +49,7 @@ struct Place {
     vcpu: Option<u16>,
 }
 
-/// A domain in which threads of its VM have ended.
+/// A domain whose VM has lost threads because they ended.
 pub(super) struct Thinned {
     pub(super) domain: DomId,
     pub(super) identity: Identity,
@@ -434,7 +434,7 @@ impl Scheduler {
         domain.map(|(&domain, _)| domain)
     }
 
-    /// Returns the share of each CPU that can be reserved.
+    /// Returns the share of each CPU that reservations may use in total.
     pub(super) fn capacity(&self) -> CpuShare {
         let reserve: CpuShare = RESERVE.parse().expect("the reserve is a valid share");
         CpuShare::from_ppm(CpuShare::ONE.ppm() - reserve.ppm())

@@ -37,7 +37,7 @@ pub(super) enum Order {
     Around(Vec<Awaited>, Vec<Held>),
     /// List all VMs of the host.
     Find,
-    /// Look up the VM of a request. The number is the user that the VM should belong to.
+    /// Look up the VM that a request needs. The number is the user that the VM should belong to.
     Look(Wanted, u32),
 }
 

@@ -84,7 +84,7 @@ impl Tally {
         }
     }
 
-    /// Adds new records of the session.
+    /// Adds new records of the session to the sums and windows.
     pub(super) fn take(&mut self, records: &mut Vec<Entry>, now: Time) {
         for entry in records.drain(..) {
             match &entry {
@@ -124,7 +124,7 @@ impl Tally {
         self.waited.retain(|&(domain, _), _| is_there(domain));
     }
 
-    /// Returns all numbers, computed again if they are not recent.
+    /// Returns the numbers of all vCPUs, computed again if they are older than [`OLD`].
     fn look(&mut self, now: Time) -> &Seen {
         let is_fresh = |(at, _): &(Time, Seen)| now.since(*at) < OLD;
         if !self.looked.as_ref().is_some_and(is_fresh) {
@@ -260,7 +260,7 @@ fn of(vcpu: &VcpuSummary) -> Sum {
     Sum { delivered, late, waited, runnable: vcpu.present.left_after(asleep) }
 }
 
-/// Adds the numbers of two vCPUs that were present at the same time.
+/// Adds the delivered CPU time of two vCPUs that were present at the same time.
 fn both(one: Delivered, other: Delivered) -> Delivered {
     Delivered {
         over_ns: one.over_ns.max(other.over_ns),

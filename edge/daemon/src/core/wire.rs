@@ -1,4 +1,4 @@
-//! Translates between messages of the link to the front and requests of the service.
+//! Translation between messages of the link to the front and requests of the service.
 
 use std::time::SystemTime;
 

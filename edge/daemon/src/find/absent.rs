@@ -1,4 +1,4 @@
-//! Errors of the search for a machine.
+//! Errors of the search for a machine (a VM or another target of a reservation).
 
 use std::io;
 use std::path::PathBuf;

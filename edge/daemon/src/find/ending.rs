@@ -42,11 +42,12 @@ impl Ending {
         Ok((Ending(Of::Process(fd)), inode))
     }
 
-    /// Opens a descriptor for the end of all processes in a group, by its folder. Also returns the
-    /// folder's inode, which no other group of the hierarchy has until the host is rebooted.
+    /// Opens a descriptor that reports the end of all processes in a group, given by its folder.
+    /// Also returns the folder's inode, which no other group of the hierarchy has until the host is
+    /// rebooted.
     ///
     /// # Errors
-    /// If there is no such group, or it is the root group.
+    /// If the group does not exist, or it is the root group.
     pub(super) fn of_group(group: &Path) -> io::Result<(Ending, u64)> {
         const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
         let folder = File::from(rustix::fs::open(group, FOLDER, Mode::empty())?);

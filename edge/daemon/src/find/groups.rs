@@ -11,10 +11,10 @@ use std::path::PathBuf;
 pub(super) struct Known {
     /// Kind of the group.
     pub(super) what: What,
-    /// Name in the kernel's bytes, with systemd's escapes resolved where they are used. It need not
-    /// be text.
+    /// Name of the group in the kernel's bytes, with systemd's escapes resolved. The bytes need not
+    /// be valid text.
     pub(super) name: Vec<u8>,
-    /// Path of the group, as in `/proc/PID/cgroup`.
+    /// Path of the group, in the form of `/proc/PID/cgroup`.
     pub(super) group: PathBuf,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn unified(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(controllers, group)| controllers.is_empty().then_some(group))
 }
 
-/// Returns the groups of a process: controllers (empty for version 2) and path of each.
+/// Returns the groups of a process, each with its controllers (empty for version 2) and its path.
 fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let mut fields = line.splitn(3, |&byte| byte == b':');

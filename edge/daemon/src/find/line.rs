@@ -29,7 +29,7 @@ pub(super) struct Said {
 }
 
 /// Parses the command line of a VM in the format of procfs, where each word ends with a zero byte.
-/// Returns `None` for other programs.
+/// Returns `None` if the program is none that runs VMs.
 pub(super) fn read(line: &[u8]) -> Option<Said> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     let mut words = line.split(|&byte| byte == 0);
@@ -208,7 +208,7 @@ fn cloud_hypervisor(words: &[&[u8]]) -> Said {
     Said { program: Program::CloudHypervisor, name: socket, uuid }
 }
 
-/// Parses the options of programs with subcommands, of which `run` starts a VM.
+/// Parses the options of a program that has subcommands, of which `run` starts a VM.
 fn running(program: Program, words: &[&[u8]]) -> Option<Said> {
     let at = words.iter().position(|word| *word == b"run")?;
     // Only options of the program may come before the command.

@@ -105,7 +105,7 @@ pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     Ok(())
 }
 
-/// Returns the parent's id, from the text of a `stat` file.
+/// Returns the id of the process's parent, from the text of a `stat` file.
 fn parent(stat: &[u8]) -> Option<Tid> {
     // The name is in parentheses and may contain any bytes.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;

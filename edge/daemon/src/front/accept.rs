@@ -157,9 +157,9 @@ async fn greet(
 /// Origin of a connection.
 #[derive(Clone)]
 enum Origin {
-    /// This host. The kernel identifies the caller.
+    /// A client on this host. The kernel identifies the caller.
     Here(Caller),
-    /// Another host. The caller is identified by its credentials.
+    /// A client on another host. The caller is identified by its credentials.
     Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<Held> },
 }
 

@@ -99,7 +99,7 @@ struct Teller {
     last: u64,
 }
 
-/// Marks the end of the stream.
+/// Signal that a stream must end, for example because its client has gone or reads too slowly.
 struct End;
 
 impl Teller {

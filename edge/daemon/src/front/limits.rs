@@ -35,7 +35,7 @@ const CONNECTING_BURST: u32 = 200;
 /// Time that allows a user one more connection: a hundred connections per second.
 const A_CONNECTION: Duration = Duration::from_millis(10);
 
-/// Number of unknown credentials that an address may send within `A_WHILE`.
+/// Number of unknown credentials that an address may send within [`A_WHILE`].
 const FAILURES: u32 = 5;
 const A_WHILE: Duration = Duration::from_secs(60);
 
@@ -49,8 +49,8 @@ pub(super) struct Limits {
     connections: usize,
     of: BTreeMap<Owner, Had>,
     remotes: Remotes,
-    /// For each address, the number of unknown credentials within a minute, and the begin of that
-    /// minute.
+    /// For each address, the number of unknown credentials within a minute, and the time at which
+    /// that minute began.
     failed: BTreeMap<IpAddr, (u32, Instant)>,
 }
 

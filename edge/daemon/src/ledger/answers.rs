@@ -50,7 +50,8 @@ impl Answers {
         Ok((answers, loaded))
     }
 
-    /// Notes the answers that a commit adds. The same commit deletes the rows that they displace.
+    /// Notes the answers that a commit adds. The same commit deletes the older rows that the new
+    /// ones displace.
     pub(super) fn note(&mut self, kept: &[KeptAnswer], now: SystemTime) {
         let at = since_1970(now).unwrap_or(0);
         for KeptAnswer { principal, key, .. } in kept {

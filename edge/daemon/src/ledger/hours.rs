@@ -35,7 +35,7 @@ const DELETED_AT_ONCE: u32 = 64;
 pub(super) struct Hours {
     /// Upper bound of the bytes that the table and its index take.
     bytes: u64,
-    /// Start of the first day whose hours may still be rows, in hours since 1970.
+    /// Start of the first day whose hours may still be in rows of their own, in hours since 1970.
     whole_from: u64,
 }
 

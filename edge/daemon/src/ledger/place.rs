@@ -36,7 +36,8 @@ impl Drop for Taken {
 pub struct Backup {
     /// Path of the backup.
     pub path: PathBuf,
-    /// Version of the tables, for a backup before a migration. `None` for the daily backup.
+    /// Version of the tables in a backup that was made before a migration. `None` for the daily
+    /// backup.
     pub version: Option<u32>,
     /// Time at which the backup was made.
     pub made: SystemTime,

@@ -323,7 +323,7 @@ pub(super) fn drop_old_events(
     Ok(u64::try_from(dropped).unwrap_or(0))
 }
 
-/// Returns the number of bytes in use in the database.
+/// Returns the number of bytes that are in use in the database.
 fn bytes_used(connection: &Connection) -> rusqlite::Result<u64> {
     let pragma = |name| {
         connection.pragma_query_value(None, name, |row| row.get(0).map(|Natural(number)| number))

@@ -35,7 +35,7 @@ pub(super) struct Store {
     events: u64,
     answers: Answers,
     hours: Hours,
-    /// Identities of the ledger file and of its log.
+    /// Device and inode of the ledger file and of its log.
     files: (Which, Option<Which>),
     _taken: Taken,
 }
@@ -333,7 +333,7 @@ fn migrate(
     bring_to(connection, place, (migrations, target))
 }
 
-/// Migrates the tables to a version, after a backup.
+/// Migrates the tables to a version. Makes a backup of the ledger first.
 fn bring_to(
     connection: &mut Connection,
     place: &Place,

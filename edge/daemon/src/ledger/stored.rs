@@ -62,7 +62,7 @@ pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError
     i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
 }
 
-/// Returns nanoseconds since 1970. `None` before 1970, and beyond the range.
+/// Returns a time in nanoseconds since 1970. `None` for times before 1970 or beyond the range.
 pub(super) fn since_1970(at: SystemTime) -> Option<i64> {
     i64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }

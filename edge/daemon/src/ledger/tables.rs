@@ -140,7 +140,7 @@ CREATE INDEX IF NOT EXISTS history_by_name ON history (name, start);
 /// full, since they are small. Of the table of answers only the newest rows are read.
 pub(super) const NEEDED: [&str; 4] = ["host", "reservation", "identity", "access"];
 
-/// All tables, with the version that introduced each, or 0 for a table without a version.
+/// All tables, each with the version that introduced it. Version 0 marks a table without a version.
 const SINCE: [(&str, u32); 7] = [
     ("host", 1),
     ("reservation", 1),

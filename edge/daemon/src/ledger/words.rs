@@ -119,14 +119,14 @@ pub struct AskedHours {
     /// Start of the query, in nanoseconds since 1970. The hour or day that contains it is the first
     /// one.
     pub since_ns: u64,
-    /// True to add the hours of each day up.
+    /// True to add up the hours of each day.
     pub by_day: bool,
 }
 
 /// End of the service that had the ledger open before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// Boot in which that service ran.
+    /// Boot of the host in which that service ran.
     pub boot_id: String,
     /// True if that service closed the ledger cleanly.
     pub was_clean: bool,

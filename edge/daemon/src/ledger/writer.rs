@@ -67,7 +67,7 @@ impl Writer {
         Store::open(folder, boot_id, keep)
     }
 
-    /// Carries out orders until all senders are gone, then closes the ledger.
+    /// Carries out orders until all senders have been dropped, then closes the ledger.
     pub(super) fn work(mut self) -> Result<(), LedgerError> {
         let mut upkeep = Instant::now() + self.store.backup_due().max(QUIET);
         loop {

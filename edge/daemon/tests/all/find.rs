@@ -19,8 +19,8 @@ use tempfile::TempDir;
 /// Environment variable with thread names, one per line. Set only for child processes of a test.
 const THREADS: &str = "SLACKLINE_TEST_THREADS";
 
-/// Body of the child process: a fake VM with the threads in [`THREADS`]. Does nothing without that
-/// variable.
+/// Runs as a fake VM with the threads in [`THREADS`], if started as a child process. Does nothing
+/// if that variable is unset.
 #[test]
 fn part_machine() {
     let Ok(names) = env::var(THREADS) else { return };

@@ -33,7 +33,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Starts a front. Members of the test's own group are administrators.
+    /// Starts a front. Members of the test's own group are administrators for it.
     pub fn new(says: Says) -> Front {
         Front::with(says, None)
     }

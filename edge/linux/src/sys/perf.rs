@@ -10,8 +10,8 @@ use slackline_units::{CpuId, Span};
 
 use super::{Tid, check, malformed};
 
-/// The kernel's `perf_event_attr` in its fifth revision (Linux 4.1), the first with all fields that
-/// are set here.
+/// The kernel's `perf_event_attr` in its fifth revision (Linux 4.1), the first one with all fields
+/// that this program sets.
 #[repr(C)]
 #[derive(Default)]
 struct Attr {
@@ -186,7 +186,7 @@ pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()>
 }
 
 /// A clock that shows the time a thread has spent on CPUs since the clock was made. It is exact at
-/// each reading, for a thread of any process, running or not.
+/// each reading, for a thread of any process, even while it runs.
 #[derive(Debug)]
 pub struct TaskClock(OwnedFd);
 

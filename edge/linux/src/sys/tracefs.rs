@@ -23,7 +23,7 @@ const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// A tracepoint, as perf events use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracepoint<const FIELDS: usize> {
-    /// Id of the tracepoint.
+    /// Id that the kernel gave the tracepoint.
     pub id: u64,
     /// Offsets of the requested fields in its records, in bytes.
     pub offsets: [usize; FIELDS],

@@ -153,7 +153,7 @@ pub(super) struct ThreadStat {
     pub(super) kernel: bool,
     /// Real-time priority: 1 to 99 for `SCHED_FIFO` and `SCHED_RR`, else 0.
     pub(super) priority: u32,
-    /// The kernel's number of its scheduling class.
+    /// The kernel's number of the thread's scheduling class.
     pub(super) policy: u32,
 }
 

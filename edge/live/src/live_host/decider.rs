@@ -91,8 +91,8 @@ pub(super) struct Vcpu {
 pub(super) struct Known {
     pub(super) thread: Arc<WatchedThread>,
     pub(super) is_awake: bool,
-    /// Time of the latest event or reading of its state, on the monotonic clock. Older events are
-    /// ignored.
+    /// Time of the latest event or reading of the thread's state, on the monotonic clock. Older
+    /// events are ignored.
     pub(super) since: Time,
     /// Time when the thread was last switched in, on the monotonic clock. `None` while it does not
     /// run.

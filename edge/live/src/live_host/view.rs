@@ -31,7 +31,7 @@ struct Seen {
 /// An event of a thread that belongs to a vCPU.
 #[derive(Clone, Debug)]
 pub(super) struct Sighting {
-    /// Time on the monotonic clock.
+    /// Time of the event, on the monotonic clock.
     pub(super) at: Time,
     pub(super) thread: Arc<WatchedThread>,
     pub(super) what: What,
@@ -46,7 +46,7 @@ pub(super) struct News {
     pub(super) sightings: Vec<Sighting>,
     /// CPU time of each vCPU that the kernel has counted since the last reading.
     pub(super) used: Vec<(VcpuId, Span)>,
-    /// True if events were lost.
+    /// True if events of the CPU were lost.
     pub(super) is_lossy: bool,
     /// Wakes of threads whose home is another CPU, each with that home CPU.
     pub(super) elsewhere: Vec<(CpuId, Sighting)>,

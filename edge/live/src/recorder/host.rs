@@ -1,4 +1,4 @@
-//! A recorder of a host: all threads on all CPUs, with some threads as vCPUs.
+//! Recorder of a host: records all threads on all CPUs. Some of the threads count as vCPUs.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::watch::Event;
 use crate::watch::host::{HostWatch, RING_BYTES, take_until};
 use crate::watch::perf::WatchError;
 
-/// Policy of a host without reservations.
+/// Name in the header for the policy of a host without reservations.
 pub const POLICY: &str = "fair";
 
 /// An open recorder of a whole host.
@@ -112,7 +112,7 @@ impl HostRecorder {
         Ok(())
     }
 
-    /// Records the end. Returns the number of lost events.
+    /// Records the end of the run. Returns the number of lost events.
     ///
     /// # Errors
     /// If the kernel's records cannot be parsed.

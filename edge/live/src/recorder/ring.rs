@@ -177,7 +177,7 @@ impl Sink for PieceWriter<'_> {
     }
 }
 
-/// Identity of a thread without its number.
+/// Identity of a thread without its number, as the key by which equal identities are found.
 type ThreadIdentity = (u32, u32, Option<VcpuId>, [String; 4]);
 
 /// Joins pieces into one trace, in which each name and each identity appears once.

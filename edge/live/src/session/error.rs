@@ -24,7 +24,7 @@ pub enum RequestError {
         /// Id in the request.
         id: JoinId,
     },
-    /// Another member has the requested id already.
+    /// Another member of the session already has the requested id.
     #[error("vCPU {vcpu} has joined already")]
     Taken {
         /// vCPU id in the request.
@@ -86,7 +86,8 @@ pub enum RequestError {
     /// The kernel refused an order for a thread of the vCPU.
     #[error(transparent)]
     Refused(ActError),
-    /// The target's cpuset does not allow the CPUs that are scheduled. Nothing has changed.
+    /// The target's cpuset excludes some of the CPUs on which the session would schedule it.
+    /// Nothing has changed.
     #[error("cannot hold it: {finding}")]
     Elsewhere {
         /// Cpuset and CPUs of the target.

@@ -22,14 +22,14 @@ pub enum Finding {
         /// changed.
         cpuset: Option<PathBuf>,
     },
-    /// A thread has another class or priority.
+    /// The scheduling class or priority of a thread was changed.
     Class {
         /// Id of the thread.
         tid: Tid,
         /// Class and priority of the thread now.
         class: Scheduling,
     },
-    /// A thread is in another cgroup.
+    /// A thread was moved to another cgroup.
     Moved {
         /// Id of the thread.
         tid: Tid,

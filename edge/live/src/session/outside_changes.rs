@@ -189,7 +189,7 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a target that was stopped for leaving its CPUs, once the time is over.
+    /// Resumes a target that was stopped for leaving its CPUs, once [`STOPPED_FOR`] has passed.
     fn end_stop(&mut self, id: JoinId, now: Time) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         if row.changes.stopped_until.is_none_or(|until| now < until) {

@@ -21,10 +21,10 @@ use slackline_linux::sys::{Counted, Tid, open_use, share_ring, switch_off, switc
 /// Threads whose CPU time is counted for notices.
 #[derive(Clone, Debug)]
 pub(crate) enum NoticeOf {
-    /// Each of these threads on its own.
+    /// Each of these threads, counted separately.
     Threads(Vec<Tid>),
-    /// All threads of the cgroup at this path together. With CPUs given, they run on all of these
-    /// at once.
+    /// All threads of the cgroup at this path together. With CPUs given, the group runs on all of
+    /// them at once.
     Group(PathBuf, Option<CpuSet>),
 }
 

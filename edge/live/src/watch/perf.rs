@@ -60,8 +60,8 @@ use slackline_linux::version::Version;
 /// notifies its watcher.
 pub const RING_BYTES: usize = 1 << 20;
 
-/// Maximum number of ranges that the kernel compares each id with. They take part of a page of
-/// text, and time at every wake.
+/// Maximum number of ranges that the kernel compares each id with. More ranges make the filter text
+/// longer, which is limited to a page, and each wake slower.
 const RANGES: usize = 32;
 
 /// Number of thread ids beyond the newest thread of a tree that the filter covers in advance.
@@ -195,8 +195,8 @@ impl PerfWatch {
         PerfWatch::with_rings_of(RING_BYTES)
     }
 
-    /// Opens a watch like [`PerfWatch::open`], with rings of this size in bytes: a power of two, or
-    /// a page where that is more.
+    /// Opens a watch like [`PerfWatch::open`], with rings of this size in bytes: a power of two,
+    /// and at least a page.
     ///
     /// # Errors
     /// As for [`PerfWatch::open`].
@@ -233,7 +233,7 @@ impl PerfWatch {
     }
 
     /// Watches a thread from now on, on all CPUs. The first call may take tens of milliseconds,
-    /// while the kernel puts its hooks in.
+    /// while the kernel activates its tracepoint.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel has no descriptors.

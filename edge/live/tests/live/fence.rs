@@ -228,7 +228,7 @@ impl Target {
         ThreadRef::open(self.process.tid(), self.thread).unwrap()
     }
 
-    /// Starts an owner that has given the target every order.
+    /// Starts an owner process that has given the target every order.
     fn owner(&self, state: &Path) -> (Process, Tid) {
         let mut owner = Process::start(&mut self.owner_command(state));
         let keeper = owner.says();

@@ -216,7 +216,7 @@ fn is_stopped(tid: Tid) -> bool {
     fs::read_to_string(format!("/proc/{tid}/stat")).unwrap().contains(") T ")
 }
 
-/// Returns processes whose command line has the target's process id as a word.
+/// Returns the processes whose command line contains the target's process id as a word.
 fn limiters(hog: &Hog) -> Vec<String> {
     let number = hog.pid().to_string();
     processes()

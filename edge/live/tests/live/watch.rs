@@ -381,7 +381,7 @@ fn run_intervals_add_up_to_the_cpu_time_used() {
 }
 
 /// Returns the time that interrupts and the hypervisor have taken since the host booted, in
-/// hundredths of a second, each kind rounded down.
+/// hundredths of a second, each of the kinds rounded down.
 fn taken_from_threads() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let all = stat.lines().next().unwrap().split_ascii_whitespace().skip(1);

@@ -19,14 +19,14 @@ use crate::common::live::{PART, State, groups_left, states, wait_until};
 /// the threads spin.
 const SHAPE: &str = "SLACKLINE_SOAK_SHAPE";
 
-/// CPU time of a burst of work. [`REST`] is the sleep after it.
+/// CPU time of one burst of work. The thread sleeps for [`REST`] after it.
 const WORK: Span = Span::from_us(500);
 const REST: Duration = Duration::from_millis(50);
 
 /// Shape of a fake VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Number of vCPU threads. Zero for a process that is reserved for as a whole.
+    /// Number of vCPU threads. Zero for a process that has one reservation as a whole.
     pub vcpus: u16,
     /// True if the threads never sleep.
     pub spins: bool,

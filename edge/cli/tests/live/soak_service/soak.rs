@@ -35,7 +35,7 @@ const STEADY: Span = Span::from_us(400);
 /// Number of VMs whose reservations the test never changes.
 const STEADIES: usize = 2;
 
-/// Number of vCPU threads of each other VM. Zero for a plain process.
+/// Number of vCPU threads of each VM whose reservation is changed. Zero for a plain process.
 const OTHERS: [u16; 8] = [1, 2, 0, 1, 2, 0, 1, 1];
 
 /// Interval of samples of resources and delivered CPU time.
