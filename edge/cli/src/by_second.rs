@@ -65,7 +65,8 @@ pub(crate) fn columns() -> impl Iterator<Item = (&'static str, &'static str)> + 
     first.into_iter().chain(COLUMNS.iter().map(|column| (column.name, column.says)))
 }
 
-/// Returns one line per row. Values that the host could not measure are left out.
+/// Returns the lines of the CSV, one for each row. Values that the host could not measure are left
+/// out.
 pub(crate) fn lines(numbers: &Numbers) -> String {
     let mut text = columns().map(|(name, _)| name).collect::<Vec<_>>().join(",") + "\n";
     if let Some(metrics) = &numbers.xenmon {

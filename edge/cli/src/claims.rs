@@ -1,4 +1,4 @@
-//! Reports the claims of a scenario that do not hold.
+//! Reporting of the claims of a scenario that do not hold.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Prob
     }
 }
 
-/// Checks, without a run, that every claim names a value that is measured.
+/// Checks, before any run, that every claim names a value that is measured.
 pub(crate) fn check_measured(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(scenario).map_err(|bad| problem(file, &bad))
 }

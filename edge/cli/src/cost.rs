@@ -1,11 +1,12 @@
-//! Cost of a simulation. It differs from run to run, so it is printed apart from the results.
+//! Cost of a simulation in time and memory. The cost differs from run to run, so it is printed
+//! apart from the results.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A moment on the host's clock, with the CPU time of this process up to then.
+/// A moment on the host's clock, and the CPU time that this process had used by then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     at: Instant,
@@ -24,7 +25,7 @@ fn cpu_time() -> Duration {
     Duration::try_from(used).expect("CPU time is not negative")
 }
 
-/// Time, events and memory of a simulation.
+/// CPU time, events and memory of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) took: Duration,
@@ -32,7 +33,7 @@ pub(crate) struct Cost {
     pub(crate) cpu: Duration,
     /// Number of simulated events.
     pub(crate) events: u64,
-    /// Peak memory of this process in KiB. `None` if the kernel does not tell.
+    /// Peak memory of this process in KiB. `None` if the kernel does not report it.
     pub(crate) peak_kib: Option<u64>,
 }
 

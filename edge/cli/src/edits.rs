@@ -1,4 +1,4 @@
-//! Options of `slackline whatif`.
+//! Edits of reservations that the options of `slackline whatif` describe.
 
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ pub(crate) struct Whatif {
 }
 
 impl Whatif {
-    /// Returns the edits of all options.
+    /// Returns the edits that all options together describe.
     pub(crate) fn edits(&self) -> Result<Vec<Edit>, Problem> {
         let mut edits: Vec<Edit> = self.policy.iter().cloned().map(Edit::Policy).collect();
         let adds = pairs(("--add", &self.add), ("--like", &self.like))?;
@@ -86,7 +86,7 @@ impl Whatif {
     }
 }
 
-/// Pairs the values of two options that are given equally often.
+/// Pairs the values of two options that must be given equally often.
 fn pairs<'a, A, B>(
     (one, ones): (&str, &'a [A]),
     (other, others): (&str, &'a [B]),

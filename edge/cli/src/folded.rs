@@ -1,8 +1,8 @@
 //! Wrapping of sentences, so that a terminal does not break words.
 
 /// Wraps lines that are wider than `width`. Continuation lines are indented to the first word of
-/// the sentence. Only a single long word may be wider. Other lines stay unchanged. Escape sequences
-/// count as zero columns.
+/// the sentence. Only a single long word may make a line wider. Shorter lines stay unchanged.
+/// Escape sequences count as zero columns.
 pub(crate) fn folded(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -56,8 +56,9 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the indent of continuation lines: the start of the second column, or of the text after a
-/// mark such as `note:` or `hint:`. Other lines get a little more than their own indent.
+/// Returns the indent of a line's continuation lines. That is the start of the second column, or of
+/// the text after a mark such as `note:` or `hint:`. Other lines get a little more than their own
+/// indent.
 fn hanging(line: &str) -> usize {
     let said = line.trim_start_matches(' ');
     let blank = line.len() - said.len();

@@ -13,14 +13,14 @@ use crate::claims;
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// Path that `-` stands for.
+/// Path of the file that `-` stands for.
 pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// Longest text that is read, in bytes. A million domains fit, and a recording of ten million
-/// steps: the most that a scenario may have.
+/// Maximum length of a text that is read, in bytes. A scenario may have a million domains, or a
+/// recording of ten million steps. Both fit.
 const LONGEST_TEXT: u64 = 1 << 28;
 
-/// File of a scenario, with the options that change how it is read.
+/// File of a scenario, and the options that change how it is read.
 pub(crate) struct Source<'a> {
     pub(crate) file: &'a Path,
     pub(crate) places: &'a Places,
@@ -28,8 +28,8 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Parses a scenario from the text of this file, or from a text derived from it. Fails if an
-    /// output is a file that the scenario names.
+    /// Parses a scenario from the text of this file, or from a text derived from it. Fails if a
+    /// file that the scenario names is also an output.
     pub(crate) fn scenario(&self, text: &str) -> Result<Result<Scenario, Problem>, ScenarioError> {
         let is_standard_input = self.file == Path::new(STANDARD_INPUT);
         let folder = self.file.parent().filter(|_| !is_standard_input).unwrap_or(Path::new(""));
@@ -45,7 +45,7 @@ impl Source<'_> {
         Ok(read.map(|()| scenario))
     }
 
-    /// Checks the claims of a scenario, and sets the requested length.
+    /// Checks the claims of a scenario, and sets the length that the user requested.
     pub(crate) fn checked(&self, mut scenario: Scenario) -> Result<Scenario, Problem> {
         claims::check_measured(self.file, &scenario)?;
         if let Some(length) = self.length {
@@ -55,7 +55,7 @@ impl Source<'_> {
     }
 }
 
-/// Returns the reason why a file that a scenario names cannot be read, without the name.
+/// Returns the reason why a file that a scenario names cannot be read, without the file's name.
 fn reason(problem: &Problem) -> String {
     match problem {
         Problem::Unreadable { source, .. } => match source.kind() {
@@ -91,7 +91,7 @@ fn set_length(scenario: &mut Scenario, length: Span) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Opens a file for reading. Standard input may be of any kind.
+/// Opens a file for reading. Any kind of file is allowed as standard input.
 pub(crate) fn open(file: &Path) -> io::Result<File> {
     if file == Path::new(STANDARD_INPUT) {
         return Ok(io::stdin().as_fd().try_clone_to_owned()?.into());
@@ -99,7 +99,7 @@ pub(crate) fn open(file: &Path) -> io::Result<File> {
     File::open(file)
 }
 
-/// Returns the contents of a file, if they are UTF-8 and not too long.
+/// Returns the contents of a file. Fails if they are not UTF-8, or too long.
 pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.into(), source };
     let mut bytes = Vec::new();
@@ -117,7 +117,7 @@ pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     })
 }
 
-/// Returns the scenario with another policy.
+/// Returns the scenario of a file with `policy` in place of its own policy.
 pub(crate) fn under(file: &Path, scenario: &Scenario, policy: &str) -> Result<Scenario, Problem> {
     scenario.with_policy(policy).map_err(|error| Problem::Scenario { file: file.into(), error })
 }

@@ -22,7 +22,7 @@ use crate::signals::stop_signal;
 use crate::terminal;
 use args::{Kind, Load, PingTo};
 
-/// Descriptor on which finished jobs are reported.
+/// Descriptor on which finished jobs are reported: standard output.
 const STANDARD_OUTPUT: u32 = 1;
 
 /// Role of the process, derived from the kind of load.
@@ -291,7 +291,7 @@ fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
     Ok(Part::Asking(ClientTask { kind, port, socket, draws, until: None, count }))
 }
 
-/// Keys of a scenario's TOML with their values.
+/// Keys of a scenario's TOML, each with its value.
 #[derive(Default)]
 struct Keys(Vec<String>);
 
@@ -321,8 +321,8 @@ impl Keys {
 /// First lines of a generated scenario.
 const HEAD: &str = "title = \"load\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n";
 
-/// Parses work with these keys as in a scenario, so that the meaning and the error messages are the
-/// same.
+/// Parses work that is given by these keys, as in a scenario. The meaning and the error messages
+/// are then the same.
 fn domain(keys: &Keys, file: Option<&str>) -> Result<Domain, Problem> {
     let work = keys.0.join(", ");
     // The domain has two vCPUs, since a node needs a peer.

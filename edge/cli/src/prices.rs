@@ -11,7 +11,7 @@ use crate::grid::position;
 use crate::input;
 use crate::problem::Problem;
 
-/// Example of a price file, for errors.
+/// Example of a price file, shown in error messages.
 const EXAMPLE: &str = "write currency = \"EUR\", cpu-hour = \"0.04\", and for short periods \
                        [[period]] with up-to = \"5ms\" and times = \"2\"";
 
@@ -79,7 +79,7 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
     Ok(Prices { currency, cpu_hour, factors })
 }
 
-/// Parses a number with at most `places` decimals, in units of the last decimal.
+/// Parses a number with at most `places` decimals. Returns it in units of the last decimal.
 fn decimal(text: &str, places: u32) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());

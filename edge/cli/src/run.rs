@@ -87,7 +87,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(&args.file, scenario, &checked)
 }
 
-/// Result of a live run.
+/// Result of a live run, with the notes about it.
 pub(crate) struct Live {
     numbers: Numbers,
     outcome: PlayResults,
@@ -137,7 +137,7 @@ impl Live {
         text
     }
 
-    /// Returns an error if the run was stopped before its end.
+    /// Returns an error if a signal stopped the run before its end.
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         if self.outcome.stopped.is_some() { Err(Problem::Interrupted) } else { Ok(()) }
     }
@@ -187,7 +187,7 @@ fn agent(text: &mut String, heard: &Heard) {
     }
 }
 
-/// Note on keys of a scenario that a live run ignores.
+/// Note that names the keys of a scenario that a live run ignores.
 const ONLY_SIMULATED: &str = "note:  a live run ignores [driver], [nic], [disk], `kernel`, \
     `dispatch`, `cache` and `priority`, and `delay` and `retry` of clients: it uses Linux's own \
     network, disk and scheduling\n";
@@ -241,8 +241,8 @@ pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
     Ok(dispatch)
 }
 
-/// Returns the chosen CPUs, or by default the last ones: interrupts and other programs favour the
-/// first.
+/// Returns the CPUs that the user chose. By default these are the last ones, because interrupts and
+/// other programs favour the first.
 pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;

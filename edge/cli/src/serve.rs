@@ -1,4 +1,4 @@
-//! `slackline serve`: the daemon in the foreground.
+//! `slackline serve`: runs the daemon in the foreground.
 
 use std::os::fd::AsFd;
 

@@ -37,13 +37,13 @@ pub(crate) use history::history;
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
 
-/// Interval of checks for a signal, and of attempts to reach a daemon again.
+/// Interval of checks for a signal, and between attempts to reconnect to a daemon.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// Number of attempts to reach a daemon again.
+/// Number of attempts to reconnect to a daemon.
 const BACK_WITHIN: u32 = 50;
 
-/// Number of events that `watch` shows.
+/// Number of latest events that `watch` shows.
 const IN_SIGHT: usize = 5;
 
 pub(crate) fn find(args: &Find) -> Result<(), Problem> {
@@ -92,7 +92,7 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
     })
 }
 
-/// Uses a reservation for another VM.
+/// Changes a reservation so that it is for another VM.
 fn rebind(args: &Change, binding: String) -> Result<(), Problem> {
     if args.name.contains(['*', '?']) {
         return Err(Problem::BadOption {
@@ -111,7 +111,7 @@ pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {
     each(&args.at, &args.name, args.if_revision, Client::pause)
 }
 
-/// Asks the user for confirmation. Returns true for yes.
+/// Asks the user to confirm a release. Returns true for yes.
 fn is_meant(name: &str) -> Result<bool, Problem> {
     terminal::tell(&format!(
         "{name} stops until it is resumed; its users see it hang. Pause? [y/N] "
@@ -136,8 +136,8 @@ pub(crate) fn release(args: &Named) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Sends a request for one reservation, or in order for each that a pattern matches. Stops at the
-/// first refusal.
+/// Sends a request for one reservation, or one after another for each that a pattern matches. Stops
+/// at the first refusal.
 fn each(
     at: &At,
     name: &str,
@@ -151,7 +151,7 @@ fn each(
     Ok(())
 }
 
-/// Returns the names of the reservations that a name or a pattern means.
+/// Returns the names of the reservations that a name or a pattern stands for.
 fn meant(client: &mut Client, name: &str, revision: Option<u64>) -> Result<Vec<String>, Problem> {
     if !apply::is_pattern(name) {
         return Ok(vec![name.to_owned()]);
@@ -184,7 +184,7 @@ pub(crate) fn list(args: &List) -> Result<(), Problem> {
     overloads(args, &mut client)
 }
 
-/// Prints reservations. A table is followed by the reasons of their states.
+/// Prints reservations. A table is followed by the reasons for the reservations' states.
 fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> {
     if args.at.json {
         return answer(&args.at, text, String::new);
@@ -196,8 +196,8 @@ fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> 
     terminal::say(&show::reasons(all))
 }
 
-/// Prints the CPUs that cannot deliver their reservations. An older daemon may not support this
-/// request; then nothing is printed.
+/// Prints the CPUs that cannot deliver their reservations. Prints nothing if an older daemon does
+/// not support this request.
 fn overloads(args: &List, client: &mut Client) -> Result<(), Problem> {
     if args.at.json || args.view.csv || !args.view.columns.is_empty() {
         return Ok(());
@@ -251,7 +251,7 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     terminal::print(&show::events(&events, args.name.is_none()).shown(&args.view)?)
 }
 
-/// Returns the culprits of a VM in the last minute, and the same as JSON.
+/// Returns the causes of a VM's waiting in the last minute, as a value and as JSON.
 pub(crate) fn why(at: &At, name: &str) -> Result<(Culprits, String), Problem> {
     let (why, text) = connect(at)?.why(name)?;
     Ok((why, text.0))
@@ -265,7 +265,7 @@ pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Problem> {
     })
 }
 
-/// Has the daemon of this socket save what it has recorded.
+/// Lets the daemon at this socket save its flight recorder's last `since`.
 pub(crate) fn save_recording(socket: &Path, since: Span) -> Result<Recording, Problem> {
     let (recording, _) = Client::connect(socket)?.record(Length(since))?;
     Ok(recording)
@@ -337,7 +337,7 @@ pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
 }
 
 /// Reconnects to the daemon. The attempts last longer than the daemon needs to replace its front or
-/// to restart. Returns `None` if a signal asks to stop meanwhile.
+/// to restart. Returns `None` if a signal asks to stop in that time.
 fn again(at: &At, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
     for _ in 0..BACK_WITHIN {
         if stop.load(Ordering::Relaxed) {
@@ -408,7 +408,7 @@ fn connect(at: &At) -> Result<Client, Problem> {
     Ok(open(at)?)
 }
 
-/// Returns a refusal for lack of capacity with a hint as a share if a share was demanded.
+/// Returns a refusal for lack of capacity. If the user requested a share, its hint is a share too.
 fn in_same_terms(much: &HowMuch, error: ClientError) -> ClientError {
     let Some(Share(share)) = much.cpu else { return error };
     let ClientError::Refused(mut problem) = error else { return error };

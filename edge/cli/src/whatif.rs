@@ -62,11 +62,11 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     terminal::print(&text)
 }
 
-/// All that an answer is made of, besides its prediction.
+/// Parts that every answer contains besides a prediction.
 pub(crate) struct Answer<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) gate: &'a Gate,
-    /// Model with all edits made.
+    /// Model of the host after all edits.
     pub(crate) model: &'a Model,
     /// Policy of the recording.
     pub(crate) policy: &'a str,
@@ -96,7 +96,7 @@ fn refuse(file: &Path, gate: &Gate) -> Result<(), Problem> {
     })
 }
 
-/// Explains an error of the edited model.
+/// Returns the problem for an error of the model after the user's edits.
 fn refused(args: &Whatif, error: ForecastError) -> Problem {
     match error {
         ForecastError::Share { ref name, policy, error: ref why } => Problem::BadOption {
@@ -129,7 +129,7 @@ fn problem(file: &Path, error: ForecastError) -> Problem {
     }
 }
 
-/// Returns the file of each form.
+/// Returns the file for the scenario of each form, open and closed.
 fn forms_of(file: &Path) -> Vec<(Form, PathBuf)> {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let extension = file.extension().map(|it| format!(".{}", it.to_string_lossy()));
@@ -137,7 +137,7 @@ fn forms_of(file: &Path) -> Vec<(Form, PathBuf)> {
     vec![(Form::Open, file.into()), (Form::Closed, file.with_file_name(closed))]
 }
 
-/// Writes a scenario and the files of its jobs.
+/// Writes a scenario of a prediction, and the files of its jobs.
 fn save_scenario(
     model: &Model,
     recording: &Recording,
@@ -158,7 +158,7 @@ fn save(file: &Path, text: &str) -> Result<(), Problem> {
     pending.keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Returns the name of a form.
+/// Returns the name of a form of a predicted scenario: open or closed.
 pub(crate) fn form_name(form: Form) -> &'static str {
     match form {
         Form::Open => "open",
@@ -166,7 +166,7 @@ pub(crate) fn form_name(form: Form) -> &'static str {
     }
 }
 
-/// Returns what cannot be known from this recording, a line each.
+/// Returns what a prediction from this recording cannot tell, one line each.
 pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let mut lines = vec![
         "how much more work comes if requests are answered sooner: the interval holds it only if \

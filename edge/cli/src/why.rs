@@ -1,4 +1,4 @@
-//! `slackline why`: who kept a VM from running.
+//! `slackline why`: shows what kept a VM from running.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ fn no_such_vm(args: &WhyArgs, answer: &Answer) -> Problem {
     Problem::BadOption { message, hint: Some(hint) }
 }
 
-/// The answer for people.
+/// Formats the answer of `slackline why` for people.
 fn text(reply: &Culprits) -> String {
     let mut text = String::new();
     for vcpu in &reply.vcpus {

@@ -1,4 +1,4 @@
-//! Conversion between wire types and service types.
+//! Conversion between the types of the wire format and the types of the service.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ impl Request {
     /// service.
     ///
     /// `each` returns the current slice and period of a reservation, for a change that names only
-    /// one of them. `wall_ahead` is the offset of the wall clock, ahead of the service's clock.
+    /// one of them. `wall_ahead` is the offset from the service's clock to the wall clock.
     ///
     /// # Errors
     /// If a name, an amount, a binding or a time is invalid.
@@ -164,7 +164,8 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
     Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
 }
 
-/// Escapes invisible characters by number. Ledgers of older versions may contain such names.
+/// Escapes invisible characters as their numbers. Ledgers of older versions may contain names with
+/// such characters.
 fn seen(text: &str) -> String {
     let is_unseen = |letter: char| service::UNSEEN.iter().any(|range| range.contains(&letter));
     let mut shown = String::with_capacity(text.len());
@@ -202,7 +203,8 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
     })
 }
 
-/// Returns the new amount of a change, completed with the current slice and period.
+/// Returns the new amount of a change. Parts that the change does not name are those of the current
+/// slice and period.
 fn changed(
     change: &Change,
     each: impl FnOnce() -> Option<units::Reservation>,
@@ -253,8 +255,8 @@ impl From<service::State> for State {
     }
 }
 
-/// Converts a reservation, with the CPU time it received lately and since the daemon started, if
-/// known.
+/// Converts a reservation for clients, with the CPU time that it received lately and since the
+/// daemon started. Unknown CPU times are left out.
 #[must_use]
 pub fn reservation(
     listed: &ListedReservation,
@@ -289,7 +291,7 @@ pub fn reservation(
     }
 }
 
-/// Converts a change by a list. It has no revision before it is made.
+/// Converts a change that a list makes. If the change has not been made, it has no new revision.
 #[must_use]
 pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     let text = |row: &Option<service::Row>| row.as_ref().map(|row| seen(&row.to_string()));
@@ -305,13 +307,13 @@ pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     }
 }
 
-/// Adds the warning of an answer to its reservation.
+/// Adds the warning of an answer, if there is one, to the reservation in it.
 #[must_use]
 pub fn warned(reservation: Reservation, warning: Option<&Warning>) -> Reservation {
     Reservation { warning: warning.map(ToString::to_string), ..reservation }
 }
 
-/// Converts an event that happened at this time of the wall clock.
+/// Converts an event for clients. `at` is the wall clock time of the event.
 #[must_use]
 pub fn event(event: &service::Event, at: SystemTime) -> Event {
     let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -329,7 +331,7 @@ pub fn event(event: &service::Event, at: SystemTime) -> Event {
     }
 }
 
-/// Converts the available capacity for a period.
+/// Converts the available capacity for reservations with this period.
 #[must_use]
 pub fn room(period: Span, cpus: &[service::CpuCapacity]) -> Room {
     let on = |room: &service::CpuCapacity| RoomOn {

@@ -21,13 +21,13 @@ pub enum Kind {
     NoSuchPage,
     /// The reservation does not exist.
     NoSuchReservation,
-    /// The VM does not exist, or several match.
+    /// The VM does not exist, or several VMs match.
     NoMachine,
     /// The page does not support this method.
     WrongMethod,
     /// The request did not arrive in time.
     TooSlow,
-    /// The name or the VM already has another reservation.
+    /// The VM or the name already has another reservation.
     Exists,
     /// There is not enough available capacity.
     NoRoom,
@@ -41,11 +41,11 @@ pub enum Kind {
     TooMany,
     /// The request cannot be done now. It may succeed later.
     NotNow,
-    /// The core did not answer in time. The request may be done or not.
+    /// The core did not answer in time. The request may have been executed or not.
     NotAnswered,
     /// The ledger could not be written, so the request was undone.
     NotDurable,
-    /// This host does not support or permit it.
+    /// This host does not support or permit the requested operation.
     HostCannot,
     /// A bug in Slackline.
     Bug,

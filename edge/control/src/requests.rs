@@ -10,8 +10,8 @@ use crate::times::{Length, Phase, Share};
 /// Hint about names of reservations.
 pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
 
-/// Returns the hint for a text that is no name of a reservation. The VM of a text with capital
-/// letters is named by its binding.
+/// Returns the hint for a text that is not a valid name of a reservation. A VM whose name has
+/// capital letters is named by its binding.
 #[must_use]
 pub fn name_hint(text: &str) -> String {
     let lower = text.to_ascii_lowercase();

@@ -78,7 +78,7 @@ fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
-/// Visitor that parses a text, with a description of the expected form.
+/// Visitor of the deserializer that parses a text. Contains a description of the expected form.
 struct Text<T>(&'static str, fn(&str) -> Result<T, String>);
 
 impl<T> de::Visitor<'_> for Text<T> {

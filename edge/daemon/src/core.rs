@@ -1,10 +1,10 @@
 //! The core: one thread that owns the live session and makes all decisions. Slow work (the disk,
 //! discovery of VMs, input from clients) is done by other threads and processes. The core sends
-//! them orders and waits for whichever answers first.
+//! orders to them and waits for the first answer from any of them.
 //!
 //! The core is real-time, one priority below the dispatchers, so that a change takes effect within
 //! a millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core
-//! runs there, with the ledger, the keeper and the front.
+//! runs there, as do the ledger, the keeper and the front.
 
 mod access;
 mod alive;
@@ -84,19 +84,20 @@ const POLICY: &str = "edf";
 /// dispatching.
 const RESERVE: &str = "10%";
 
-/// Longest sleep of the core: records are drained and held threads are checked at least this often.
+/// Longest sleep of the core. It drains records and checks scheduled threads at least this often.
 const ROUND: Span = Span::from_ms(100);
 
-/// Sleep of the core while the front is down or has not read everything that was sent to it.
+/// Sleep of the core while the front is not running or has not read all that was sent to it.
 const BEHIND: Span = Span::from_ms(10);
 
-/// Interval of discovery passes, which look for awaited VMs and check held ones.
+/// Interval of discovery passes, which look for VMs that reservations wait for and check VMs that
+/// are scheduled.
 const AROUND: Span = Span::from_secs(2);
 
 /// Interval at which costs are counted, the load of CPUs is checked and the status is reported.
 const SECOND: Span = Span::from_secs(1);
 
-/// Longest time since a dispatcher's last pass that still counts as healthy.
+/// Longest time without a pass of some dispatcher that still counts as healthy.
 const LOOKED: Span = Span::from_ms(200);
 
 /// Longest time that a commit may take before the daemon counts as unhealthy.
@@ -107,15 +108,15 @@ const WRITTEN: Span = Span::from_secs(10);
 pub struct ServeOptions {
     /// CPUs of this host to schedule. `None` for all but the first.
     pub cpus: Option<Vec<CpuId>>,
-    /// Folder that holds the ledger.
+    /// Folder that contains the ledger.
     pub state: PathBuf,
-    /// Path of the socket, unless systemd passes one.
+    /// Path of the socket for local clients, unless systemd passes that socket.
     pub socket: PathBuf,
     /// Address for clients on other hosts. `None` if only local clients may connect.
     pub listen: Option<Listen>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
-    /// True if the last minute is recorded, and missed deadlines are saved.
+    /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
     /// Command that starts the keeper.
     pub keeper: KeeperCommand,
@@ -132,16 +133,16 @@ pub struct Listen {
     pub tls: TlsFiles,
 }
 
-/// Returns a listening socket for clients on other hosts. The TLS files are loaded first, so that
-/// faulty ones are refused at the start.
+/// Returns a listening socket for clients on other hosts. The TLS files are loaded first, so that a
+/// daemon with faulty files does not start.
 fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
     at.tls.load()?;
     let refused = |source| ServeError::NotListening { address: at.address, source };
     TcpListener::bind(at.address).map_err(refused)
 }
 
-/// Returns an error if the hard limit `most` is below the number of descriptors that the front
-/// needs. `None` is no limit.
+/// Returns an error if the hard limit `most` on open files is below the number that the front
+/// needs. `None` stands for no limit.
 fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     match most {
         Some(most) if most < DESCRIPTORS => {
@@ -152,7 +153,7 @@ fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
 }
 
 /// Serves reservations until `stop` is readable, and reloads files when `reload` asks for it.
-/// `tell` is given one line for each fact that the host's administrator should know.
+/// `tell` gets one line for each event that the host's administrator should know about.
 ///
 /// # Errors
 /// If the service cannot start, or cannot continue. Every thread has been restored by then.
@@ -226,8 +227,8 @@ pub fn serve(
     ran.and(closed)
 }
 
-/// Reports the operators who would become tenants by a migration of access, and what they would
-/// lose.
+/// Reports the operators who would become tenants by a migration of access, and the rights that
+/// they would lose.
 fn report_rights_lost_by_migration(
     access: &Access,
     loaded: &LedgerContents,
@@ -250,9 +251,9 @@ struct Core {
     next_alive: Time,
     alive: Option<Alive>,
     next_sign: Time,
-    /// The last status that was reported to systemd.
+    /// Status that was last reported to systemd.
     status: String,
-    /// True if all CPUs are scheduled, so that none is left for the daemon itself.
+    /// True if the daemon schedules all CPUs, so that no CPU is left for its own threads.
     is_crowded: bool,
 }
 
@@ -487,8 +488,8 @@ impl Core {
         }
     }
 
-    /// Handles VMs that were still ending when their last thread ended. No later event reports
-    /// their end.
+    /// Handles VMs whose last thread had ended while the VM itself was still ending. No later event
+    /// reports the end of such a VM.
     fn notice_ended(&mut self) {
         let held = self.host.scheduler.held();
         let ended: Vec<_> = held.filter(|&(_, identity)| self.host.has_ended(identity)).collect();
@@ -498,8 +499,8 @@ impl Core {
         }
     }
 
-    /// Returns true if dispatchers make passes and the ledger answers. If not, the watchdog is not
-    /// fed, so that systemd ends the daemon.
+    /// Returns true if dispatchers make passes and the ledger answers. If false, the daemon sends
+    /// no watchdog notification, so that systemd ends it.
     fn is_well(&self) -> bool {
         self.host.scheduler.session.unlooked() <= LOOKED && self.host.is_ledger_answering(WRITTEN)
     }
@@ -512,7 +513,7 @@ impl Core {
         self.service.step(now, input, &mut self.host);
     }
 
-    /// Returns what is unhealthy, a sentence each.
+    /// Returns the reasons why the daemon is unhealthy, one sentence each. Empty if it is healthy.
     fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         let health = self.service.health();

@@ -1,10 +1,10 @@
 //! The front: parses untrusted requests, and passes valid ones to the core with the identity of the
 //! caller.
 //!
-//! It is a process of its own without any rights: an unprivileged user, no capability, and no way
-//! to get one. At its start it receives a listening socket and a link to the core, and opens
-//! nothing more. It keeps no state that must not be lost: when it dies, connections end, and the
-//! core starts another.
+//! The front is a separate process without any rights. It runs as an unprivileged user, and has no
+//! capability and no way to get one. At its start it receives a listening socket and a link to the
+//! core. It opens no other files. All its state may be lost: when the front dies, its connections
+//! end, and the core starts another front.
 
 mod accept;
 mod accounts;
@@ -46,8 +46,8 @@ pub use pages::STORED;
 pub use tls::{TlsError, TlsFiles};
 
 /// Runs the front process. Its standard input is the link, and its standard output the listening
-/// socket. With files for TLS, a TCP socket for other hosts is received over the link first. Ends
-/// when the core does.
+/// socket. With files for TLS, the process first receives a TCP socket for other hosts over the
+/// link. It ends when the core ends.
 #[must_use]
 pub fn main(tls: Option<&TlsFiles>) -> ExitCode {
     match begin(tls) {
@@ -87,11 +87,11 @@ pub struct Remote {
     pub tls: Arc<ServerConfig>,
 }
 
-/// Gives up all rights as the front does, before untrusted input is parsed. The process must be
+/// Drops all rights as the front does, before untrusted input is parsed. The process must be
 /// single-threaded.
 ///
 /// # Errors
-/// If a right is left, or there is no unprivileged user to become.
+/// If a right remains, or there is no unprivileged user to become.
 pub fn give_up_rights() -> io::Result<()> {
     rights::give_up(front_user()?)
 }
@@ -99,7 +99,7 @@ pub fn give_up_rights() -> io::Result<()> {
 /// Serves all connections until the core closes the link.
 ///
 /// # Errors
-/// If a descriptor is of the wrong kind, or a message of the core cannot be parsed.
+/// If a descriptor is of the wrong kind, or a message from the core cannot be parsed.
 pub fn serve(
     link: UnixStream,
     listener: UnixListener,

@@ -1,10 +1,10 @@
 //! Topology of the host's CPUs, read from `/sys`.
 //!
 //! Kernels leave levels out: containers hide directories, virtual machines report no caches. A
-//! missing level counts as equal to the next wider one; a missing core level as one core per CPU.
-//! Nor does every host nest: one node may span two sockets where memory is interleaved, and a
-//! virtual machine may report one cache for all of its sockets. Policies receive groups within
-//! groups. So a group that a wider level divides counts as several.
+//! missing level counts as equal to the next wider one. A missing core level counts as one core per
+//! CPU. On some hosts the levels are not nested. One node may span two sockets if memory is
+//! interleaved, and a virtual machine may report one cache for all of its sockets. Policies receive
+//! groups within groups. So a group that a wider level divides counts as several.
 
 use std::fs;
 use std::path::Path;
@@ -14,14 +14,14 @@ use slackline_units::{CpuId, CpuSet};
 
 use slackline_linux::sys::cpu_list;
 
-/// Directory of the kernel's files.
+/// Directory of the kernel's files about CPUs and nodes.
 const ROOT: &str = "/sys/devices/system";
 
 /// Topology as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) topology: Topology,
-    /// Levels that the kernel does not report for one of the CPUs.
+    /// Levels that the kernel does not report for at least one of the CPUs.
     pub(crate) unsaid: Vec<Level>,
 }
 
@@ -32,12 +32,12 @@ pub fn of(real: &[CpuId]) -> Topology {
     look(real).map_or_else(|_| Topology::flat(real.len()), |seen| seen.topology)
 }
 
-/// Reads the topology of these CPUs, or returns the inconsistency in the kernel's report.
+/// Reads the topology of these CPUs. The error names the inconsistency in the kernel's report.
 pub(crate) fn look(real: &[CpuId]) -> Result<Seen, TopologyError> {
     arrange(real, &|path| fs::read_to_string(Path::new(ROOT).join(path)).ok())
 }
 
-/// Reads the topology from the texts of files.
+/// Builds the topology from the texts of the kernel's files.
 fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen, TopologyError> {
     let mut groups = Groups::default();
     let mut unsaid = Vec::new();
@@ -65,15 +65,15 @@ fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen
     Ok(Seen { topology: Topology::new(real.len(), &groups)?, unsaid })
 }
 
-/// Converts CPU numbers of the kernel to positions among the managed CPUs. `cpu`, a position, is
-/// included in any case.
+/// Converts CPU numbers of the kernel to positions among the managed CPUs. The position `cpu` is
+/// always included.
 fn with_places(real: &[CpuId], numbers: &[usize], cpu: usize) -> CpuSet {
     let is_in = |&place: &usize| place == cpu || numbers.contains(&real[place].index());
     (0..real.len()).filter(is_in).map(CpuId::new).collect()
 }
 
-/// Returns the numbers of the CPUs that share this level with a CPU. `None` if the kernel does not
-/// report it.
+/// Returns the kernel's numbers of the CPUs that share this level with a CPU. `None` if the kernel
+/// does not report it.
 fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let number = cpu.index();
     let either = |new: &str, old: &str| {
@@ -93,8 +93,8 @@ fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> O
     }
 }
 
-/// Returns the CPUs that share a CPU's cache of the highest level. Caches only for instructions do
-/// not count.
+/// Returns the CPUs that share the last-level cache of a CPU. Caches only for instructions do not
+/// count.
 fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let file = |index, name| read(&format!("cpu/cpu{cpu}/cache/index{index}/{name}"));
     let level = |index| file(index, "level").and_then(|text| text.trim().parse::<u32>().ok());
@@ -112,7 +112,8 @@ mod tests {
 
     use super::*;
 
-    /// Files by path: core, socket and last-level cache of each CPU, and all nodes.
+    /// Files of a fictitious host by path: core, socket and last-level cache of each CPU, and all
+    /// nodes.
     struct Host(BTreeMap<String, String>);
 
     impl Host {
@@ -158,7 +159,8 @@ mod tests {
         topology.groups(level).map(numbers).collect()
     }
 
-    /// Two sockets, each with two cores of two threads, a cache and a node.
+    /// Returns the files of a host with two sockets, each with two cores of two threads, one cache
+    /// and one node.
     fn two_sockets() -> Host {
         let cores = ["0,4", "1,5", "2,6", "3,7"];
         let halves = ["0-1,4-5", "2-3,6-7"];
@@ -205,7 +207,8 @@ mod tests {
         assert_eq!(Host(old).arrange(&all), two_sockets().arrange(&all));
     }
 
-    /// A virtual machine: each CPU is a socket, all in one node and, as reported, on one cache.
+    /// The kernel of a virtual machine reports each CPU as a socket of its own, and all CPUs as in
+    /// one node and on one cache.
     #[test]
     fn group_across_sockets_is_split_by_socket() {
         let cpus = [["0", "0-1", "0"], ["1", "0-1", "1"]];

@@ -1,4 +1,5 @@
-//! The help page about agents: what a guest reports, and how it reaches the host.
+//! Help page about agents: the tasks that a guest reports, and the way in which reports reach the
+//! host.
 
 /// Text of `slackline help agent`.
 pub(super) const PAGE: &str = "\

@@ -9,9 +9,10 @@ use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, RELAY, TABLES, TESTS,
 use crate::by_second;
 use crate::terminal;
 
-/// Width of a page in columns. A narrower terminal makes it narrower.
+/// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
 const WIDTH: usize = 80;
-/// Maximum width of the column of names. The text of a longer name starts on the next line.
+/// Maximum width of the column of names, in columns of text. The text of a longer name starts on
+/// the next line.
 const NAMES: usize = 26;
 
 const SCENARIO: &str = "\
@@ -225,7 +226,7 @@ pub(super) fn metrics() -> String {
     text
 }
 
-/// Name of a metric in claims.
+/// Returns the name that a metric has in claims.
 fn claimed(term: &Term) -> String {
     let end = if term.is_spread() { " p50|p90|p99|worst|count" } else { "" };
     format!("{}{end}", term.claimed_as())
@@ -237,7 +238,7 @@ pub(super) fn without_marks(page: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Help page of a policy.
+/// Returns the help page of a policy.
 pub(super) fn policy(spec: &Spec) -> String {
     let mut parameters = String::new();
     let policy = format!("policy = {{ name = \"{}\", ... }}", spec.name);
@@ -272,7 +273,7 @@ fn keys(text: &mut String, table: &KeyTable) {
     entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
 }
 
-/// Appends names in one column and their texts in another.
+/// Appends entries in two columns: names, and the text of each name.
 pub(super) fn entries<'a>(
     text: &mut String,
     entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,

@@ -1,4 +1,4 @@
-//! The help page about the daemon. Lists of verbs, states, columns and refusals come from the code.
+//! Help page about the daemon. Its lists of verbs, states, columns and refusals come from the code.
 
 use std::fmt::Write as _;
 
@@ -174,7 +174,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
     text + WHO
 }
 
-/// The daemon's command and those that send requests to it.
+/// Command that starts the daemon, and commands that send requests to it.
 pub(super) const VERBS: [&str; 16] = [
     "serve", "find", "reserve", "place", "gang", "apply", "change", "pause", "resume", "release",
     "list", "watch", "room", "log", "history", "access",

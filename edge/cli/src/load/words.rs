@@ -1,4 +1,4 @@
-//! Programs, tasks and clients as words of a command line, and the reverse.
+//! Conversion of programs, tasks and clients to words of a command line, and back.
 
 use slackline_load::system::SystemClients;
 use slackline_scenario::io::{ClientKind, DeviceStep, Direction, PingEnds};
@@ -45,8 +45,8 @@ fn of_device_step(step: &DeviceStep) -> String {
     }
 }
 
-/// Writes tasks as words, which [`tasks`] parses. Priorities are left out: a policy would override
-/// those of a process's threads.
+/// Writes tasks as words, which [`tasks`] parses. Priorities are left out, because a policy would
+/// override the priorities of a process's threads.
 pub(crate) fn of_tasks(tasks: &[Task]) -> Vec<String> {
     let mut words = Vec::new();
     for task in tasks {
@@ -90,7 +90,7 @@ pub(crate) fn program(words: &[String]) -> Result<Program, Problem> {
     Ok(program)
 }
 
-/// Error for a word that only a user can have written.
+/// Returns the error for a word that only a user can have written.
 fn unknown(word: &str) -> Problem {
     Problem::BadOption { message: format!("there is no step `{word}`"), hint: None }
 }

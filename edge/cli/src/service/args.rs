@@ -160,7 +160,7 @@ pub(crate) enum By {
 }
 
 impl HowMuch {
-    /// Returns the request to a daemon.
+    /// Returns the body of the request to reserve.
     pub(crate) fn wanted(&self, binding: Option<&String>, user: Option<u32>) -> Wanted {
         let HowMuch { slice, period, cpu, vcpus, exact, phase, .. } = *self;
         let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
@@ -303,7 +303,7 @@ pub(crate) enum Step {
     Day,
 }
 
-/// Start of what is shown.
+/// Start of the interval that a command shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Since {
     /// A moment, in nanoseconds since 1970.

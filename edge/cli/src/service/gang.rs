@@ -24,27 +24,28 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
 
-/// Longest time for a host's answer. Two of these are shorter than the time for which members are
-/// held.
+/// Longest wait for a host's answer. Twice this time is shorter than the time for which a host
+/// reserves capacity for a member that has not begun.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// Time between the order to begin and the common start.
+/// Time between the order to begin and [`LEAD`] before the common start, so that the order reaches
+/// all hosts.
 const NOTICE: Span = Span::from_secs(1);
 
-/// Time before the common start at which VMs are served. In this time they have only the remainder
-/// of the current period.
+/// Time before the common start of a gang at which its VMs are first scheduled. In this time a VM
+/// has only the rest of the current period.
 const LEAD: Span = Span::from_ms(20);
 
-/// Number of times that a host without an answer is told that the gang is broken.
+/// Number of attempts to tell a host that does not answer that the gang is broken.
 const TRIES: u32 = 3;
 
-/// Number of checks in a row without an answer after which a member is lost.
+/// Number of consecutive checks without an answer after which a member of a gang counts as lost.
 const PATIENCE: u32 = 3;
 
-/// Interval of the checks of members.
+/// Interval of the checks of a gang's members.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Example of a gang file, for errors.
+/// Example of a gang file, shown in error messages.
 const EXAMPLE: &str = "write name = \"bsp\", slice = \"4ms\", period = \"10ms\", and for each \
                        member [[member]] with host = \"a.sock\" and for = \"qemu:node-a\"";
 
@@ -83,10 +84,10 @@ struct Calls<'a> {
     period: Span,
     phase: Span,
     clocks: Vec<Reading>,
-    /// Start of the gang, in nanoseconds since 1970 by the clock that is furthest ahead.
+    /// Common start of the gang, in nanoseconds since 1970 by the clock that is furthest ahead.
     begins_ns: u64,
     answers: Vec<Answer>,
-    /// Reason why each member was not held or does not begin.
+    /// Reason why each member could not be reserved for the gang or did not begin.
     refusals: Vec<Option<(Kind, String)>>,
 }
 
@@ -152,8 +153,8 @@ impl<'a> Calls<'a> {
         Ok(Calls { file, trust, slice, period, phase, clocks, begins_ns, answers, refusals })
     }
 
-    /// Checks that clocks agree well enough. The VMs do not run together for the time by which
-    /// clocks differ.
+    /// Checks that the clocks of all hosts agree well enough. For the time by which two clocks
+    /// differ, the VMs do not run together.
     fn check_clocks(&self) -> Result<(), Problem> {
         let (mut most, mut unknown) = (Span::ZERO, None);
         for (index, one) in self.clocks.iter().enumerate() {
@@ -265,7 +266,7 @@ impl<'a> Calls<'a> {
         terminal::say(&format!("gang {name} begins in {left}, all {count} members at once\n"))
     }
 
-    /// Explains which members were refused, and which may not know that the gang has failed.
+    /// Explains which members were refused, and which hosts may not know that the gang has failed.
     fn why_not(&self, because: &[usize], untold: &[usize]) -> Problem {
         let name = |member: usize| {
             format!("{} on {}", self.file.name_of(member), self.file.member[member].host)
@@ -323,7 +324,8 @@ impl Hosts for Calls<'_> {
     }
 }
 
-/// Classifies an answer. Without an answer, it is unknown whether the request was executed.
+/// Classifies the answer of a host. Without an answer, it is unknown whether the request was
+/// executed.
 fn said(answer: &Answer) -> GangReply {
     match answer {
         Ok(_) => GangReply::Yes,
@@ -345,13 +347,13 @@ fn reason(error: &ClientError) -> (Kind, String) {
     }
 }
 
-/// Clock of a host, compared with the clock of this one.
+/// Clock of another host, compared with the clock of this host.
 struct Reading {
     host: String,
     clock: Clock,
-    /// Nanoseconds by which the clock is ahead of ours.
+    /// Nanoseconds by which the other clock is ahead of this host's.
     ahead: i128,
-    /// Uncertainty of `ahead` in nanoseconds, from the time that the answer took.
+    /// Uncertainty of `ahead` in nanoseconds. It comes from the time that the answer took.
     within: i128,
 }
 
@@ -363,8 +365,8 @@ impl Reading {
     }
 }
 
-/// Reads the clocks of all hosts at once. A host that does not answer is an error: nothing is held
-/// yet.
+/// Reads the clocks of all hosts at the same time. Fails if a host does not answer: at this point
+/// no capacity is reserved yet.
 fn read_clocks(members: &[Member], trust: &Trust) -> Result<Vec<Reading>, Problem> {
     let mut hosts: Vec<String> = members.iter().map(|member| member.host.clone()).collect();
     hosts.sort_unstable();
@@ -397,8 +399,8 @@ fn since_1970() -> Duration {
 }
 
 impl Calls<'_> {
-    /// Checks all members until one is lost, then tells the others. Returns without error on a
-    /// signal.
+    /// Checks all members until one is lost, then tells the others that the gang is broken. Returns
+    /// without error on a signal.
     fn watch(&mut self) -> Result<(), Problem> {
         let stop = stop_flag()?;
         let all = 0..self.file.member.len();
@@ -417,7 +419,7 @@ impl Calls<'_> {
         }
     }
 
-    /// Returns the reason if a member is lost.
+    /// Returns the reason why a member counts as lost. `None` if it does not.
     fn is_lost(&self, member: usize, silent: &mut u32) -> Option<String> {
         let host = &self.file.member[member].host;
         let shown = connect(host, self.trust)
@@ -440,7 +442,7 @@ impl Calls<'_> {
         }
     }
 
-    /// Tells the other members that one is lost.
+    /// Tells the other members that the member `lost` is lost, and returns the error.
     fn broken(&mut self, lost: usize, why: &str) -> Problem {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(GangMessage::Break { lost }, &others);

@@ -8,7 +8,7 @@ use slackline_control::{Event, PAGE};
 use super::args::{Log, Since};
 use crate::problem::Problem;
 
-/// Default number of events.
+/// Default number of events that are shown.
 const USUAL: usize = 20;
 
 /// Returns the requested events, oldest first.

@@ -149,9 +149,9 @@ pub(super) const DUE: &str = "due";
 pub(super) const DELIVERED_TIME: &str = "delivered";
 pub(super) const LATE: &str = "late";
 
-/// Explanation of a missing amount.
+/// Explanation of an amount that is missing in a table.
 const NOTHING_YET: &str = "not known yet";
-/// Explanation of a missing percentage of deadlines.
+/// Explanation of a missing percentage of met deadlines.
 const NO_DEADLINES: &str = "nothing was due lately";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
@@ -291,8 +291,8 @@ pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {
     format!("With a period of {period}:\n{table}")
 }
 
-/// Returns a table of events in the order of their numbers. If `has_all` is true, a missing number
-/// has a line of its own.
+/// Returns a table of events in the order of their numbers. If `has_all` is true, each number
+/// without an event has a line of its own.
 pub(super) fn events(all: &[Event], has_all: bool) -> Table {
     let mut rows: Vec<Row> = Vec::new();
     for event in all {
@@ -338,7 +338,7 @@ pub(super) fn events(all: &[Event], has_all: bool) -> Table {
 /// Line of the table of events.
 enum Row<'a> {
     Event(&'a Event),
-    /// A number that was used without a change.
+    /// Number of an event that was used up without a change.
     Unused(u64),
 }
 
@@ -351,7 +351,7 @@ impl Row<'_> {
     }
 }
 
-/// Description of a number without an event.
+/// Description of a number without an event in the table.
 const UNUSED: &str = "no change (a repeated request, or a gang that did not begin)";
 
 /// Returns a table of the changes that `apply` makes.
@@ -396,7 +396,7 @@ pub(super) fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) 
     Plain { heading, cells: rows.iter().map(cell).collect() }
 }
 
-/// Returns a text that another user may have chosen, without control characters.
+/// Returns a text that another user may have chosen as a cell, without control characters.
 pub(super) fn text(text: impl AsRef<str>) -> Cell {
     let is_plain = |letter: char| !letter.is_control();
     Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())

@@ -1,4 +1,4 @@
-//! `slackline alert`, simulated and live, as a user types it.
+//! Tests of `slackline alert`, simulated and live, as a user types it.
 
 use crate::common::{Place, live};
 use serde_json::Value;
@@ -53,10 +53,10 @@ fn limiting_policies_hold_a_spinning_vm_to_its_share() {
     }
 }
 
-/// The errors of seconds published for Credit at the smallest share are -100 to +370 %. A timeslice
-/// of 30 ms is three times the target of a second. So a second without a timeslice has an error of
-/// -100 %, and a second with one of +200 %. With two, one of them cut short by Dom0, it is at most
-/// +500 %.
+/// At the smallest share, the errors per second published for Credit are -100 to +370 %. A
+/// timeslice of 30 ms is three times the target of a second. So a second without a timeslice has an
+/// error of -100 %, and a second with one timeslice an error of +200 %. A second with two
+/// timeslices, of which Dom0 cuts one short, has at most +500 %.
 #[test]
 fn credit_of_2006_errs_by_whole_timeslices_without_a_budget() {
     let errors = |case: &str| {
@@ -176,7 +176,7 @@ fn alert_command_limits_and_measures_a_live_process() {
     assert!(row["seconds"] == 3 && most < 500_000, "{whole:#}");
 }
 
-/// One line gives the reason. There is not one line for each mechanism and share.
+/// The program prints one line with the reason, and not one line for each mechanism and share.
 #[test]
 fn live_alert_without_root_gives_one_error() {
     let place = Place::new();

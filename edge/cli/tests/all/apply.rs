@@ -1,4 +1,4 @@
-//! `apply`, `list --toml` and patterns of names, with a real front.
+//! Tests of `apply`, `list --toml` and patterns of names, with a real front.
 
 use slackline_control::link::{Answer, Request};
 use slackline_control::{AppliedChange, Event, Kind, Machine, Problem, Thread};
@@ -20,7 +20,7 @@ fn machine(name: &str, vcpus: u16) -> Machine {
     }
 }
 
-/// Core that answers lists of reservations. The VM `new` has two vCPUs.
+/// Plays a core that answers lists of reservations. The VM `new` has two vCPUs.
 fn applies(request: &Request) -> Outcome {
     match request {
         Request::Find { .. } => Ok(Answer::Machines(vec![machine("new", 2), machine("x", 1)])),
@@ -114,7 +114,7 @@ fn pattern_asks_for_each_reservation_that_it_matches() {
     daemon.run(&both).refused(2).says("`*` and --if-revision cannot be combined");
 }
 
-/// Core with a log of 1,200 events, in which number 7 is missing.
+/// Plays a core with a log of 1,200 events, in which number 7 is missing.
 fn logs(request: &Request) -> Outcome {
     let Request::Log { before, limit, .. } = request else { return fine(request) };
     let newest = before.map_or(1_200, |before| before - 1);

@@ -1,9 +1,10 @@
-//! Bad input is refused: the error has the position and the reason, the hint has a correction, and
-//! the exit code is that of bad input. Nothing else is printed, and no file is created.
+//! Bad input is refused. The error has the position and the reason, the hint has a correction, and
+//! the exit code is that of bad input. The program prints nothing else, and creates no file.
 
 use crate::common::{GOOD, Place, Ran};
 
-/// Replaces one piece of the good scenario. Every command that reads it must report this position.
+/// Replaces one piece of the scenario [`GOOD`](common::GOOD). Every command that reads the result
+/// must report the position `at`.
 #[track_caller]
 fn wrong(from: &str, to: &str, at: &str, says: &str) {
     assert!(GOOD.contains(from), "nothing to replace: {from}");
@@ -69,7 +70,8 @@ fn slice_longer_than_its_period_is_refused_with_both_values() {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// The error names the line of the domain. It cannot tell which number is too large.
+/// The error names the line of the domain that does not fit. It cannot tell which of the domain's
+/// numbers is too large.
 #[test]
 fn reservations_beyond_the_capacity_are_refused() {
     let place = Place::with(&GOOD.replacen("\"3ms\"", "\"4ms\"", 1));
@@ -171,8 +173,8 @@ fn file_that_is_not_a_trace_is_refused() {
     }
 }
 
-/// The checksum covers every byte. A few bytes of each region are damaged; the error depends on
-/// their meaning.
+/// The checksum covers every byte. The test damages a few bytes of each region of a trace. The
+/// error depends on the meaning of the damaged bytes.
 #[test]
 fn damaged_trace_is_always_refused() {
     let (place, bytes) = trace();
@@ -240,7 +242,7 @@ fn invalid_option_values_are_refused() {
     assert_eq!(place.files(), before);
 }
 
-/// The parser of the command line has its own hints.
+/// The parser of the command line prints hints of its own.
 #[test]
 fn unknown_options_are_refused() {
     let place = Place::with(GOOD);

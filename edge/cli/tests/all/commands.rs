@@ -1,4 +1,5 @@
-//! Commands with valid input: their output, their files, and that both can be reproduced.
+//! Commands with valid input: their output and their files. Repeating a command gives the same of
+//! both.
 
 use std::process::Stdio;
 
@@ -433,7 +434,7 @@ fn only_a_terminal_gets_colours() {
     }
 }
 
-/// A timeline on a terminal has colours, unless `NO_COLOR` is set.
+/// A timeline on a terminal has colours. With `NO_COLOR` set it has none.
 #[test]
 fn no_color_is_obeyed_on_a_terminal() {
     let place = traced();
@@ -477,8 +478,8 @@ fn saved_trace_replays_to_the_same_decisions() {
     place.run(&["replay", "cut"]).refused(2).says("the trace ends in the middle");
 }
 
-/// The live target of each domain is checked. A missing target is a note and no error: the scenario
-/// may be meant for another host.
+/// `check` examines the live target of each domain. A missing target gives a note and no error,
+/// because the scenario may be meant for another host.
 #[test]
 fn check_reports_which_live_targets_exist() {
     let one = |live: &str| {

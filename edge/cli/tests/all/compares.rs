@@ -3,7 +3,7 @@
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the good scenario with parameters for Credit as well.
+/// Returns the good scenario with parameters for the policy `credit` too.
 fn both() -> String {
     let credit =
         |text: &str, weight: u32| format!("{text}share.credit = {{ weight = {weight} }}\n");

@@ -1,4 +1,5 @@
-//! Help pages are complete: every key, workload, claim, metric, policy and command is on one.
+//! Help pages are complete: every key, workload, claim, metric, policy and command is on one of
+//! them.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
@@ -11,7 +12,7 @@ fn keys_of(scenario: &str) -> Vec<String> {
     keys.split(", ").map(str::to_owned).collect()
 }
 
-/// Returns a help page, after checking its width.
+/// Returns a help page, after it has checked the page's width.
 fn page(topic: &str) -> String {
     let page = Place::new().run(&["help", topic]).good();
     let widest = page.lines().map(|line| line.chars().count()).max().unwrap_or(0);

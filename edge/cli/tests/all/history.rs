@@ -7,7 +7,7 @@ use crate::service::{Daemon, Outcome, fine};
 
 const HOUR: u64 = 3_600_000_000_000;
 
-/// Answers with hours up to hour 1,500.
+/// Plays a core that answers with the hours up to hour 1,500.
 fn remembers(request: &Request) -> Outcome {
     let Request::History { name, since_ns, by_day } = request else { return fine(request) };
     if name != "web" {

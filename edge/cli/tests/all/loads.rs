@@ -10,7 +10,7 @@ use crate::common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A server process with the port that it reported.
+/// A server process, with the port on which it listens.
 struct Server {
     child: Child,
     out: ChildStdout,
@@ -23,7 +23,7 @@ impl Server {
         Server::try_start(place, kind).expect("it tells its port")
     }
 
-    /// Starts a server. `None` if it does not get its port.
+    /// Starts a server. `None` if its port is taken by another program.
     fn try_start(place: &Place, kind: &[&str]) -> Option<Server> {
         let mut command = place.command(&[&["load"], kind, &["--json"]].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! `slackline paper` with the small paper from the tests of its crate.
+//! Tests of `slackline paper`, with the small paper from the tests of its crate.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! No input is overwritten, under whatever name, and no two outputs go to one file.
+//! No input is overwritten, whichever of its names the user gives, and no two outputs go to one
+//! file.
 
 use std::fs::hard_link;
 use std::os::unix::fs::symlink;
@@ -6,7 +7,7 @@ use std::process::Stdio;
 
 use crate::common::{GOOD, Place, Ran};
 
-/// Returns a folder with a scenario and a recording, each under several names.
+/// Returns a folder with a scenario and a recording, each of which has several names.
 fn place() -> Place {
     let replay =
         GOOD.replacen("{ kind = \"spin\" }", "{ kind = \"replay\", file = \"it.csv\" }", 1);
@@ -71,7 +72,7 @@ fn two_outputs_to_one_file_are_refused() {
     place.run(&["sim", "it.toml", "--save", "/dev/null", "--perfetto", "/dev/null"]).ended_with(1);
 }
 
-/// In other programs `-` means standard output, which has the tables here.
+/// In other programs `-` means standard output. In this program standard output has the tables.
 #[test]
 fn dash_is_refused_as_an_output() {
     let place = Place::with(GOOD);

@@ -1,9 +1,9 @@
-//! Scenarios with axes: a run per point, shown as one table, JSON and CSV.
+//! Scenarios with axes: each point is run, and the output is one table, JSON or CSV.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the good scenario with two periods and two workloads.
+/// Returns the good scenario with axes of two periods and two workloads.
 fn grid() -> String {
     let axes = r#"
 [[axis]]
@@ -47,7 +47,7 @@ fn each_point_of_the_axes_is_a_row() {
     }
 }
 
-/// The numbers of a point equal those of the same scenario without axes.
+/// The metrics of a point equal those of the same scenario written without axes.
 #[test]
 fn point_equals_the_scenario_written_out() {
     let spins = GOOD.replacen(
@@ -146,8 +146,8 @@ fn errors_at_a_point_have_its_position() {
     place.run(&["compare", "it.toml", "--live"]).refused(2).says("a scenario with axes live");
 }
 
-/// The admission of all points is checked. Each has its result, and a refusal has the position of
-/// its point.
+/// `check` tests the admission of all points. It prints the result of each, and a refusal has the
+/// position of its point in the file.
 #[test]
 fn check_covers_every_point_of_the_axes() {
     let place = Place::with(&grid());

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 pub(crate) type Outcome = Result<Answer, Problem>;
 
-/// A real front whose core is this test.
+/// A real front, for which the test plays the core.
 pub(crate) struct Daemon {
     folder: TempDir,
     front: Child,
@@ -31,7 +31,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a front. `None` without root, since the front would refuse this user.
+    /// Starts a front. `None` if the test does not run as root, since the front would refuse this
+    /// user.
     pub(crate) fn new(says: fn(&Request) -> Outcome) -> Option<Daemon> {
         if !rustix::process::geteuid().is_root() {
             return None;

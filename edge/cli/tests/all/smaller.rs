@@ -117,7 +117,7 @@ fn finished_batch_is_noted_with_its_time() {
     ran.ended_with(1).shows("note: `gold` finished its work at 96");
 }
 
-/// Lines that the terminal wraps would make the table unreadable.
+/// The test uses a narrow terminal. If it wrapped lines, tables would be unreadable.
 #[test]
 fn tables_fit_a_narrow_terminal() {
     let place = Place::with(GOOD);
@@ -127,8 +127,8 @@ fn tables_fit_a_narrow_terminal() {
     crate::common::is_narrow(&text);
 }
 
-/// The same holds for every command with tables, at the width that `COLUMNS` sets. A list of run
-/// intervals is exempt: its lines are meant to be searched.
+/// Every command with tables fits the width that `COLUMNS` sets. A list of run intervals is exempt,
+/// because its lines are meant to be searched.
 #[test]
 fn every_table_fits_40_columns() {
     let place = Place::with(GOOD);

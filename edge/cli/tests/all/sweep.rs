@@ -1,5 +1,5 @@
-//! Sweeps: a family of scenarios under several policies makes one table, which does not depend on
-//! how the runs were made.
+//! A sweep runs a family of scenarios under several policies and makes one table. The table is the
+//! same if the sweep is killed and continued.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -121,7 +121,7 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     Ran::new(&child.wait_with_output().unwrap())
 }
 
-/// 24 runs of 100 simulated seconds take long enough to be killed in the middle.
+/// A sweep of 24 runs with 100 simulated seconds each takes long enough to be killed in the middle.
 #[test]
 fn killed_sweep_continues_to_the_same_table() {
     let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));

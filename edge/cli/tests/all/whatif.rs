@@ -1,4 +1,4 @@
-//! Predictions from a saved trace.
+//! Predictions of `slackline whatif` from a saved trace.
 
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Faults of live runs, and interference by other programs. Needs root.
 //!
-//! The assertions hold on any host, however busy: refusals with their reasons, restored threads,
-//! and hard limits.
+//! The tests check only what holds on any host, however busy: refusals with their reasons, restored
+//! threads, and hard limits.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -83,7 +83,7 @@ fn program_that_cannot_be_started_is_refused() {
     live.nothing_is_left();
 }
 
-/// The program ends before or just after it is held. The exit code is reported in both cases.
+/// A program ends before it is scheduled, or just after. The exit code is reported in both cases.
 #[test]
 fn program_that_ends_at_once_is_reported_with_exit_code() {
     let Some(live) = live::begin() else { return };
@@ -136,7 +136,8 @@ fn end_of_a_held_process_during_a_run_is_noted() {
     }
 }
 
-/// Threads start and end. Those that remain are scheduled and restored.
+/// Threads of the target start and end. The threads that remain are scheduled, and restored in the
+/// end.
 #[test]
 fn process_that_loses_a_thread_stays_held() {
     let Some(live) = live::begin() else { return };
@@ -221,8 +222,8 @@ fn cgroup_without_real_time_budget_is_reported() {
     live.nothing_is_left();
 }
 
-/// The groups are as libvirt makes them: one per vCPU within one for the domain, all without
-/// real-time budget.
+/// The cgroups are as libvirt makes them: a group for the domain that contains a group for each
+/// vCPU, all without real-time budget.
 #[test]
 fn held_cgroup_gets_a_real_time_budget_until_restored() {
     let Some(live) = live::begin() else { return };
@@ -291,7 +292,8 @@ fn two_runs_cannot_hold_one_process() {
     live.nothing_is_left();
 }
 
-/// Alone on a CPU, a VM with 20 % receives no more with a hard limit, and all slack without one.
+/// A VM with 20 % is alone on a CPU. With a hard limit it receives 20 %, and without one it
+/// receives all slack too.
 #[test]
 fn exact_is_a_limit_and_work_conserving_is_not() {
     let Some(live) = live::begin() else { return };
@@ -317,9 +319,9 @@ fn exact_is_a_limit_and_work_conserving_is_not() {
     live.nothing_is_left();
 }
 
-/// A process that wakes for the start of the run is held to its share from the start. A former
-/// fault left it unnoticed for 20 ms, without limit. A hypervisor below can make a single run look
-/// like that, but not several in a row.
+/// A process that wakes when the run starts is limited to its share from the start. A former bug
+/// left such a process without limit for 20 ms. A hypervisor below can delay a single run like
+/// that, but not several in a row.
 #[test]
 fn exact_is_a_limit_from_the_start() {
     let Some(live) = live::begin() else { return };

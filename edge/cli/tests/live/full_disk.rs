@@ -1,5 +1,5 @@
-//! Output files are complete or absent: with a full disk, a missing or protected folder, or a run
-//! that is killed.
+//! Output files are either complete or absent, with a full disk, a missing or protected folder, or
+//! a run that is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::common::live::{self, wait_until};
 use crate::common::{GOOD, Place, Ran, files_in};
 use rustix::process::{Signal, geteuid};
 
-/// A disk of one megabyte with one free page.
+/// A file system of one megabyte that has one free page.
 struct FullDisk<'a> {
     folder: PathBuf,
     _place: &'a Place,

@@ -1,5 +1,5 @@
-//! Gangs on two daemons on two CPUs, which act as two hosts that do not know each other. Needs
-//! root.
+//! Gangs with members on two daemons, each on a CPU of its own. The daemons act as two hosts that
+//! do not know each other. Needs root.
 
 use std::process::Stdio;
 use std::time::Duration;

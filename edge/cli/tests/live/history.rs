@@ -1,4 +1,5 @@
-//! `slackline history`: what was delivered by hour, over a kill and a restart. Needs root.
+//! `slackline history`: the CPU time delivered by hour, when the daemon is killed and restarted in
+//! between. Needs root.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,7 @@ use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::{Daemon, Machine};
 use serde_json::Value;
 
-/// Sums of all hours, in seconds.
+/// Sums of all hours of a reservation, in seconds.
 struct Sums(Vec<Value>);
 
 impl Sums {

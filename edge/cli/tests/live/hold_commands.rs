@@ -1,5 +1,5 @@
-//! `slackline hold -- COMMAND`: commands that end at once, that start others, or that are ended by
-//! a signal. Needs root.
+//! `slackline hold -- COMMAND` with commands that end at once, that start other commands, or that a
+//! signal ends. Needs root.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -12,11 +12,11 @@ use serde_json::Value;
 use slackline_linux::sys::{Tid, monotonic, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// Variable that makes this process nap between bursts.
+/// Environment variable that makes this process sleep between bursts of work.
 const NAPS: &str = "SLACKLINE_TEST_NAPS";
 
-/// Body of a child process that runs for 5 ms and sleeps for 45 ms. It reports the length of each
-/// run.
+/// Runs as a child process that works for 5 ms and sleeps for 45 ms, if started as one. It reports
+/// the length of each burst.
 #[test]
 fn part_naps() {
     if std::env::var_os(NAPS).is_none() {
@@ -35,7 +35,8 @@ fn part_naps() {
     std::process::exit(0);
 }
 
-/// On an idle CPU the kernel may not report that the thread woke. Load only makes bursts longer.
+/// On an idle CPU the kernel may not report that the thread woke. Other load on the host only makes
+/// bursts longer.
 #[test]
 fn exact_target_is_stopped_at_its_slice_after_each_nap() {
     let Some(live) = live::begin() else { return };
@@ -55,7 +56,7 @@ fn exact_target_is_stopped_at_its_slice_after_each_nap() {
     live.nothing_is_left();
 }
 
-/// A `hold` in the background, ended on drop.
+/// A `slackline hold` in the background. It is ended when this is dropped.
 struct Holding<'a>(&'a Live, Child);
 
 impl<'a> Holding<'a> {
@@ -65,8 +66,8 @@ impl<'a> Holding<'a> {
         Holding(live, child.unwrap())
     }
 
-    /// Returns the processes that the hold started, sorted by id. A child that has not executed its
-    /// program yet looks like the hold itself.
+    /// Returns the processes that the `hold` started, sorted by id. A child that has not executed
+    /// its program yet looks like the `hold` itself.
     fn children(&self) -> Vec<i32> {
         let own = i32::try_from(self.1.id()).unwrap();
         let others =
@@ -110,8 +111,8 @@ fn exit_code_of_short_command_is_returned() {
     live.nothing_is_left();
 }
 
-/// Each command ends while its shell waits for it. So whichever of the two is stopped, no other
-/// process has work.
+/// The shell waits for each command to end. So if either of the two is stopped, no other process
+/// has work.
 #[test]
 fn exact_script_that_starts_short_commands_ends() {
     let Some(live) = live::begin() else { return };
@@ -128,8 +129,8 @@ fn exact_script_that_starts_short_commands_ends() {
     live.nothing_is_left();
 }
 
-/// Parts agree within a factor of two on any host. With the fault, two processes received all the
-/// time.
+/// The CPU times of the processes agree within a factor of two on any host. With a former bug, two
+/// of them received all of the time.
 #[test]
 fn busy_processes_held_as_one_receive_equal_parts() {
     let Some(live) = live::begin() else { return };

@@ -1,5 +1,5 @@
-//! Interrupts, stops and kills at any time: every thread is restored, and no process is left. Needs
-//! root.
+//! Interrupts, stops and kills at any time during a run. Every thread is restored, and no process
+//! is left. Needs root.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn signal_ends_a_run_with_its_table() {
     }
 }
 
-/// The load processes also receive a signal from the terminal.
+/// A signal from the terminal goes to the load processes too.
 #[test]
 fn terminal_signal_ends_a_run_with_its_processes() {
     let Some(live) = live::begin() else { return };
@@ -44,8 +44,8 @@ fn terminal_signal_ends_a_run_with_its_processes() {
     live.nothing_is_left();
 }
 
-/// The terminal is closed while the run shows progress. The failed output does not end the run;
-/// only the signal does.
+/// The terminal is closed while the run shows progress. The failed output does not end the run.
+/// Only a later signal does.
 #[test]
 fn closed_terminal_does_not_end_a_run() {
     let Some(live) = live::begin() else { return };
@@ -65,7 +65,7 @@ fn closed_terminal_does_not_end_a_run() {
     live.nothing_is_left();
 }
 
-/// Before the run starts there is no table, but every thread is restored.
+/// A signal arrives before the run starts. No table is printed, and every thread is restored.
 #[test]
 fn signal_during_set_up_ends_a_run() {
     let Some(live) = live::begin() else { return };
@@ -106,9 +106,9 @@ enum Whom {
     Load,
 }
 
-/// Moments in milliseconds after the start of the program. Its set-up takes about 220 ms, and the
-/// run 700 ms. So these are in the set-up, at the start, in the middle and at the end. A busy host
-/// shifts them, which is as good a test.
+/// Ranges of moments for a kill, in milliseconds after the start of the program. The set-up takes
+/// about 220 ms, and the run 700 ms. So the ranges are in the set-up, at the start, in the middle
+/// and at the end of the run. On a busy host they fall elsewhere, which tests the same property.
 const MOMENTS: [(u64, u64); 4] = [(1, 219), (219, 224), (300, 900), (915, 925)];
 
 /// A deterministic sequence of pseudo-random numbers.
@@ -136,7 +136,7 @@ fn kill_whom(live: &Live, runner: &Runner<'_>, whom: Whom) {
     }
 }
 
-/// Makes one run, in which a process is killed after this delay.
+/// Makes one run, in which a process of kind `whom` is killed after this delay.
 fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
     let victim = Victim::start();
     let runner = live.start(&victim.scenario(threads, "700ms"));
@@ -160,11 +160,12 @@ fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
     live.nothing_is_left();
 }
 
-/// Neither process is left to restore threads, so `doctor` finds and restores them. A keeper that
-/// had just been started may survive and do it itself.
+/// Checks the victim after the program and its keeper were killed. Neither is left to restore
+/// threads, so `doctor` finds and restores them. A keeper that had just been started may survive
+/// and restore them itself.
 ///
-/// Other leftovers are checked only afterwards. The victim spins as a real-time thread, and the
-/// kernel's work on its CPU, which ends processes, gets only a twentieth of the time.
+/// Other leftovers are checked only after that. The victim spins as a real-time thread, and the
+/// kernel's work on its CPU, which ends processes, gets only a twentieth of the CPU time.
 fn both_are_dead(live: &Live, victim: &Victim) {
     let says = format!("of process {} ", victim.pid());
     if victim.is_held() {
@@ -214,7 +215,7 @@ fn killed_load_process_leaves_threads_restored() {
     kill_at_every_part(Kernel::Ours, Whom::Load, 7);
 }
 
-/// The kernel has no pidfds.
+/// The program runs on a simulated kernel without pidfds.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn kills_on_an_old_kernel_leave_threads_restored() {
@@ -223,7 +224,8 @@ fn kills_on_an_old_kernel_leave_threads_restored() {
     }
 }
 
-/// A keeper that dies is replaced, and the new one restores threads as the old one would have.
+/// A keeper that dies is replaced. When the program dies later, the new keeper restores the
+/// threads.
 #[test]
 fn replaced_keeper_restores_threads() {
     let Some(live) = live::begin() else { return };

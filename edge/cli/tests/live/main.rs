@@ -24,7 +24,8 @@ mod terms;
 mod trees;
 mod why;
 
-/// Body of the child process that a test holds. Returns at once in other processes.
+/// Runs as the victim, the process that a test schedules, if started as one. Returns at once in
+/// other processes.
 #[test]
 fn part_victim() {
     common::live::play_victim();

@@ -1,5 +1,5 @@
-//! Live runs on a kernel with only the system calls of Linux 4.4, and on one that does not report
-//! what threads do. Needs root.
+//! Live runs on two simulated kernels: one with only the system calls of Linux 4.4, and one that
+//! does not report scheduling events. Needs root.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -61,8 +61,8 @@ fn replaced_keeper_restores_threads() {
     live.nothing_is_left();
 }
 
-/// On a kernel without scheduling events, a vCPU with a reservation of 30 % once received 9 %. So
-/// the run is refused before any thread is changed.
+/// On a kernel without scheduling events, a vCPU with a reservation of 30 % would receive less: 9 %
+/// were measured. So the run is refused before any thread is changed.
 #[test]
 fn reservations_are_refused_without_scheduling_events() {
     let Some(live) = live::begin_on(Kernel::WithoutPerf) else { return };

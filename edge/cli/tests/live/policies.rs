@@ -7,7 +7,7 @@ use serde_json::Value;
 use slackline_policy::ALL;
 
 /// `heavy` and `light` never block and have weights or guarantees of two to one. On any host,
-/// `light` cannot receive more. Round robin knows no shares.
+/// `light` cannot receive more than `heavy`. Round robin has no shares.
 #[test]
 fn every_policy_runs_live() {
     let Some(live) = live::begin() else { return };
@@ -32,7 +32,7 @@ fn every_policy_runs_live() {
     }
 }
 
-/// Several runs in succession give one table of means. The JSON has each of them.
+/// Several runs, one after another, give one table of means. The JSON output contains each run.
 #[test]
 fn live_runs_with_several_seeds_give_means() {
     let Some(live) = live::begin() else { return };
@@ -50,7 +50,8 @@ fn live_runs_with_several_seeds_give_means() {
     live.nothing_is_left();
 }
 
-/// The CSV has the live run by second, and the other programs' use of its CPU.
+/// The CSV has a row for each second of the live run, and in it the CPU time that other programs
+/// used of its CPU.
 #[test]
 fn csv_of_a_live_run_has_rows_per_second() {
     let Some(live) = live::begin() else { return };

@@ -1,4 +1,4 @@
-//! `slackline change NAME --for BINDING` and `reserve NAME -- COMMAND`. Need root.
+//! Tests of `slackline change NAME --for BINDING` and of `reserve NAME -- COMMAND`. Need root.
 
 use crate::common::live::{self, Victim, wait_until};
 use crate::common::service::{Daemon, Machine};

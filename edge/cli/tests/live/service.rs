@@ -1,4 +1,4 @@
-//! `slackline serve`: reservations that survive the process that holds them. Needs root.
+//! `slackline serve`: reservations outlive the daemon process that enforces them. Needs root.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -118,7 +118,7 @@ fn reservation_is_held_changed_paused_and_released() {
     live.nothing_is_left();
 }
 
-/// Each verb is run as a command, with its output.
+/// Each verb of the service runs as a command, whose output is checked.
 #[test]
 fn every_verb_reaches_the_daemon() {
     let Some(live) = live::begin() else { return };
@@ -145,7 +145,7 @@ fn every_verb_reaches_the_daemon() {
     live.nothing_is_left();
 }
 
-/// A damaged ledger is neither used nor changed. Its intact parts are kept.
+/// The daemon neither uses nor changes a damaged ledger. A rebuild keeps the intact parts.
 #[test]
 fn damaged_ledger_is_reported_and_rebuilt() {
     let Some(live) = live::begin() else { return };
@@ -242,7 +242,7 @@ fn reservation_waits_for_its_vm_at_each_restart() {
     live.nothing_is_left();
 }
 
-/// Returns the sum of a metric's samples whose lines contain a text.
+/// Returns the sum of those samples of a metric whose lines contain the text `of`.
 fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
     let mut page = String::new();
     wait_until("the page", || {
@@ -292,8 +292,8 @@ fn lapse_without_a_daemon_is_reported() {
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
 }
 
-/// libvirt did not start the VM. So another program's change of its class counts as made by the VM
-/// itself.
+/// libvirt did not start the VM. So a change of its class counts as made by the VM itself, even if
+/// another program made it.
 #[test]
 fn changes_that_a_vm_may_make_itself_are_undone_and_logged() {
     let Some(live) = live::begin() else { return };
@@ -319,7 +319,7 @@ fn changes_that_a_vm_may_make_itself_are_undone_and_logged() {
     live.nothing_is_left();
 }
 
-/// An administrator's SIGSTOP is respected until the VM is continued.
+/// The daemon respects a SIGSTOP by an administrator until the VM is continued.
 #[test]
 fn vm_stopped_by_a_signal_is_contested_until_it_is_continued() {
     let Some(live) = live::begin() else { return };
@@ -419,7 +419,7 @@ fn look_up_with_a_silent_monitor_delays_no_other_request() {
 }
 
 /// libvirt moves the threads of a starting VM to groups of their own, none of which has a real-time
-/// budget. This happens after they have been found.
+/// budget. This happens after the daemon has found the threads.
 #[test]
 fn vm_moved_to_a_cgroup_without_budget_gets_one() {
     let Some(live) = live::begin() else { return };
@@ -483,7 +483,7 @@ fn vm_moved_to_a_cgroup_without_budget_gets_one() {
     drop(inner);
 }
 
-/// The hook runs as libvirt runs it, with arbitrary metadata.
+/// The test runs the hook as libvirt does, with arbitrary metadata.
 #[test]
 fn hook_reserves_by_metadata_and_never_blocks_optional_guests() {
     let Some(live) = live::begin() else { return };
@@ -543,7 +543,7 @@ fn hook_reserves_by_metadata_and_never_blocks_optional_guests() {
     live.nothing_is_left();
 }
 
-/// A change that the disk cannot take is not in force, and existing reservations stay in force.
+/// A change that the disk has no space for is refused, and existing reservations stay in force.
 #[test]
 fn full_disk_refuses_new_reservations_and_loses_none() {
     let Some(live) = live::begin() else { return };

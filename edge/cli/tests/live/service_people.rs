@@ -13,8 +13,8 @@ use rustix::process::Signal;
 use serde_json::json;
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus};
 
-/// Prices, groups and certificates are reloaded while reservations stay in force. Invalid files
-/// leave the previous values.
+/// Prices, groups and certificates are reloaded while reservations stay in force. If a file is
+/// invalid, the previous values stay in force.
 #[test]
 fn prices_groups_and_certificates_are_reloaded_on_request() {
     let Some(live) = live::begin() else { return };
@@ -46,7 +46,7 @@ fn prices_groups_and_certificates_are_reloaded_on_request() {
     live.nothing_is_left();
 }
 
-/// Another user's VM of the same name does not get the reservation.
+/// A VM of another user has the same name as the awaited one. It does not get the reservation.
 #[test]
 fn waiting_reservation_ignores_another_users_vm_of_its_name() {
     const STRANGER: u32 = 54_321;
@@ -84,7 +84,7 @@ fn waiting_reservation_ignores_another_users_vm_of_its_name() {
     live.nothing_is_left();
 }
 
-/// A client on another host, from the first token to its revocation.
+/// The test follows a client on another host from its first token to the revocation of the token.
 #[test]
 fn remote_client_has_token_role_and_budget_until_revoked() {
     let Some(live) = live::begin() else { return };
@@ -146,7 +146,7 @@ fn remote_client_has_token_role_and_budget_until_revoked() {
     live.nothing_is_left();
 }
 
-/// An operator may reserve for their own VMs only. Other requests fail with exit code 5.
+/// An operator may reserve only for VMs of their own. Other requests fail with exit code 5.
 #[test]
 fn operator_reserves_for_own_vms_only() {
     const OPERATOR: u32 = 65_534;
@@ -284,7 +284,8 @@ fn front_has_no_capabilities_core_and_keeper_have_few() {
     live.nothing_is_left();
 }
 
-/// Exposure of the daemon under its unit, as rated by systemd: at most 4.0 of 10.
+/// Exposure of the daemon under its systemd unit, as `systemd-analyze security` rates it: at most
+/// 4.0 of 10.
 #[test]
 fn systemd_rates_the_unit_as_little_exposed() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");

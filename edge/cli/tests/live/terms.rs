@@ -13,7 +13,7 @@ fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
     )
 }
 
-/// The VM may use all slack, which is nearly everything. It is paused for three quarters of the
+/// The VM may use all slack, which is nearly all of the CPU. It is paused for three quarters of the
 /// run, so it receives a quarter, or at most half if the pause takes half a second.
 #[test]
 fn paused_domain_receives_nothing_live() {
@@ -62,8 +62,8 @@ fn vcpus_stay_on_the_cpus_of_the_scenario_live() {
     live.nothing_is_left();
 }
 
-/// The vCPU starts on the given CPU although others have capacity. It may then use any CPU that its
-/// affinity allows.
+/// The vCPU starts on the given CPU, although others have capacity too. Later it may use any CPU
+/// that its affinity allows.
 #[test]
 fn vcpu_starts_on_its_given_cpu_live() {
     let Some(live) = live::begin() else { return };
@@ -111,9 +111,9 @@ fn vcpu_that_wakes_later_joins_blocked_live() {
     live.nothing_is_left();
 }
 
-/// Two vCPUs have 0.4 CPU together, and one of them is paused. With an even spread the other
-/// receives at most a quarter above its own part. Spread by use, it also receives the unused part,
-/// which is more. The trace replays to the same decisions.
+/// Two vCPUs have 0.4 CPU together, and one of them is paused. With `spread = "even"` the other
+/// receives at most a quarter more than its equal share. With `spread = "use"` it also receives the
+/// unused budget of the first, which is more than that. The trace replays to the same decisions.
 #[test]
 fn busy_vcpu_receives_its_siblings_unused_budget_live() {
     let Some(live) = live::begin() else { return };
@@ -138,14 +138,15 @@ fn busy_vcpu_receives_its_siblings_unused_budget_live() {
     live.nothing_is_left();
 }
 
-/// Returns the run intervals of the saved run.
+/// Returns the run intervals of the run that was saved.
 fn stretches(live: &Live) -> Vec<serde_json::Value> {
     let shown = live.run(&["show", "it.trace", "--list", "--json", "--for", "10s"]).good();
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     shown["stretches"].as_array().expect("a list").clone()
 }
 
-/// Joins, accepted and refused changes, a pause and a leave are replayed to the same decisions.
+/// Joins, accepted and refused changes, a pause and a leave are replayed from the trace to the same
+/// decisions.
 #[test]
 fn changes_and_refusals_of_a_live_run_replay() {
     let Some(live) = live::begin() else { return };
@@ -178,7 +179,7 @@ impl Drop for Stranger {
     }
 }
 
-/// On any host the CPU is never idle, and one vCPU has a fifth of it.
+/// On any host the CPU of the run is never idle, and one vCPU has a fifth of it.
 #[test]
 fn cpu_time_of_other_programs_is_measured_and_saved() {
     let Some(live) = live::begin() else { return };

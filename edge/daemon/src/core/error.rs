@@ -27,7 +27,7 @@ pub enum ServeError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The front needs more descriptors than it may have.
+    /// The front process needs more file descriptors than it may open.
     #[error("cannot start: a process may open {most} files here, and {needed} are needed")]
     FewDescriptors {
         /// Hard limit of open files per process.
@@ -85,7 +85,7 @@ impl ServeError {
         }
     }
 
-    /// Returns true if the options are at fault, not the host.
+    /// Returns true if the given options are at fault, not the host.
     #[must_use]
     pub const fn is_about_the_input(&self) -> bool {
         matches!(self, ServeError::NoSuchCpus { .. } | ServeError::Tls(_))

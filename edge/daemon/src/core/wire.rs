@@ -1,4 +1,4 @@
-//! Translates between messages of the link to the front and requests of the service.
+//! Translation between messages of the link to the front and requests of the service.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ use super::flight::Question;
 use crate::find::Machine;
 use crate::ledger::Logged;
 
-/// A valid request from the front.
+/// A request that the front has sent and that is valid.
 pub(super) enum Heard {
     /// A request for the service, with the details that only its answer needs.
     Service(ClientRequest, Rest),
@@ -21,19 +21,20 @@ pub(super) enum Heard {
     Host(Ticket),
     /// Show the health of the daemon.
     Health(Ticket),
-    /// Show all metrics, or those of a tenant's own reservations.
+    /// Show all metrics. With a principal, who is a tenant, show only those of the tenant's own
+    /// reservations.
     Numbers(Ticket, Option<Principal>),
     /// List grants of access.
     Access(Ticket),
-    /// Make group members without a grant tenants.
+    /// Make members of the operators' group without a grant tenants.
     MigrateAccess(Ticket, Principal),
     /// Add or revoke a grant.
     ChangeAccess(Ticket, Principal, Change),
     /// Show the role of the caller.
     Whoami(Ticket, Role),
-    /// A question to the flight recorder: of a tenant, if a tenant asks.
+    /// A question to the flight recorder, with the principal if a tenant asks.
     Flight(Ticket, Question, Option<Principal>),
-    /// The caller of a request has gone.
+    /// The caller of a request has disconnected.
     Cancel(Ticket),
 }
 
@@ -41,9 +42,9 @@ pub(super) enum Heard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
-    /// Only names that follow this one.
+    /// List only names that follow this one.
     NamesAfter(String),
-    /// Period for which the available capacity is asked.
+    /// Period of the reservations for which the available capacity is asked.
     Period(Span),
 }
 
@@ -57,9 +58,9 @@ impl Rest {
     }
 }
 
-/// Checks and translates a message of the front. The front vouches for the identity of the caller;
-/// permissions are looked up here. `each` returns the current reservation of a name. `wall_ahead`
-/// is by how much the wall clock is ahead of the service's clock.
+/// Checks and translates a message of the front. The identity of the caller comes from the front,
+/// and the caller's permissions are looked up here. `each` returns the current reservation of a
+/// name. `wall_ahead` is the offset from the service's clock to the wall clock.
 pub(super) fn heard(
     ask: Ask,
     access: &Access,
@@ -127,7 +128,7 @@ pub(super) fn heard(
     Ok(Heard::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
 }
 
-/// A question to the flight recorder.
+/// Returns the question to the flight recorder that a request contains.
 fn question(request: Wire) -> Question {
     match request {
         Wire::Why { name } => Question::Why(name),
@@ -143,7 +144,8 @@ fn is_about_access(request: &Wire) -> bool {
     )
 }
 
-/// Returns a VM with the reservation that holds it and the CPU it uses, in millionths of one CPU.
+/// Returns a VM for an answer, with the reservation that it has and the CPU time that it uses, in
+/// millionths of one CPU.
 pub(super) fn machine(
     machine: &Machine,
     reserved: Option<String>,
@@ -167,7 +169,7 @@ pub(super) fn machine(
     }
 }
 
-/// Text that a tenant sees in place of the names of others.
+/// Text that a tenant sees in place of the name of another user's VM.
 pub(super) const ANOTHER: &str = "another VM";
 
 /// Returns a VM as it is shown to a tenant without permission to reserve for it.
@@ -185,7 +187,8 @@ pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
     }
 }
 
-/// Returns a reservation as it is shown to a tenant of another one: only its share of the CPUs.
+/// Returns a reservation as it is shown to a tenant who does not own it: only its share of the
+/// CPUs.
 pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> control::Reservation {
     (reservation.gang, reservation.why, reservation.warning) = (None, None, None);
     (reservation.recent, reservation.total, reservation.cost) = (None, None, None);

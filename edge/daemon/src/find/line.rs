@@ -17,7 +17,7 @@ pub(super) enum Program {
     Kvmtool,
 }
 
-/// Facts about a VM that its command line tells.
+/// Properties of a VM that its command line contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     /// Program that runs the VM.
@@ -29,7 +29,7 @@ pub(super) struct Said {
 }
 
 /// Parses the command line of a VM in the format of procfs, where each word ends with a zero byte.
-/// Returns `None` for other programs.
+/// Returns `None` if the program is none that runs VMs.
 pub(super) fn read(line: &[u8]) -> Option<Said> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     let mut words = line.split(|&byte| byte == 0);
@@ -153,7 +153,8 @@ fn qemu(words: &[&[u8]]) -> Option<Said> {
     Some(said)
 }
 
-/// Returns the guest's name in the value of `-name`. Its key may be omitted if it comes first.
+/// Returns the guest's name in the value of `-name`. The key `guest=` may be omitted if it comes
+/// first.
 fn guest(value: &[u8]) -> Option<Vec<u8>> {
     let options = Options::parse(value);
     let first = Some(options.first()).filter(|first| !first.contains(&b'='));
@@ -193,8 +194,8 @@ fn firecracker(words: &[&[u8]]) -> Said {
 /// Cloud Hypervisor's options without a value, or with an optional one.
 const CLOUD_HYPERVISOR_FLAGS: [&str; 6] = ["help", "version", "v", "watchdog", "pvpanic", "V"];
 
-/// Parses Cloud Hypervisor's options. It has no names, so the path of its API socket identifies the
-/// VM.
+/// Parses Cloud Hypervisor's options. Cloud Hypervisor's VMs have no names, so the path of the API
+/// socket identifies the VM.
 fn cloud_hypervisor(words: &[&[u8]]) -> Said {
     let of = |option| long_option(words, option, &CLOUD_HYPERVISOR_FLAGS);
     let socket = of("api-socket").map(|value| match Options::parse(&value).get("path") {
@@ -207,7 +208,7 @@ fn cloud_hypervisor(words: &[&[u8]]) -> Said {
     Said { program: Program::CloudHypervisor, name: socket, uuid }
 }
 
-/// Parses the options of programs with subcommands, of which `run` starts a VM.
+/// Parses the options of a program that has subcommands, of which `run` starts a VM.
 fn running(program: Program, words: &[&[u8]]) -> Option<Said> {
     let at = words.iter().position(|word| *word == b"run")?;
     // Only options of the program may come before the command.
@@ -258,9 +259,9 @@ mod tests {
 
     use super::*;
 
-    /// Command lines with one word per line. Each file begins with the expected result. Those of
-    /// libvirt 9 and QEMU 7.2 were read from running guests. The others were composed from the
-    /// programs' documented options, since those programs were not available.
+    /// Command lines with one word per line. Each file begins with the expected result. The files
+    /// of libvirt 9 and QEMU 7.2 were read from running guests. The other files were composed from
+    /// the documented options of programs that were not available.
     const LINES: [&str; 11] = [
         include_str!("lines/qemu-7.2.txt"),
         include_str!("lines/libvirt-9.txt"),
@@ -343,7 +344,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any name, also one with commas and equals signs.
+        /// The name is arbitrary and may contain commas and equals signs.
         #[test]
         fn any_name_that_libvirt_passes_to_qemu_is_parsed(
             guest in word().prop_filter("a name", |name| !name.is_empty()),
@@ -386,7 +387,7 @@ mod tests {
             read(&rest);
         }
 
-        /// Options and their values in any order and number.
+        /// The command lines consist of options and their values in any order and number.
         #[test]
         fn options_in_any_order_are_parsed_without_panic(
             words in vec(prop::sample::select(vec![

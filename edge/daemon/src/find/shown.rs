@@ -3,7 +3,7 @@
 use slackline_service::UNSEEN;
 
 /// Escapes a name. Control characters, invisible characters and bytes that are not text become
-/// `\xNN`, and a backslash becomes two. Different names have different escaped forms.
+/// `\xNN`. A backslash becomes two backslashes. Different names have different escaped forms.
 #[must_use]
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
@@ -44,7 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// Reverses the escaping, which proves that different names stay different.
+    /// Reverses the escaping. Its existence proves that different names have different escaped
+    /// forms.
     fn meant(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();

@@ -41,22 +41,23 @@ const HEADERS: usize = 32;
 /// Maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
 
-/// Pause after a failure to accept, which no user can cause: no descriptor or no memory is left.
+/// Pause after a failed `accept` that no client causes, such as one for lack of descriptors or
+/// memory.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
-/// Delay before a caller over its rate limit is answered.
+/// Delay of the answer to a caller over its rate limit.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
 
-/// Maximum number of refusals that wait for a request at the same time.
+/// Maximum number of refused connections that wait for their request at the same time.
 const REFUSALS: usize = 32;
 
-/// Longest time that a refusal waits for the request that it answers.
+/// Longest time that a refused connection waits for the request that the refusal answers.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Delay before an address with too many unknown credentials is answered.
+/// Delay of the answer to an address that has sent too many unknown credentials.
 const AFTER_FAILURES: Duration = Duration::from_secs(1);
 
 /// Answer to a caller without access.
@@ -65,7 +66,7 @@ const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent
 /// Serves local connections, forever.
 ///
 /// Refused connections are drained at full speed, since administrators wait behind them. The
-/// runtime interrupts this loop now and then, so that requests are served meanwhile.
+/// runtime interrupts this loop from time to time, so that requests are served in between.
 pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     let router = pages::router(front);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
@@ -87,7 +88,7 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     }
 }
 
-/// Serves connections of other hosts, forever. Waits forever without a socket for them.
+/// Serves connections of other hosts, forever. Without a listening socket for them, waits forever.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -114,18 +115,18 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
     }
 }
 
-/// Waits after a failure to accept, unless it concerns that connection only.
+/// Waits after a failed `accept`, unless the failure concerns only that connection.
 async fn after(error: &io::Error) {
     if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
         sleep(AFTER_FAILURE).await;
     }
 }
 
-/// Place of a connection of another host.
+/// Slot of a connection from another host.
 struct Place {
     address: IpAddr,
     held: Held,
-    /// Notified when another connection takes the place.
+    /// Notified when another connection takes the slot.
     end: Arc<Notify>,
 }
 
@@ -156,9 +157,9 @@ async fn greet(
 /// Origin of a connection.
 #[derive(Clone)]
 enum Origin {
-    /// This host. The kernel identifies the caller.
+    /// A client on this host. The kernel identifies the caller.
     Here(Caller),
-    /// Another host. The caller is identified by its credentials.
+    /// A client on another host. The caller is identified by its credentials.
     Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<Held> },
 }
 
@@ -200,7 +201,7 @@ impl Origin {
     }
 }
 
-/// Returns the answer to a caller with unknown credentials, which contains no reason.
+/// Returns the answer to a caller with unknown credentials. The answer contains no reason.
 async fn stranger(front: &Front, address: IpAddr) -> Response {
     let is_too_often = {
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,9 +241,9 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
 
 /// Writes a refusal and closes the connection.
 ///
-/// A client that has sent nothing yet takes an answer for a fault of the connection. So the refusal
-/// waits a short time for its request, outside the accept loop. Without a free slot for that it is
-/// written at once.
+/// A client that receives an answer before it has sent its request reports a broken connection. So
+/// the refusal first waits a short time for the request, outside the accept loop. If too many
+/// refusals wait already, this one is written at once.
 fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     if reason.is_empty() {
         return;
@@ -265,7 +266,8 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
 
 /// Reads a request, up to the size of a head, and drops it.
 ///
-/// The runtime may report a stream as readable that is not, so it is read until it has something.
+/// The runtime may wrongly report the stream as readable, so the read is repeated until data
+/// arrives.
 async fn discard_request(stream: &UnixStream) {
     loop {
         let _ = stream.readable().await;

@@ -19,14 +19,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::patience::Busy;
 
-/// Maximum nesting depth of JSON. Requests need one level.
+/// Maximum nesting depth of JSON in a request. Valid requests need one level.
 const DEEPEST: usize = 16;
 
-/// Refusal that is an HTTP response.
+/// Refusal of a request, as an HTTP response.
 #[derive(Debug)]
 pub(super) struct No(pub(super) Problem);
 
-/// Result of a page.
+/// Result of an HTTP page: a response or a refusal.
 pub(super) type Reply = Result<Response, No>;
 
 impl From<Problem> for No {
@@ -41,7 +41,8 @@ impl No {
         No(Problem::new(Kind::Bad, detail).hinting(hint))
     }
 
-    /// Returns the refusal for an answer of the core that does not fit the request.
+    /// Returns the refusal that is sent if an answer of the core does not fit the request, which is
+    /// a bug.
     pub(super) fn bug() -> No {
         No(Problem::new(Kind::Bug, "the core's answer does not match the request"))
     }
@@ -144,7 +145,7 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
     }
 }
 
-/// Reads a whole body within the limits of time and size.
+/// Reads the whole body of a request, up to a time and a size.
 async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u8>, No> {
     let too_large = || {
         let detail = format!("the body has more than {longest} bytes");
@@ -227,7 +228,7 @@ pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     })
 }
 
-/// Refuses conditional headers that this page does not support.
+/// Refuses a request with conditional headers that its page does not support.
 pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), No> {
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
@@ -239,7 +240,8 @@ pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), N
     }
 }
 
-/// Returns the value of a header that may occur once.
+/// Returns the value of a header. `None` if it is missing. Refuses the request if the header occurs
+/// twice.
 pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, No> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();
@@ -250,7 +252,8 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     text.map_err(|_| No::bad(format!("{name} is not ASCII"), "send it in ASCII"))
 }
 
-/// Returns the answer for a page that exists, but not with this method.
+/// Returns the answer to a request for a page that exists but does not support the request's
+/// method.
 pub(super) async fn wrong_method(request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let detail = format!("{} does not support {method}", path.escape_debug());
@@ -262,13 +265,13 @@ pub(super) async fn wrong_method(request: Request) -> Response {
     response
 }
 
-/// Returns the answer for a page that does not exist.
+/// Returns the answer to a request for a page that does not exist.
 pub(super) async fn no_such_page(request: Request) -> No {
     let detail = format!("there is no page {}", request.uri().path().escape_debug());
     No(Problem::new(Kind::NoSuchPage, detail).hinting("see the pages in /v1/openapi.json"))
 }
 
-/// Body that marks its connection as busy until it is written.
+/// Response body that marks its connection as busy until the body is written.
 pub(super) struct Kept {
     pub(super) body: Body,
     pub(super) _busy: Busy,

@@ -1,4 +1,4 @@
-//! HTTP pages. Each is a request to the core.
+//! HTTP pages. Each page sends one request to the core.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ use super::{accounts, events, metrics, recordings};
 /// Stored OpenAPI description. Within a version only additions are allowed.
 pub const STORED: &str = include_str!("../../openapi.json");
 
-/// Maximum length of a search text.
+/// Maximum length of the text that listed VMs must contain.
 const LONGEST_TEXT: usize = 256;
 
-/// Default number of events on a page.
+/// Default number of events on a page of the log.
 const LOG: usize = 100;
 
 type Shared = State<Arc<Front>>;
@@ -112,7 +112,7 @@ impl Front {
     }
 }
 
-/// Returns the name in a path.
+/// Returns the reservation's name in the path of a request. Refuses an invalid one.
 fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
@@ -362,7 +362,7 @@ pub(super) async fn resume(
     front.write(&caller, &headers, Request::Resume { name, if_revision }).await
 }
 
-/// Returns the name and the revision of a request without a body.
+/// Returns the name and the revision of a request that has no body.
 async fn bare(
     path: Named,
     headers: &HeaderMap,

@@ -19,7 +19,7 @@ use super::words::{AccessChange, Before, Granted, Keep, Logged, Proof};
 /// Maximum length in bytes of an event's detail. The rest is cut off.
 const MOST_DETAIL: usize = 1_024;
 
-/// Loads everything that the service needs at its start.
+/// Loads all rows that the service needs at its start.
 pub(super) fn load(
     connection: &Connection,
     boot_id: &str,
@@ -41,7 +41,8 @@ pub(super) fn load(
     Ok((LedgerContents { rows, kept, last_seq }, before, answers))
 }
 
-/// Returns all reservations, with the identities of a boot. Without a boot, no other table is read.
+/// Returns all reservations, with the identities that their VMs have in the boot `boot`. Without a
+/// boot, only the table of reservations is read.
 pub(super) fn reservations(
     connection: &Connection,
     boot_id: Option<&str>,
@@ -125,7 +126,7 @@ pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<Granted>>
     found?.collect()
 }
 
-/// Writes a change of access.
+/// Writes a change to the grants of access.
 pub(super) fn write_access(connection: &Connection, change: &AccessChange) -> rusqlite::Result<()> {
     let done = match change {
         AccessChange::Add(granted) => {
@@ -181,7 +182,7 @@ pub(super) fn logged(row: &rusqlite::Row<'_>) -> rusqlite::Result<Logged> {
 }
 
 /// Writes the contents of a commit, in a transaction that the caller ends. Returns the number of
-/// events that are new in the table.
+/// events that the table did not contain yet.
 pub(super) fn write(
     change: &Connection,
     commit: &Commit,
@@ -239,8 +240,8 @@ pub(super) fn write(
     Ok(new)
 }
 
-/// Inserts an event. An existing row with the number is the same event, whose commit failed after
-/// it was written and is retried.
+/// Statement that inserts an event. If a row with its number exists, that row is the same event:
+/// its commit was written, then reported as failed, and is now retried.
 const EVENT: &str = "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (seq) DO NOTHING";
 
@@ -299,7 +300,7 @@ const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?
     period_ns = ?4, exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10,
     user = ?11, phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15";
 
-/// Deletes events that exceed the bounds of age, number or size, oldest first and at most `most` of
+/// Deletes events beyond the bounds of age, number or size, oldest first and at most `most` of
 /// them. Returns the number of deleted events.
 pub(super) fn drop_old_events(
     change: &Connection,
@@ -322,7 +323,7 @@ pub(super) fn drop_old_events(
     Ok(u64::try_from(dropped).unwrap_or(0))
 }
 
-/// Returns the number of bytes in use in the database.
+/// Returns the number of bytes that are in use in the database.
 fn bytes_used(connection: &Connection) -> rusqlite::Result<u64> {
     let pragma = |name| {
         connection.pragma_query_value(None, name, |row| row.get(0).map(|Natural(number)| number))

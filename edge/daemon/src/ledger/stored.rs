@@ -57,12 +57,12 @@ pub(super) fn wrong(says: impl Into<String>) -> FromSqlError {
     FromSqlError::Other(says.into().into())
 }
 
-/// Converts a number that is compared in SQL, which is limited to 2^63.
+/// Converts a number that SQL statements compare, which must be below 2^63.
 pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError> {
     i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
 }
 
-/// Returns nanoseconds since 1970. `None` before 1970, and beyond the range.
+/// Returns a time in nanoseconds since 1970. `None` for times before 1970 or beyond the range.
 pub(super) fn since_1970(at: SystemTime) -> Option<i64> {
     i64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
@@ -92,7 +92,7 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// A reservation before or after an event, in JSON.
+/// State of a reservation before or after an event, in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Past {
@@ -101,19 +101,19 @@ pub(super) struct Past {
     slice_ns: u64,
     period_ns: u64,
     exact: bool,
-    /// Missing before version 4.
+    /// Phase of the periods. Missing in rows written before version 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     phase_ns: Option<u64>,
-    /// Missing before version 6.
+    /// True if siblings borrow unused budget. Missing in rows written before version 6.
     #[serde(default, skip_serializing_if = "is_false")]
     by_use: bool,
     vcpus: u16,
     binding: String,
-    /// Missing in version 1.
+    /// User who owns the VM. Missing in rows of version 1.
     #[serde(default)]
     user: Option<u32>,
     paused: bool,
-    /// Missing before version 5.
+    /// Gang of the reservation. Missing in rows written before version 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gang: Option<PastGang>,
     since: u64,
@@ -215,7 +215,7 @@ impl FromSql for Past {
     }
 }
 
-/// Splits an event into two texts: its word, and its detail.
+/// Returns the two texts that stand for an event in a row: its word, and its detail.
 pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
     let detail = match what {
         EventKind::Vcpus { there } => Some(there.to_string()),

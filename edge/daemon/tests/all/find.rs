@@ -1,4 +1,5 @@
-//! Machines are found among real processes and cgroups, held, and their end is reported.
+//! Machines are found among real processes and cgroups, threads of them can be scheduled, and their
+//! end is reported.
 
 use std::env;
 use std::fs;
@@ -15,11 +16,11 @@ use slackline_live::session::Who;
 use slackline_service::{Binding, Identity, LookError};
 use tempfile::TempDir;
 
-/// Variable with thread names, one per line. Set only for child processes.
+/// Environment variable with thread names, one per line. Set only for child processes of a test.
 const THREADS: &str = "SLACKLINE_TEST_THREADS";
 
-/// Body of the child process: a fake VM with the threads in [`THREADS`]. Does nothing without that
-/// variable.
+/// Runs as a fake VM with the threads in [`THREADS`], if started as a child process. Does nothing
+/// if that variable is unset.
 #[test]
 fn part_machine() {
     let Ok(names) = env::var(THREADS) else { return };
@@ -41,7 +42,7 @@ fn part_machine() {
     exit(0);
 }
 
-/// A process that looks like a VM. It is killed on drop.
+/// A process that looks like a VM. It is killed when this is dropped.
 struct Fake {
     child: Child,
     _folder: TempDir,
@@ -93,7 +94,7 @@ impl Drop for Fake {
     }
 }
 
-/// A process that does nothing. It is killed on drop.
+/// A process that does nothing. It is killed when this is dropped.
 struct Idle(Child);
 
 impl Idle {
@@ -221,7 +222,7 @@ fn names_of_all_vm_kinds_are_found_in_escaped_form() {
     }
 }
 
-/// A process without a lasting name is bound by its process id.
+/// A machine whose process has no lasting name gets a binding that is its process id.
 #[test]
 fn machines_without_names_are_bound_by_process_id() {
     for (program, words, thread, kind) in [
@@ -299,7 +300,7 @@ fn init_kernel_threads_and_own_processes_cannot_be_held() {
     ));
 }
 
-/// A new version 2 cgroup, removed on drop with its processes.
+/// A new version 2 cgroup. When this is dropped, it is removed with its processes.
 struct Group(PathBuf);
 
 impl Group {

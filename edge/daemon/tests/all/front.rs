@@ -1,5 +1,5 @@
-//! Misbehaving clients of the front: each is answered or closed in time, and others are served
-//! meanwhile. The time limits are generous, since the host may be busy.
+//! Misbehaving clients of the front: each gets an answer or is disconnected in time, and other
+//! clients are served at the same time. The time limits are generous, since the host may be busy.
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;

@@ -176,7 +176,8 @@ fn second_process_cannot_open_the_ledger() {
 
 // Faults of the process, the disk and the file.
 
-/// Child process that is killed: writes commits without end, and prints each acknowledged one.
+/// Runs as a child process that writes commits without end and prints each acknowledged one, until
+/// the test kills it.
 #[test]
 fn part_writer() {
     let Ok(folder) = env::var(FOLDER) else { return };
@@ -189,14 +190,14 @@ fn part_writer() {
     }
 }
 
-/// Returns the commit of a number, as the writer makes them.
+/// Returns the commit with this number, as the writer process makes them.
 fn nth(seq: u64) -> Commit {
     let called = format!("r{}", seq % 50);
     let row = (!seq.is_multiple_of(7)).then(|| row(&called, seq));
     commit(seq, [(called.as_str(), row)])
 }
 
-/// Variable with the folder of [`part_writer`]'s ledger.
+/// Environment variable with the folder of [`part_writer`]'s ledger.
 const FOLDER: &str = "SLACKLINE_TEST_LEDGER";
 
 /// Returns the reservations after all commits up to a number.
@@ -247,7 +248,7 @@ fn acknowledged_commits_survive_killing_the_writer() {
     }
 }
 
-/// A power failure leaves a prefix of the log, followed by garbage.
+/// A power failure leaves the first part of the log, followed by garbage.
 #[test]
 fn torn_log_is_read_as_a_whole_prefix() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +316,7 @@ fn read_only_disk_is_reported() {
     assert_eq!(open(disk.0.path()).loaded.rows.len(), 1);
 }
 
-/// A tmpfs of half a megabyte, unmounted on drop.
+/// A tmpfs of half a megabyte, unmounted when this is dropped.
 struct Mounted(TempDir);
 
 impl Mounted {
@@ -343,7 +344,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Opens the ledger like another program.
+/// Opens the ledger's database directly, as another program would.
 fn other(folder: &Path) -> Connection {
     Connection::open(folder.join("ledger.db")).unwrap()
 }
@@ -406,7 +407,7 @@ fn deleted_ledger_is_written_out_again() {
     assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), b"mine");
 }
 
-/// A commit that was written but could not be confirmed is written once when it is repeated.
+/// A commit was written but could not be confirmed. When it is repeated, it is not written twice.
 #[test]
 fn commits_that_failed_while_the_ledger_was_moved_are_retried() {
     let place = tempfile::tempdir().unwrap();
@@ -490,8 +491,8 @@ fn of_first_version(folder: &Path) -> Vec<u8> {
     fs::read(folder.join("ledger.db")).unwrap()
 }
 
-/// The ledger of version 6 has one reservation that was changed once, and a user with a grant to
-/// view.
+/// The ledger of version 6 contains one reservation that was changed once, and a user with a grant
+/// to view.
 #[test]
 fn ledger_of_version_6_is_migrated_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -652,7 +653,8 @@ fn commits_delete_the_oldest_events_beyond_the_limits() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Any commits with restarts in between leave the rows that a map would hold.
+    /// After any commits with restarts in between, the ledger contains the same rows as a map that
+    /// got the same changes.
     #[test]
     fn ledger_equals_a_map_after_any_commits_and_restarts(
         steps in vec((0_u64..6, any::<bool>(), 0_u64..40, any::<bool>(), any::<bool>()), 1..24),

@@ -95,7 +95,8 @@ fn ledger_beyond_its_size_limit_drops_oldest_events() {
     assert_eq!(longest, 1_024);
 }
 
-/// A million answers of three principals, as a program without limits left them after a day.
+/// Writes a ledger as a version without limits left it after a day: with a million answers to three
+/// principals.
 fn after_a_day_without_bounds(folder: &Path) {
     let Opened { mut ledger, .. } = open(folder);
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();

@@ -1,4 +1,4 @@
-//! History in the ledger: bounds in age and bytes, unknown time, and what is left after a crash.
+//! History in the ledger: bounds in age and bytes, unknown time, and the rows that survive a crash.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,13 +12,13 @@ use slackline_units::Span;
 use crate::ledger::{close, open, open_keeping, put, replies};
 use crate::rows::{commit, name, row};
 
-/// Start of the present hour, in hours since 1970.
+/// Returns the start of the present hour, in hours since 1970.
 fn this_hour() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now.as_secs() / 3_600
 }
 
-/// A whole hour of which everything is known.
+/// Returns the account of a whole hour in which no value is unknown.
 fn hour(called: &str, start: u64) -> Hour {
     let sums = HourSums {
         existed: Span::from_ns(HOUR_NS),
@@ -52,7 +52,7 @@ fn ask(ledger: &mut Ledger, called: &str, since: u64, by_day: bool) -> Vec<Hour>
     }
 }
 
-/// Bytes of all pages of the table and its index.
+/// Returns the number of bytes in all pages of the table `history` and its index.
 fn bytes(folder: &Path) -> u64 {
     let ledger = Connection::open(folder.join("ledger.db")).unwrap();
     let sql = "SELECT sum(pgsize) FROM dbstat WHERE name IN ('history', 'history_by_name')";

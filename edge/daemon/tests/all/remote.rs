@@ -1,4 +1,4 @@
-//! Remote clients: served only over TLS 1.3 and with a known token or certificate.
+//! Remote clients: the front serves them only over TLS 1.3 and with a known token or certificate.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 
-/// A certificate authority and the files that it has signed.
+/// A certificate authority of a test, and the files that it has signed.
 struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -50,8 +50,8 @@ impl Authority {
         self.path("ca")
     }
 
-    /// Signs a certificate, valid until that year. Returns the files of the certificate and its
-    /// key.
+    /// Signs a certificate that is valid until the year `until`. Returns the paths of the
+    /// certificate and of its key.
     fn sign(&self, name: &str, until: i32) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
@@ -85,7 +85,8 @@ static ENROLLED: OnceLock<String> = OnceLock::new();
 /// True once the token has been revoked.
 static REVOKED: AtomicBool = AtomicBool::new(false);
 
-/// Core that knows one token, as an operator, and one certificate, as a viewer.
+/// Plays a core that knows one token, as that of an operator, and one certificate, as that of a
+/// viewer.
 fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let role = match &ask.who {
         Who::User { .. } => Some(Role::Administrator),
@@ -99,7 +100,7 @@ fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Core whose only token is revoked while the client is connected.
+/// Plays a core whose only token is revoked while the client is connected.
 fn revoking(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.who {
         Who::Token(_) if REVOKED.load(Ordering::SeqCst) => {
@@ -138,7 +139,7 @@ impl Served {
         Remote { token: Some(path), ..self.remote() }
     }
 
-    /// Sends bytes over TLS and returns everything that is answered.
+    /// Sends bytes over TLS and returns everything that the front answers.
     fn raw(&self, version: &'static SupportedProtocolVersion, bytes: &[u8]) -> io::Result<String> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.authority.ca()).unwrap();
@@ -293,7 +294,7 @@ fn refusal_of_mismatched_or_exposed_tls_files_names_the_file() {
     assert!(error.ends_with("other users may access it (mode 0640)"), "{error}");
 }
 
-/// Connects from a local address and sends nothing.
+/// Connects to the front from a local address and sends nothing.
 fn silent_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     rustix::net::bind(&socket, &SocketAddr::from((address, 0)))?;
@@ -303,7 +304,7 @@ fn silent_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns true if the other end has closed an idle connection.
+/// Returns true if the front has closed an idle connection.
 fn is_closed(mut stream: &TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Finding, Report, State};
 
-/// Use of colors in a text.
+/// Choice between colored and plain text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// No colors, letters only.
@@ -13,10 +13,11 @@ pub enum Ink {
     Color,
 }
 
-/// Minimum width. Below it there is not enough space for two words side by side.
+/// Minimum width of a rendered report, in columns. A narrower page has no space for two words side
+/// by side.
 const NARROWEST: usize = 40;
-/// Minimum width at which a finding stands beside its topic. Below it there would be only a word or
-/// two per line, so it stands below.
+/// Minimum width, in columns, at which a finding is printed to the right of its topic. On a
+/// narrower page it is printed below the topic.
 const BESIDE: usize = 60;
 /// Columns before the text of a finding: two spaces, the state, two spaces, the topic, two spaces.
 const INDENT: usize = 2 + STATE + 2 + TOPIC + 2;
@@ -30,8 +31,9 @@ const TOPIC: usize = 14;
 impl Report {
     /// Renders the report in lines of at most `width` columns. The minimum is 40, and only a single
     /// word makes a line longer. Each topic has one line or more, under the heading of its section.
-    /// A finding that is not good is followed by the reason why it matters and a hint. Lines about
-    /// killed runs come as they were given. The last line says whether scenarios can run live.
+    /// A finding that is not good is followed by the reason why its topic matters and by a hint.
+    /// Lines about killed runs are printed unchanged. The last line says whether scenarios can run
+    /// live.
     #[must_use]
     pub fn render(&self, width: usize, ink: Ink) -> String {
         let page = Page { width: width.max(NARROWEST), ink };
@@ -115,7 +117,7 @@ impl Page {
         }
     }
 
-    /// Appends a text, wrapped between the width of `head` and that of the page. `head` precedes
+    /// Appends a text, wrapped to the columns between `head` and the page width. `head` precedes
     /// the first line only.
     fn wrapped(&self, out: &mut String, head: &str, text: &str, style: Option<&str>) {
         let indent = printed_width(head);
@@ -140,7 +142,7 @@ fn line(out: &mut String, text: &str) {
     writeln!(out, "{}", text.trim_end()).expect("writing to a string cannot fail");
 }
 
-/// Returns the number of columns of a text, without escapes.
+/// Returns the number of columns that a text takes, without ANSI escapes.
 fn printed_width(text: &str) -> usize {
     let mut pieces = text.split('\x1b');
     let first = pieces.next().map_or(0, |piece| piece.chars().count());

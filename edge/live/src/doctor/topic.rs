@@ -9,19 +9,19 @@ pub enum Topic {
     Pidfd,
     /// Privileges over threads of other programs.
     Privilege,
-    /// Permission to lock our memory in RAM.
+    /// Permission to lock the memory of this process in RAM.
     MemoryLock,
     /// Permission to set `SCHED_FIFO`.
     Fifo,
-    /// The real-time budget of our cgroup.
+    /// Real-time budget of the cgroup that this process is in.
     RtGroup,
-    /// The kernel's limit on real-time classes.
+    /// Limit that the kernel sets on real-time classes, per second and CPU.
     RtLimit,
     /// The kernel's reservation for ordinary threads.
     FairServer,
     /// Amount of free `SCHED_DEADLINE` bandwidth.
     DeadlineShare,
-    /// Real-time threads of other programs.
+    /// Real-time threads of programs other than Slackline.
     OtherRealtime,
     /// Lateness of the kernel's timers.
     Timers,
@@ -29,7 +29,7 @@ pub enum Topic {
     Clock,
     /// Frequency of the kernel's tick.
     Tick,
-    /// CPU time that a hypervisor gave to others.
+    /// CPU time that a hypervisor below this host gave to other guests.
     Steal,
     /// Number of CPUs, and those that this process may use.
     Cpus,
@@ -45,7 +45,7 @@ pub enum Topic {
     Freezer,
     /// Support for loading schedulers into the kernel.
     SchedExt,
-    /// Perf events of whole CPUs.
+    /// Perf events that count or record on a whole CPU.
     Perf,
     /// Tracepoints of the kernel.
     Tracefs,
@@ -62,13 +62,13 @@ pub enum Topic {
 pub enum Section {
     /// Permissions of this process.
     Permission,
-    /// CPU time that is available.
+    /// Topics about the amount of CPU time that is available.
     Bandwidth,
-    /// Precision with which it can be given.
+    /// Topics about the precision with which CPU time can be delivered.
     Precision,
-    /// Ways to stop threads.
+    /// Topics about means of stopping threads.
     Holding,
-    /// Ways to observe threads.
+    /// Topics about means of observing threads.
     Watching,
     /// Support for running VMs.
     Machines,
@@ -120,7 +120,7 @@ impl Topic {
         Topic::Qemu,
     ];
 
-    /// Returns a name that stays the same in all versions.
+    /// Returns the stable name of the topic, which is the same in all versions.
     #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
@@ -178,7 +178,7 @@ impl Topic {
         }
     }
 
-    /// Returns true if nothing can run live without it.
+    /// Returns true if no scenario and no reservation can run live on a host that lacks this topic.
     #[must_use]
     pub const fn is_required(self) -> bool {
         matches!(self, Topic::Kernel | Topic::Privilege | Topic::Fifo)

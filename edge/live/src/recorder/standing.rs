@@ -1,11 +1,12 @@
-//! State of a run at one moment: the vCPUs, their reservations, and whether they want a CPU.
+//! State of a run at one moment: the vCPUs, their reservations, and whether each is runnable.
 
 use std::collections::BTreeMap;
 
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 
-/// State of all vCPUs after the entries so far. A trace that begins later starts with it.
+/// State of all vCPUs after the entries that were passed to it. A trace of the time after that
+/// begins with this state.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     /// All vCPUs, by slot.
@@ -29,19 +30,19 @@ enum WakeState {
 }
 
 impl Standing {
-    /// Names of all vCPUs.
+    /// Returns the names of all vCPUs.
     pub fn names(&self) -> impl Iterator<Item = &VcpuName> {
         self.vcpus.values().map(|vcpu| &vcpu.named)
     }
 
-    /// Name of a vCPU, if it is there.
+    /// Returns the name of a vCPU. `None` if the vCPU is not present.
     #[must_use]
     pub fn name(&self, vcpu: VcpuId) -> Option<&VcpuName> {
         let named = &self.vcpus.get(&vcpu.slot())?.named;
         (named.vcpu == vcpu).then_some(named)
     }
 
-    /// Records this state as that of a trace which begins at `at`.
+    /// Writes this state as the first entries of a trace that begins at `at`.
     pub fn tell(&self, at: Time, sink: &mut impl Sink) {
         sink.record(&Record::ClockSet { at, ahead: self.ahead });
         for StandingVcpu { named, has_joined, promised, state } in self.vcpus.values() {

@@ -1,4 +1,5 @@
-//! Reactions of the live host to events that are fed from memory: no kernel, no time, no threads.
+//! Reactions of the live host to events that a test supplies from memory, without the kernel, real
+//! time or threads.
 
 use slackline_host::policy::{RawValue, Spec, Topology, Values, find};
 use slackline_live::fed::{FedHost, Told};
@@ -45,7 +46,7 @@ fn us(us: u64) -> Time {
 
 const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
 
-/// Returns the class that the kernel was last told for a vCPU.
+/// Returns the class of the last order for a vCPU. `None` if it has had none.
 fn last_told(host: &FedHost, of: VcpuId) -> Option<Told> {
     host.told().into_iter().rfind(|&(told, _)| told == of).map(|(_, told)| told)
 }
@@ -58,7 +59,8 @@ fn ran(records: &[Record], of: VcpuId) -> Span {
     ran.sum()
 }
 
-/// Two vCPUs on a CPU each. The second one has been chosen on CPU 1, and is blocked.
+/// Returns a host with two vCPUs, each on a CPU of its own. The second vCPU has been chosen on CPU
+/// 1, and is blocked.
 fn pair() -> FedHost {
     let mut host = host(2);
     for slot in 0..2 {
@@ -93,7 +95,7 @@ fn counted_cpu_time_is_charged_to_its_run_interval() {
     assert_eq!(stretch, Some((CPUS[1], us(10), us(20), Span::from_us(10))));
 }
 
-/// The kernel's count is read once for both run intervals.
+/// The kernel's count of CPU time is read once for two run intervals of different vCPUs.
 #[test]
 fn two_run_intervals_are_each_charged_their_own_cpu_time() {
     let host = pair();
@@ -239,7 +241,7 @@ fn refused_vcpu_is_passed_over_and_tried_again() {
     assert!(host.told().contains(&(vcpu(0), Told::InLine)));
 }
 
-/// A kernel that refuses again at once what is ordered again at once.
+/// The kernel refuses an order again as soon as the order is repeated.
 #[test]
 fn vcpu_refused_while_in_line_is_ordered_once_until_retry() {
     let mut host = host(1);
@@ -289,7 +291,8 @@ fn orders_per_switch_do_not_grow_with_number_of_vcpus() {
     assert!(told[1] <= 5 * 6, "{told:?}");
 }
 
-/// Three vCPUs wake, and one wakes and blocks again: the CPU is rescheduled once for all of them.
+/// In one pass three vCPUs wake, and one vCPU wakes and blocks again. The CPU is rescheduled once
+/// for all these events.
 #[test]
 fn all_events_of_a_pass_are_decided_at_once() {
     let mut host = host(1);
@@ -313,8 +316,8 @@ fn all_events_of_a_pass_are_decided_at_once() {
     assert_eq!((facts, settled), (6, 1), "five facts, and that these were all");
 }
 
-/// Slack goes by weight. As ordinary threads both vCPUs would receive equal parts, whichever is
-/// chosen. So the one that is not chosen is put behind all ordinary threads.
+/// Slack is divided by weight. As ordinary threads two vCPUs would receive equal parts of it,
+/// whichever is chosen. So the vCPU that is not chosen is put behind all ordinary threads.
 #[test]
 fn only_the_chosen_vcpu_competes_for_weighted_slack() {
     let spec = find("sedf").unwrap();
@@ -346,8 +349,9 @@ fn only_the_chosen_vcpu_competes_for_weighted_slack() {
     assert!(light >= 9 && heavy.abs_diff(3 * light) <= 4, "{turns:?}");
 }
 
-/// Two vCPUs with 0.45 ms of each millisecond leave 50 us that can be reserved. The two passes
-/// fit into that if each takes 12 us, and do not if it takes 13.
+/// Two vCPUs with 0.45 ms of each millisecond leave 50 us that can be reserved for dispatch
+/// overhead. Two passes per period and vCPU fit into that if each takes 12 us, and do not fit if
+/// each takes 13 us.
 #[test]
 fn reservation_beyond_dispatch_overhead_is_not_admitted() {
     let second = |look| {
@@ -361,7 +365,8 @@ fn reservation_beyond_dispatch_overhead_is_not_admitted() {
     assert_eq!(second(13).unwrap_err(), says);
 }
 
-/// A tree of a shell (100) that waits for one child (200), which has used the slice.
+/// Returns a host with a stopped process tree: a shell (thread 100) that waits for one child
+/// (thread 200), which has used the slice.
 fn stopped_tree() -> FedHost {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[100]), &share("2ms", "10ms"), true).unwrap();
@@ -425,9 +430,9 @@ fn stopped_tree_without_threads_is_resumed() {
     assert_eq!(last_told(&host, vcpu(0)), Some(Told::Original));
 }
 
-/// Runs a tree of one blocked thread (1) and three that always have work (2 to 4) for nine periods
-/// as the kernel does. A thaw wakes all of them, and a stop has each run for a moment. Returns the
-/// number of timeslices that each of the three received.
+/// Runs a process tree for nine periods as the kernel would. One thread (1) is blocked and three (2
+/// to 4) always have work. A thaw wakes all four, and a stop makes each run for a moment. Returns
+/// the number of timeslices that each of the three received.
 fn timeslices_of_three() -> [u32; 3] {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4]), &share("2ms", "10ms"), true).unwrap();
@@ -468,8 +473,8 @@ fn threads_of_tree_that_always_have_work_receive_equal_timeslices() {
     assert_eq!(timeslices_of_three(), [3; 3]);
 }
 
-/// A thaw wakes all threads. Four of them are blocked and one has just got work: which one is not
-/// known before they run.
+/// A thaw wakes all threads of a tree. Four of them are blocked and one has just become runnable.
+/// Which one that is shows only when they run.
 #[test]
 fn woken_threads_are_put_before_one_that_has_run() {
     let mut host = host(1);
@@ -490,8 +495,8 @@ fn woken_threads_are_put_before_one_that_has_run() {
     assert_eq!(host.front(), [1, 2, 3, 4, 5, 6]);
 }
 
-/// A vCPU that the kernel kept from running makes up for that as a real-time thread. As an ordinary
-/// one it would wait for real-time threads of others.
+/// A vCPU that missed time because the kernel kept it from running makes up for it as a real-time
+/// thread. As an ordinary thread it would wait for real-time threads of other programs.
 #[test]
 fn missed_slices_are_made_up_in_real_time() {
     let mut host = host(1);
@@ -517,8 +522,8 @@ fn missed_slices_are_made_up_in_real_time() {
     assert_ne!(last_told(&host, vcpu(0)), Some(Told::First));
 }
 
-/// A hypervisor takes half of the CPU, so that of four vCPUs two are entitled all the time. If they
-/// were real-time all the time, the kernel would stop all of them for 50 ms.
+/// A hypervisor takes half of the CPU, so that two of four vCPUs are entitled at any time. If they
+/// were real-time all the time, the kernel would keep all of them from running for 50 ms.
 #[test]
 fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
     let mut host = host(1);
@@ -544,9 +549,9 @@ fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
     assert!(least >= Some(50), "{least:?} ms of a second");
 }
 
-/// Runs an exact vCPU with 8.4 s in 10 s beside ordinary threads for three periods. Returns the CPU
-/// time that it received in each, and the largest part of it that it received as an ordinary
-/// thread.
+/// Runs a vCPU with a hard limit of 8.4 s in 10 s beside ordinary threads for three periods.
+/// Returns the CPU time that it received in each period, and the largest part of that time that it
+/// received as an ordinary thread.
 fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     let mut host = host(1);
     host.join(vcpu(0), &share("8400ms", "10s"), true).unwrap();
@@ -577,7 +582,8 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     (received, as_ordinary.into_iter().max().unwrap())
 }
 
-/// A slice of seconds leaves ordinary threads nothing for so long that the kernel would stop it.
+/// While a vCPU uses a slice of several seconds, ordinary threads get nothing for so long that the
+/// kernel would stop the vCPU.
 #[test]
 fn exact_vcpu_that_repays_the_fair_server_receives_no_more_than_its_slices() {
     let (received, as_ordinary) = exact_in_three_long_periods();

@@ -1,4 +1,5 @@
-//! Switches and wakes as records: scripted events, and every pair of CPUs in any order.
+//! Conversion of switches and wakes to records: scripted events, and every pair of CPUs in any
+//! order.
 
 use slackline_linux::sys::Tid;
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
@@ -10,7 +11,7 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
 const ORIGIN: Time = Time::from_ns(1_000_000_000);
 
-/// Each thread is a process of its own, and none is on this host.
+/// Fictitious identities: each thread is a process of its own, and none exists on this host.
 struct Numbered;
 
 impl Identify for Numbered {
@@ -27,7 +28,7 @@ impl Identify for Numbered {
     }
 }
 
-/// Numbers of threads that no host has.
+/// Returns a thread id that no thread of a host has.
 fn tid(number: i32) -> Tid {
     Tid::new(i32::MAX - number).expect("above zero")
 }
@@ -48,7 +49,7 @@ const IN: What = What::SwitchedIn;
 const BLOCKS: What = What::SwitchedOut { ready: false };
 const LOSES: What = What::SwitchedOut { ready: true };
 
-/// Records of CPU 3 of the host, which is CPU 0 of the trace.
+/// Returns the records made from these events of CPU 3 of the host, which is CPU 0 of the trace.
 fn records(events: &[Event], end: u64) -> Vec<Entry> {
     let cpus = [(CpuId::new(3), CpuId::new(0))];
     let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Numbered));

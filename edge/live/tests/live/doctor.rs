@@ -1,5 +1,5 @@
-//! The examination on this host, as the user who runs the tests and, for root, also without
-//! privileges.
+//! The examination of this host, run as the user of the tests. If that is root, it is run again
+//! without privileges.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

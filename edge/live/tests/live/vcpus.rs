@@ -1,4 +1,4 @@
-//! vCPU threads are found by name, over QMP, and in a real QEMU.
+//! vCPU threads are found by name, over QMP, and in a real QEMU process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,7 +36,7 @@ fn say(line: &str) -> Step {
     Step::Say(line.to_owned())
 }
 
-/// A monitor that follows a script for one client, then closes the connection.
+/// A monitor that follows a script for one client and then closes the connection.
 struct Monitor {
     folder: TempDir,
     thread: JoinHandle<()>,
@@ -87,7 +87,7 @@ fn follow(script: &[Step], mut stream: UnixStream) {
     }
 }
 
-/// Returns a monitor that greets and gives this answer to the question about vCPUs.
+/// Returns a monitor that sends its greeting and gives this answer to the question about vCPUs.
 fn answering(answer: &str) -> Monitor {
     let ask = Step::Hear(r#"{"execute":"query-cpus-fast"}"#);
     Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities"), say(DONE), ask, say(answer)])
@@ -232,7 +232,7 @@ fn missing_socket_is_named_in_the_error() {
     assert!(matches!(error, FindError::Qmp { source: QmpError::Connect(_), .. }), "{error:?}");
 }
 
-/// Threads of this process that do nothing until they are ended.
+/// Threads of this process that do nothing until the test ends them.
 struct Threads {
     threads: Vec<(i32, JoinHandle<()>)>,
     end: Vec<Sender<()>>,
@@ -271,7 +271,7 @@ fn this_process() -> i32 {
     i32::try_from(std::process::id()).expect("a process id")
 }
 
-/// One test, since all tests of this file share the process whose threads are examined.
+/// A single test, because all tests of this file share the process whose threads are examined.
 #[test]
 fn threads_are_found_by_name() {
     // In reverse order, so that neither age nor the alphabet puts vCPU 10 after vCPU 9.
@@ -340,7 +340,8 @@ fn threads_of_other_processes_reported_by_monitor_are_refused() {
     assert_eq!(tid, this_process());
 }
 
-/// A QEMU that has its vCPU threads but does not run them. Ended when dropped.
+/// A QEMU process that has its vCPU threads but does not run them. It is killed when this is
+/// dropped.
 struct Qemu {
     process: Child,
     folder: TempDir,
@@ -379,7 +380,7 @@ impl Qemu {
         Some(qemu)
     }
 
-    /// Waits until a command is answered, which happens once the whole VM is made.
+    /// Waits until QEMU answers a command, which it does only once the whole VM has been created.
     fn wait_until_up(&mut self) {
         let input = self.process.stdin.as_mut().expect("a pipe");
         input.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("QEMU listens");

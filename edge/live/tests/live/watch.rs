@@ -1,7 +1,7 @@
-//! Watches real threads and checks what must hold on any host, however busy.
+//! Watches real threads and checks properties that must hold on any host, however busy.
 //!
-//! No test waits for a length of time. A test that needs a thread to be blocked drains until the
-//! watch reports it, and fails at the timeout below.
+//! No test sleeps for a fixed time. A test that needs a thread to be blocked drains until the watch
+//! reports it, and fails at the timeout below.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -25,16 +25,17 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 const PATIENCE: Span = Span::from_secs(60);
 
 /// Maximum time of one switch. The kernel's clock of a thread starts before the switch, the
-/// switched-in record is written after it, and likewise at the other end. Measured at 1 us; the
-/// rest is for a host that is itself interrupted in between.
+/// switched-in record is written after it, and likewise at the other end. The measured value is 1
+/// us. The rest is for a host that a hypervisor interrupts in the middle.
 const SWITCH: Span = Span::from_us(50);
 
-/// All CPUs together, and the threads whose events are kept.
+/// Rings of all CPUs together, and the threads whose events are kept.
 struct Watch {
     opened: PerfWatch,
     rings: Vec<PerfRing>,
     tids: Vec<Tid>,
-    /// Events that were read, but may have been preceded by others in a ring that was read before.
+    /// Events that were read but cannot be delivered yet: an earlier event may still be in a ring
+    /// that was drained before.
     unripe: Vec<Event>,
 }
 
@@ -55,7 +56,8 @@ impl Watch {
         self.opened.wake_fds().map(|(_, fd)| fd).collect()
     }
 
-    /// Appends the events of all CPUs in the order in which they happened. Returns the number lost.
+    /// Appends the events of all CPUs in the order in which they happened. Returns the number of
+    /// lost events.
     fn drain(&mut self, into: &mut Vec<Event>) -> u64 {
         // The kernel records a block before it allows the wake. So all predecessors of events
         // earlier than this have been read.
@@ -97,7 +99,7 @@ fn unless_skipped(opened: Result<(PerfWatch, Vec<PerfRing>), WatchError>) -> Opt
     }
 }
 
-/// A thread that does one thing when started, and then lives on until dropped.
+/// A thread that does one thing when it is started, and then lives until it is dropped.
 struct Worker {
     tid: Tid,
     go: Option<Sender<()>>,
@@ -137,7 +139,7 @@ impl Drop for Worker {
     }
 }
 
-/// Uses this much CPU time.
+/// Uses this much CPU time in the calling thread.
 fn burn(time: Span) {
     let start = thread_cpu_time(own_tid()).unwrap();
     while thread_cpu_time(own_tid()).unwrap() - start < time {}
@@ -155,7 +157,7 @@ fn drain(watch: &mut Watch, events: &mut Vec<Event>) {
     assert_eq!(watch.drain(events), 0);
 }
 
-/// Drains until the last event of a thread is this.
+/// Drains events until the last event of a thread is `what`.
 fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: What) {
     let start = monotonic();
     loop {
@@ -174,7 +176,7 @@ fn of(events: &[Event], tid: Tid) -> Vec<Event> {
     events.iter().copied().filter(is_of).collect()
 }
 
-/// Returns true for the start and the exit of a thread.
+/// Returns true if the event is the start or the exit of a thread.
 fn is_of_life(what: What) -> bool {
     matches!(what, What::Forked { .. } | What::Ending)
 }
@@ -186,7 +188,7 @@ fn count(events: &[Event], what: What) -> usize {
 const ASLEEP: What = What::SwitchedOut { ready: false };
 const PREEMPTED: What = What::SwitchedOut { ready: true };
 
-/// Asserts that the events of one thread can follow each other in this order.
+/// Asserts that the events of one thread are in a possible order.
 fn check_order(events: &[Event]) {
     for pair in events.windows(2) {
         let [first, second] = pair else { unreachable!() };
@@ -234,7 +236,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 }
 
 /// The start of a process is reported before it runs, and its exit before it leaves its CPU for the
-/// last time. So everything that it does is known to be its own.
+/// last time. So all events of the process lie between the two reports.
 #[test]
 fn fork_is_reported_before_child_runs_and_exit_before_end() {
     let Some(mut watch) = watch() else { return };
@@ -325,8 +327,8 @@ fn wake_on_the_same_cpu_is_recorded_and_notifies_once() {
     sleeper.finished();
 }
 
-/// Drains until a thread that blocks in a read has nothing more to do: procfs shows it as sleeping
-/// twice with no event in between.
+/// Drains events until a thread that blocks in a read has nothing more to do. That is so when
+/// procfs shows it as sleeping twice with no event in between.
 fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
     let start = monotonic();
     let asleep = || {
@@ -379,7 +381,7 @@ fn run_intervals_add_up_to_the_cpu_time_used() {
 }
 
 /// Returns the time that interrupts and the hypervisor have taken since the host booted, in
-/// hundredths of a second, each kind rounded down.
+/// hundredths of a second, each of the kinds rounded down.
 fn taken_from_threads() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let all = stat.lines().next().unwrap().split_ascii_whitespace().skip(1);
