@@ -33,7 +33,7 @@ const COLUMNS: [Column; 9] = [
         "CPU time that the domain received, or that the run's vCPUs received on \
          this CPU, in millionths of a CPU",
     ),
-    both("used_ns", "gotten_ns", "the same in nanoseconds"),
+    both("used_ns", "gotten_ns", "CPU time of `share_ppm` in nanoseconds"),
     both(
         "waited_ns",
         "waited_ns",

@@ -50,8 +50,8 @@ What the host does:
   - A frame has 36 bytes and a checksum (units/src/frame.rs in the source). Frames
     that are damaged, out of order or for an unknown vCPU are dropped and counted.
     After eight in a row all claims of the agent end.
-  - The policy is told of at most 1000 reports per second. Of more, only the latest
-    counts.
+  - The host passes at most 1000 reports per second to the policy. If there are more,
+    only the latest counts.
   - Agent and host must have the same frame version; `run` warns if they differ.
   - A full or closed channel blocks only the agent, which drops its reports.
   - After a run, `slackline run` prints what it received and dropped from each agent
@@ -71,9 +71,9 @@ counts only tasks that want the CPU. A relay tells it what waits:
   - `tell = \"inferred\"` needs a relay but no agent in the guest.
   - `slackline load ping --to /run/web.requests` sends requests.
 
-Without a VM: a process that plays a guest listens itself (--socket /run/web.gaps).
-`slackline load guest` is such a process: a busy task, an urgent server, and devices
-that report pending I/O.
+Without a VM: an agent can listen on a Unix socket itself (--socket /run/web.gaps).
+`slackline load guest` is a process that plays a guest: it has a busy task, an urgent
+server, and devices that report pending I/O.
 
 Limits:
   - Relays are tested with virtio-serial ports only. Vsock is not supported.
