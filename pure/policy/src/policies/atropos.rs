@@ -98,16 +98,16 @@ Rules:
   then nothing is guaranteed.
 - Latency hint: a vCPU that wakes after its deadline starts with a period as
   long as `latency`, with slice x latency / period. The period doubles until the
-  natural (reserved) period ends. In the example that is 0.5 ms within 5 ms, then
-  1 ms within 10 ms. No other vCPU is late because of a hint: the share stays the
-  same.
+  natural (reserved) period ends. In the example that is 0.5 ms within 5 ms,
+  then 1 ms within 10 ms. No other vCPU is late because of a hint: the share
+  stays the same.
 - Unblocked: a vCPU that wakes before its deadline keeps the rest of its slice.
   It runs after all vCPUs whose budget is guaranteed, and before slack is used.
 - unblocking = \"new-period\": a vCPU that wakes with more budget than its share
-  of the rest of its period starts a new period of natural length. So a vCPU that
-  uses little never waits for its next period.
-- Slack is used in turns by the vCPUs with `extra`, a `quantum` each. It does not
-  count against their slices. Without `extra` the slice is a hard limit.
+  of the rest of its period starts a new period of natural length. So a vCPU
+  that uses little never waits for its next period.
+- Slack is used in turns by the vCPUs with `extra`, a `quantum` each. It does
+  not count against their slices. Without `extra` the slice is a hard limit.
 - An overrun is debt and is deducted from the next slices.
 - Changing parameters starts a new period at once and yields no extra CPU time:
   usage beyond slice x elapsed / period is deducted from the next slices. The

@@ -28,8 +28,8 @@ Rules:
   `warpl` of CPU time the warp pauses for `warpu`.
 - Placement: each CPU has its own queue. A vCPU joins the CPU with the fewest
   vCPUs and stays there.
-- rules = \"xen-2.0\" decides as Xen 2.0 and 3.0.0, \"xen-3.0.2\" as Xen 3.0.2. Under
-  Xen's rules `advance` (10 is usual, twice as much is half the share),
+- rules = \"xen-2.0\" decides as Xen 2.0 and 3.0.0, \"xen-3.0.2\" as Xen 3.0.2.
+  Under Xen's rules `advance` (10 is usual, twice as much is half the share),
   `warpback` and `warpvalue` count in place of `weight` and `warp`, and `warpl`
   limits a single run interval.
 - Xen's rules have these faults. Each can be set on or off by itself:

@@ -28,8 +28,9 @@ Rules:
 - Urgency: 0 is most urgent. 0 to 99 is real time, 120 is ordinary. A task's
   `priority` counts the other way: priority 135 is urgency 120.
 - Claim: a vCPU claims the urgency of its most urgent runnable task. If I/O is
-  pending for its VM, a blocked task that I/O woke lately counts too, because the
-  I/O is probably for that task. A VM that does I/O for others is most urgent.
+  pending for its VM, a blocked task that I/O woke lately counts too, because
+  the I/O is probably for that task. A VM that does I/O for others is most
+  urgent.
 - Going ahead: when a CPU chooses, the vCPU of its queue with the most urgent
   claim goes ahead of the vCPU whose turn it is. Only boosted vCPUs run before
   it.
@@ -37,13 +38,14 @@ Rules:
   save up `boost-depth` of this allowance. It pays credit for this time, so a
   guest that lies gains no CPU time. All claims together delay other VMs by at
   most `boost-cap` of the time and `boost-depth` of each VM.
-- A timeslice ahead of others ends with the claim, when the allowance is used up,
-  or after its normal length. The VM then returns to its place in the queue.
+- A timeslice ahead of others ends with the claim, when the allowance is used
+  up, or after its normal length. The VM then returns to its place in the queue.
 - A vCPU with the most urgent claim uses up its allowance in its regular
   timeslices too. Ordinary work (urgency 120 or more) does not.
 - match = \"exact\": a blocked task counts only if the driver domain says that the
-  pending I/O is for this task. By default each task that I/O woke lately counts.
-  If the guest has other I/O tasks, the default often boosts for the wrong task.
+  pending I/O is for this task. By default each task that I/O woke lately
+  counts. If the guest has other I/O tasks, the default often boosts for the
+  wrong task.
 - tell = \"inferred\" needs reports of the driver domain, not of guests. A VM that
   answered at least eight of its last ten requests within `answers-within` of
   CPU time has urgency 100 while a request is pending, for at most

@@ -21,9 +21,9 @@ Rules:
   of each. The same holds for the vCPUs that are confined to some of the CPUs.
   Three vCPUs of 0.6 of a CPU fit on two CPUs.
 - Extra time: with `extra` a vCPU that exhausts its budget gets the same budget
-  again, one level lower. On a lower level it runs when no vCPU of a higher level
-  is runnable. It returns to the top level with its next period. Without `extra`
-  a vCPU is throttled until its next period.
+  again, one level lower. On a lower level it runs when no vCPU of a higher
+  level is runnable. It returns to the top level with its next period. Without
+  `extra` a vCPU is throttled until its next period.
 - Blocking: unused budget is kept until the period ends and is lost then (a
   deferrable server). A vCPU that wakes late in its period may thus make others
   late. asleep = \"trimmed\" leaves it the larger of two: its budget less the
@@ -56,8 +56,9 @@ asleep = \"kept\". These differences remain:
 - Admission refuses what does not fit; RTDS admits everything. With
   reserve = \"0cpu\" the difference is smallest.
 - Periods count from when a vCPU joins; in RTDS from the start of the host.
-- If deadlines are equal, a running vCPU stays, and of waiting vCPUs the one with
-  the lowest number is first. In RTDS the vCPU that was queued first is first.
+- If deadlines are equal, a running vCPU stays, and of waiting vCPUs the one
+  with the lowest number is first. In RTDS the vCPU that was queued first is
+  first.
 - Changing parameters starts a period and keeps debt; RTDS refills the budget.
 - A scheduling pass waits for no lock; RTDS has one lock for each pool of CPUs.
 

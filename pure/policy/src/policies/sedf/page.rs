@@ -53,8 +53,8 @@ Rules:
 - place = \"split\": a vCPU that fits on no single CPU runs the parts of its slice
   one after the other on several CPUs. It misses no deadline. It uses slack on
   the CPU on which it is.
-- rules = \"best\" delivers every slice. \"xen-3.0.3\", \"xen-3.0.2\" and \"thesis\" (the
-  tree of August 2005) set each field that is as-rules to its value in that
+- rules = \"best\" delivers every slice. \"xen-3.0.3\", \"xen-3.0.2\" and \"thesis\"
+  (the tree of August 2005) set each field that is as-rules to its value in that
   version. In these versions lost budget is compensated by one quantum (3.0.3)
   or by whole quanta. Slack is charged in whole quanta, and a vCPU that uses
   slack is forgiven its overruns. Missed deadlines are forgotten. Gaps shorter
