@@ -211,7 +211,8 @@ const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 /// code.
 ///
 /// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
-/// and --cpu, each vCPU has an equal share and may use what the others leave unused.
+/// and --cpu, each vCPU has an equal share, and may use budget that the other vCPUs of the VM leave
+/// unused.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").required(true).args(TARGETS)))]
 pub(crate) struct Hold {
@@ -256,7 +257,7 @@ pub(crate) struct Hold {
 /// Options of the daemon.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one is for requests.
+    /// CPUs to schedule [default: all but the first]. If all, 5 % of one is kept for requests.
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Folder of the ledger, which stores reservations and events.

@@ -37,10 +37,10 @@ const COLUMNS: [Column; 9] = [
     both(
         "waited_ns",
         "waited_ns",
-        "of a domain: time its vCPUs were runnable but not running, counted in \
+        "of a domain: time for which its vCPUs were runnable but not running, counted in \
          the second in which the wait ended",
     ),
-    both("slept_ns", "blocked_ns", "of a domain: time its vCPUs were blocked"),
+    both("slept_ns", "blocked_ns", "of a domain: time for which its vCPUs were blocked"),
     both("turns", "executions", "of a domain: number of times its vCPUs were put on a CPU"),
     of_cpu("cpu", "CPU of the row, whose `domain` is empty"),
     of_cpu(

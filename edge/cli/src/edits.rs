@@ -8,7 +8,7 @@ use slackline_whatif::Edit;
 use crate::input::file;
 use crate::problem::Problem;
 
-/// Predict from a recorded trace what other parameters would change.
+/// Predict from a recorded trace what other parameters would change
 ///
 /// The trace is split into jobs. A job begins when a vCPU becomes runnable and ends when it blocks.
 /// The simulated host runs these jobs again, changed by the options. Each prediction is simulated

@@ -84,7 +84,7 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
              POLICY`",
         ),
         key("cpus", "CPUs on which the domain may run, as in [0, 1]; default all"),
-        key("vcpu", "[[domain.vcpu]], differences of one vCPU"),
+        key("vcpu", "[[domain.vcpu]], values of one vCPU in place of the domain's"),
         key("kernel", "costs of the guest's operating system: `slackline help driver`"),
         key("task", "[[domain.task]], tasks under a scheduler of the guest"),
         key(
@@ -151,7 +151,7 @@ pub const RELAY: KeyTable = KeyTable {
 
 pub(crate) const VCPU: KeyTable = KeyTable {
     heading: "[[domain.vcpu]]",
-    says: "Differences of one vCPU of a domain.",
+    says: "Values of one vCPU in place of the domain's.",
     keys: &[
         key("number", "number of the vCPU, from 0; required"),
         key("work", "work of the vCPU, instead of the domain's; of a kind without devices"),
@@ -186,7 +186,7 @@ pub(crate) const CHANGE: KeyTable = KeyTable {
     says: "A change during the run.",
     keys: &[
         key("at", "time of the change, from the start of the run; required"),
-        key("domain", "the domain, or one of its vCPUs as `web.1`; required"),
+        key("domain", "name of the domain that changes, or one vCPU as `web.1`; required"),
         key("share", "new share.POLICY = { ... }, if it can be admitted"),
         key("cpus", "new CPUs on which the domain may run"),
         key("paused", "true pauses the domain, false resumes it"),
@@ -196,7 +196,7 @@ pub(crate) const CHANGE: KeyTable = KeyTable {
 /// Keys of a claim.
 pub const CLAIM: KeyTable = KeyTable {
     heading: "[[claim]]",
-    says: "A condition that a run must meet. If one does not hold, the exit code is 1.",
+    says: "A condition that a run must meet. If a claim does not hold, the exit code is 1.",
     keys: &[
         key(
             "that",

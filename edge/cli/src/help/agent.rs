@@ -35,18 +35,18 @@ Rules for --urgent, up to four, most urgent first [default: real-time, nice=-1]:
 Tasks that match no rule are in a fifth, ordinary class.
 
 What the agent does:
-  - For each class it reports the tasks that want the CPU, those that wait, and
-    those that I/O has woken lately.
-  - It reads wake-ups from the guest's tracing (tracefs). Without tracing it polls
-    tasks every 5 ms and cannot see wake-ups by I/O.
-  - It reports a change of the most urgent class at once, at most 1000 times per
-    second, and repeats a claim every 40 ms.
-  - It runs with nice -20 and its memory is locked. If real-time tasks of the guest
-    never block, start it with `chrt --fifo 1 slackline-agent ...`.
+  - For each class the agent reports the tasks that want the CPU, the tasks that
+    wait, and the tasks that I/O has woken lately.
+  - The agent reads wake-ups from the guest's tracing (tracefs). Without tracing it
+    polls tasks every 5 ms and cannot see wake-ups by I/O.
+  - The agent reports a change of the most urgent class at once, at most 1000 times
+    per second. It repeats a claim every 40 ms.
+  - The agent runs with nice -20 and its memory is locked. If real-time tasks of the
+    guest never block, start it with `chrt --fifo 1 slackline-agent ...`.
 
 What the host does:
   - A claim expires 100 ms after its last report. A guest that waits for a CPU
-    cannot report, so its claim holds until it has run for 5 ms, up to 1 s in all.
+    cannot report. Its claim expires when it has run for 5 ms, or after 1 s in all.
   - A frame has 36 bytes and a checksum (units/src/frame.rs in the source). Frames
     that are damaged, out of order or for an unknown vCPU are dropped and counted.
     After eight in a row all claims of the agent end.
@@ -57,8 +57,8 @@ What the host does:
   - After a run, `slackline run` prints what it received and dropped from each agent
     and through each relay.
 
-Pending I/O: the host does not know which I/O waits for a QEMU guest, so the policy
-counts only tasks that want the CPU. A relay tells it what waits:
+Pending I/O: the host does not know when I/O is pending for a QEMU guest, so the
+policy counts only tasks that want the CPU. With a relay the host knows it:
 
   -device virtserialport,chardev=e,name=my.requests
   -chardev socket,id=e,path=/run/web.port,server=on,wait=off

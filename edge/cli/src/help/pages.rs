@@ -77,8 +77,8 @@ its `work`, or the process or VM that its `live` table names:
 const CLAIMS: &str = "\
 A claim is a condition on one metric of a run.
 
-Use claims to test a scenario. They are checked after each run under the scenario's own
-policy. If one does not hold, it is printed and the exit code is 1.
+Use claims to test a scenario. Claims are checked after each run under the scenario's
+own policy. A claim that does not hold is printed, and the exit code is then 1.
 
   [[claim]]
   that = \"wake to run p99 of web\"
@@ -111,7 +111,8 @@ For each metric:
 Quantiles:
   - p50 is the median: half of the samples are not larger.
   - A single sample has no quantiles, only a worst value. Below 100 samples p99 is the worst.
-  - Up to 1000 samples quantiles are exact. With more they are less than 0.1 % too high.
+  - With up to 1000 samples quantiles are exact. With more samples they are less than
+    0.1 % too high.
 ";
 
 const AXES: &str = "

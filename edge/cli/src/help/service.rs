@@ -28,8 +28,8 @@ cgroup or any process: whatever `slackline find` lists.
 
 Reservations:
   - A reservation gives each vCPU of a VM its slice of CPU time in every period.
-  - It survives shutdown of the VM and restart of the daemon. When the VM starts
-    again under its name, its reservation applies again.
+  - A reservation survives shutdown of the VM and restart of the daemon. When the VM
+    starts again under its name, its reservation applies again.
   - A reservation whose VM is absent keeps its capacity.
   - While no daemon runs, VMs run as ordinary threads and no reservation is enforced.
   - The daemon schedules by `edf` and ignores guest agents (`slackline help agent`).
@@ -87,8 +87,8 @@ starts their first periods together. The hosts need not know each other. FILE:
     shows `gang-broken`. With strict = true the other reservations then end.
   - The state of members is `held` for up to 10 s until all hosts have agreed. Held
     members end by themselves if the command dies.
-  - Clocks that differ by more than half a slice are refused. If they may differ by
-    more than a twentieth of a slice, there is a warning.
+  - A gang is refused if the clocks of its hosts differ by more than half a slice. If
+    they may differ by more than a twentieth of a slice, there is a warning.
 
 A libvirt guest can carry its reservation in its metadata. libvirt asks for it when
 the guest starts:
@@ -99,7 +99,8 @@ the guest starts:
     <slackline:reservation xmlns:slackline='urn:slackline:1' slice='2ms' period='10ms'/>
   </metadata>
 
-  - Other attributes: cpu='40%', exact='yes', phase='3ms', vcpus='2', name='web'.
+  - Other attributes of the element: cpu='40%', exact='yes', phase='3ms', vcpus='2',
+    name='web'.
   - The guest starts even without a reservation, unless it has require='yes'.
 
 Changes that other programs make to threads of a reserved VM:
@@ -109,8 +110,8 @@ Changes that other programs make to threads of a reserved VM:
     class and run without a limit. The reservation is `contested`, with the reason. It
     is enforced again once the change is undone, or after `resume`.
   - Any other change counts as the VM's own, also a `taskset` or `chrt` by root. It is
-    undone within 100 ms, and `log` shows `meddled`. A VM that leaves its CPUs again
-    and again is stopped for 1 s each time. CPU time received on other CPUs counts.
+    undone within 100 ms, and `log` shows `meddled`. A VM that repeatedly moves to
+    other CPUs is stopped for 1 s each time. CPU time received there is charged.
   - In the first 2 s of a reservation, other programs may still place the threads.
 
 HTTP: the same commands on the Unix socket, described by /v1/openapi.json:
@@ -138,7 +139,8 @@ Other hosts, over TLS 1.3:
   3. On the client: `chmod 600 token`, then
      `slackline list --host https://web:7443 --ca ca.pem --token token`
   - SLACKLINE_HOST, SLACKLINE_CA and SLACKLINE_TOKEN replace the options.
-  - With --client-ca, `access add alice --certificate FILE` accepts a client certificate.
+  - With `serve --client-ca FILE`, `access add alice --certificate FILE` lets a client
+    authenticate by a certificate instead of a token.
   - The systemd unit of the daemon allows no network. Set RestrictAddressFamilies= and
     IPAddressDeny= in a drop-in.
 

@@ -58,7 +58,7 @@ impl Trust {
 
 #[derive(Debug, Args)]
 pub(crate) struct Find {
-    /// Only list VMs whose name or binding contains this.
+    /// Only list VMs whose name or binding contains this text.
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) at: At,
@@ -138,7 +138,7 @@ pub(crate) struct Place {
 pub(crate) struct Gang {
     /// Gang file in TOML; `slackline help service` has an example.
     pub(crate) file: PathBuf,
-    /// Keep running and tell the other members when one is lost.
+    /// Keep running and report a lost member to the daemons of the other members.
     #[arg(long)]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -395,7 +395,7 @@ fn amount(text: &str) -> Result<Share, String> {
     share(text).map(Share)
 }
 
-/// Record who ran on the CPUs of this host, as a trace. Needs root.
+/// Record which threads ran on the CPUs of this host, as a trace. Needs root.
 ///
 /// The recording has all VMs that `slackline find` lists, and the names of all other threads that
 /// ran on their CPUs. The file is readable by its owner only. The recording ends with Ctrl-C or
@@ -422,7 +422,7 @@ pub(crate) struct RecordArgs {
     pub(crate) socket: PathBuf,
 }
 
-/// Show who kept a VM from running: each culprit with its time.
+/// Show what kept a VM from running: each culprit with its time.
 ///
 /// Each nanosecond that a runnable vCPU did not run has one culprit, so the times of all culprits
 /// add up to the waiting time. As a check, CPU ready is printed too: the time on run queues by the

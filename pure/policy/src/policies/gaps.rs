@@ -63,7 +63,7 @@ const LIST_TIME: Field = Field::span_within(
 const AMONG: Field = Field::choice(
     "among",
     &["as-rules", "under", "all"],
-    "claims count among vCPUs with credit, or among all",
+    "vCPUs whose claims count: those with credit, or all",
 );
 const BOUND: Field = Field::choice(
     "bound",
@@ -85,12 +85,12 @@ const BOOST_DEPTH: Field = Field::span_within(
 const ENDS: Field = Field::choice(
     "ends",
     &["as-rules", "slice", "claim"],
-    "a turn ahead of others ends with the timeslice, or with the claim too",
+    "a timeslice ahead of others lasts its normal length, or ends earlier with the claim",
 );
 const PLACE: Field = Field::choice(
     "place",
     &["as-rules", "tail", "kept"],
-    "place in the queue after a turn ahead: the tail, or the old place",
+    "place in the queue after a timeslice ahead of others: the tail, or the former place",
 );
 
 /// Description of the policy.

@@ -34,7 +34,7 @@ Rules:
   limits a single run interval.
 - Xen's rules have these faults. Each can be set on or off by itself:
   round_up        time is charged in units of 100us, rounded up
-  unit_slip       a vCPU that is far behind does not catch up in one turn
+  unit_slip       a vCPU that is far behind does not catch up in one timeslice
   charge_again    (3.0.2) a vCPU chosen again is charged again from the start
   narrow          clocks wrap at 32 bits, and a blocked vCPU may wait for hours
   warp_underflow  a warp larger than the clock makes the vCPU the last to run

@@ -17,8 +17,8 @@ VM with a cap. It reserves nothing. For deadlines take `edf` or `sedf`.
 {parameters}
 Rules:
 - Weight: twice the weight is twice the CPU time. The vCPUs of a VM divide what
-  it receives. A vCPU has at most one CPU. What its weight would give it beyond
-  that is divided among the others by weight.
+  it receives. A vCPU has at most one CPU. CPU time that its weight would give
+  it beyond one CPU is divided among the others by weight.
 - Classes: a vCPU is UNDER while it has credit and OVER without credit. UNDER
   vCPUs run before OVER vCPUs, for one timeslice (a tick) each, first come,
   first served. A vCPU keeps the CPU if it has more than a period's worth of

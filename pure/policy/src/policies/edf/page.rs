@@ -15,8 +15,8 @@ without reservations take `credit`.
   work      = { kind = \"spin\" }
   share.edf = { slice = \"2ms\", period = \"10ms\" }   # 20 % of a CPU
 
-The share is slice/period. The period is how long the vCPU may wait for it: a
-few milliseconds for sound and games, seconds for batch work.
+The share is slice/period. The period decides how long the vCPU may wait for its
+slice: choose a few milliseconds for sound and games, seconds for batch work.
 
 {parameters}
 In place of `slice`, cpu = \"1.5cpu\" is an amount for all vCPUs of the VM. Each

@@ -29,11 +29,12 @@ Rules:
   proportional   the larger of two: its budget less the blocked time, or
                  slice/period of the rest of the period. It makes no other vCPU
                  late.
-  isochronous    nothing until its next period
+  isochronous    nothing until the vCPU's next period
   conservative   nothing; after a block beyond the period a new period begins
   short-resume   its budget less the blocked time, if that is a quantum or more
-  latency-hint   as conservative; after a long block the period is as short as
-                 `latency` and doubles until it has its length
+  latency-hint   as conservative; after a block beyond the period, the new
+                 period is as short as `latency` and doubles until it has full
+                 length
   burst          as short-resume; if too little is left, the period becomes as
                  long as the time between the last two wake-ups, and used time
                  stays, so the first short period is mostly skipped. A

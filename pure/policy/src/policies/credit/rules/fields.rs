@@ -45,7 +45,7 @@ pub(crate) const SAMPLING: Field = Field::choice(
 pub(crate) const CREDITS: Field = Field::choice(
     "credits",
     &["as-rules", "ten", "hundred", "exact"],
-    "credits per tick; grants and caps are rounded up to a whole credit",
+    "credits that a tick of CPU time costs; grants and caps are rounded up to a whole credit",
 );
 pub(crate) const BOOST: Field = Field::choice(
     "boost",
@@ -70,12 +70,12 @@ pub(crate) const FLOOR: Field = Field::choice(
 pub(crate) const LEAVING: Field = Field::choice(
     "leaving",
     &["as-rules", "forfeit", "keep"],
-    "a vCPU with more than a period of credit loses all, or only the excess while blocked",
+    "a vCPU with more than a period's worth of credit loses all, or the excess while blocked",
 );
 pub(crate) const NEWCOMERS: Field = Field::choice(
     "newcomers",
     &["as-rules", "active", "sampled", "awake"],
-    "a new vCPU gets credit at once, from when a tick finds it running, or while runnable",
+    "a new vCPU gets credit at once, from the first tick at which it runs, or while runnable",
 );
 pub(crate) const ROTATION: Field = Field::choice(
     "rotation",
@@ -85,7 +85,7 @@ pub(crate) const ROTATION: Field = Field::choice(
 pub(crate) const CHANGES: Field = Field::choice(
     "changes",
     &["as-rules", "tick", "now"],
-    "a change of class counts from the next tick and pass, or at once",
+    "a change of class takes effect at the next tick and pass, or at once",
 );
 pub(crate) const PLACEMENT: Field = Field::choice(
     "placement",
