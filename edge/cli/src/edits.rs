@@ -8,16 +8,16 @@ use slackline_whatif::Edit;
 use crate::input::file;
 use crate::problem::Problem;
 
-/// Predict from a recorded trace what other parameters would change.
+/// Predict from a recorded trace what other parameters would change
 ///
-/// The trace is split into jobs: for each vCPU when it became runnable, the CPU time it needed, and
-/// when it blocked. The simulated host runs these jobs again, with the edits below. Each vCPU is
-/// simulated twice. In the open form a job is ready at its recorded time. In the closed form it is
-/// ready after the recorded pause since the job before. The prediction is the interval of both.
+/// The trace is split into jobs. A job begins when a vCPU becomes runnable and ends when it blocks.
+/// The simulated host runs these jobs again, changed by the options. Each prediction is simulated
+/// twice. In the open form a job is ready at its recorded time. In the closed form a job is ready
+/// after the recorded pause since the previous job. The prediction is the interval between both.
 ///
-/// First the unchanged recording is simulated, with costs from its first half. In its second half
-/// each share must be repeated within 0.1 points of a CPU, and each p99 wait within 20 % or 50 us.
-/// Otherwise nothing is predicted. Without edits only this check is printed.
+/// First the unchanged recording is simulated, with costs fitted to its first half. In its second
+/// half the simulation must repeat each share within 0.1 points of a CPU, and each p99 wait within
+/// 20 % or 50 us. Otherwise nothing is predicted. Without changes only this check is printed.
 ///
 /// Examples:
 ///   slackline whatif it.trace --set web.slice=3ms
@@ -44,7 +44,7 @@ pub(crate) struct Whatif {
     /// Remove a VM; repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) remove: Vec<String>,
-    /// Use these CPUs of the recorded host; higher numbers are new ones, e.g. `0-3`.
+    /// Use these CPUs, e.g. `0-3`; numbers that the recorded host does not have are new CPUs.
     #[arg(long, value_name = "N-N,...")]
     pub(crate) cpus: Option<String>,
     /// Confine a VM or vCPU to one CPU; needs --to-cpu; repeatable.

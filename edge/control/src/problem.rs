@@ -97,7 +97,7 @@ impl Kind {
             Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
             Kind::NotNow => ("not-now", 503, "cannot be done now", 3),
             Kind::NotAnswered => {
-                ("not-answered", 504, "core did not answer; the request may be done or not", 3)
+                ("not-answered", 504, "core did not answer; the request may or may not be done", 3)
             }
             Kind::NotDurable => {
                 ("not-durable", 507, "ledger could not be written; the request was undone", 3)

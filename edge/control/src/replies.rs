@@ -31,16 +31,16 @@ pub enum State {
 impl State {
     /// All states, with the meaning of each.
     pub const ALL: [(State, &str); 8] = [
-        (State::Waiting, "its VM is absent; its capacity stays reserved"),
-        (State::Active, "its VM receives the reserved CPU time"),
-        (State::Paused, "its vCPUs are stopped until resumed; its capacity stays reserved"),
-        (State::Partial, "some of its vCPUs are not served"),
+        (State::Waiting, "the VM is not running; its capacity stays reserved"),
+        (State::Active, "the VM receives the reserved CPU time"),
+        (State::Paused, "the VM's vCPUs are stopped until resumed; the capacity stays reserved"),
+        (State::Partial, "some vCPUs of the VM are not scheduled"),
         (
             State::Contested,
-            "another program changed its threads; not enforced until undone or resumed",
+            "another program changed threads of the VM; not enforced until undone or resumed",
         ),
-        (State::Suspended, "its guest is suspended by its monitor"),
-        (State::Held, "its capacity is reserved for a gang that has not begun"),
+        (State::Suspended, "the VM monitor has suspended the guest; the capacity stays reserved"),
+        (State::Held, "the capacity is reserved for a gang that has not begun"),
         (State::Ended, "the reservation has ended"),
     ];
 

@@ -83,14 +83,14 @@ pub enum EventKind {
 impl EventKind {
     /// Words of the events that no request is, with the meaning of each.
     pub const WORDS: [(&str, &str); 18] = [
-        ("appeared", "the VM is there again; its threads are scheduled"),
+        ("appeared", "the VM runs again; its threads are scheduled"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
         ("vcpus", "the number of vCPUs of the VM has changed"),
-        ("meddled", "a change of held threads was undone; says which"),
-        ("contested", "an administrator's or libvirt's change is respected; says which"),
-        ("settled", "such a change was undone; the threads are scheduled again"),
+        ("meddled", "the daemon undid a change of scheduled threads; says which"),
+        ("contested", "an administrator or libvirt changed threads; not enforced; says which"),
+        ("settled", "a contested change was undone; the threads are scheduled again"),
         ("adopted", "a new daemon enforces the reservation again"),
-        ("not-adopted", "a new daemon cannot enforce it; says why"),
+        ("not-adopted", "a new daemon cannot enforce the reservation; says why"),
         ("granted", "a user or client has a new role"),
         ("revoked", "a grant was removed"),
         ("fits", "a reservation that lost its capacity has it again"),
@@ -98,7 +98,7 @@ impl EventKind {
         ("gang-broken", "a member of the gang is lost; says which"),
         ("clock-stepped", "the wall clock was set; says which periods are longer or shorter"),
         ("overloaded", "a CPU cannot deliver what is reserved on it; says both numbers"),
-        ("overload-ended", "the CPU can deliver it again"),
+        ("overload-ended", "an overloaded CPU can deliver its reservations again"),
         ("ledger-failing", "the ledger cannot be written; says why"),
         ("ledger-whole", "the ledger is written again; says how many events were lost"),
     ];

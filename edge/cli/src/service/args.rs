@@ -58,7 +58,7 @@ impl Trust {
 
 #[derive(Debug, Args)]
 pub(crate) struct Find {
-    /// Only list VMs whose name or binding contains this.
+    /// Only list VMs whose name or binding contains this text.
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) at: At,
@@ -138,7 +138,7 @@ pub(crate) struct Place {
 pub(crate) struct Gang {
     /// Gang file in TOML; `slackline help service` has an example.
     pub(crate) file: PathBuf,
-    /// Keep running and tell the other members when one is lost.
+    /// Keep running and report a lost member to the daemons of the other members.
     #[arg(long)]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -184,7 +184,7 @@ pub(crate) struct Change {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: HowMuch,
-    /// Use the reservation for this VM, or for its VM by another name.
+    /// Give the reservation to this VM, or name its present VM by another binding.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
     /// Do nothing unless this is the current revision, as in `list`.
@@ -271,7 +271,7 @@ pub(crate) struct Log {
     /// Number of latest events to show [default: 20, with --since all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) last: Option<u32>,
-    /// Show events since then: a time ago, e.g. `2h` or `7d`, or a day in UTC, e.g. `2026-11-26`.
+    /// Start of the events: a time ago, e.g. `2h` or `7d`, or a day in UTC, e.g. `2026-11-26`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since)]
     pub(crate) since: Option<Since>,
     #[command(flatten)]
@@ -284,10 +284,10 @@ pub(crate) struct Log {
 pub(crate) struct History {
     /// Name of the reservation, which may have ended.
     pub(crate) name: String,
-    /// Show the time since then: a time ago, e.g. `7d`, or a day in UTC, e.g. `2026-11-26`.
+    /// Start of the history: a time ago, e.g. `7d`, or a day in UTC, e.g. `2026-11-26`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since, default_value = "24h")]
     pub(crate) since: Since,
-    /// Length of a line.
+    /// Time covered by each line.
     #[arg(long, value_enum, default_value_t = Step::Hour)]
     pub(crate) by: Step,
     #[command(flatten)]
@@ -350,19 +350,19 @@ pub(crate) struct Add {
     /// Role: viewer, tenant, operator or administrator; replaces that of the user's groups.
     #[arg(long, value_parser = role)]
     pub(crate) role: Role,
-    /// Limit on CPU of all their reservations, e.g. `50%` or `1.5` [default: none].
+    /// Limit on CPU of all reservations of the user, e.g. `50%` or `1.5` [default: none].
     #[arg(long, value_name = "SHARE", value_parser = amount)]
     pub(crate) cpu: Option<Share>,
-    /// Limit on the number of their reservations [default: none].
+    /// Limit on the number of reservations of the user [default: none].
     #[arg(long, value_name = "N")]
     pub(crate) machines: Option<u16>,
-    /// Other users whose VMs they may reserve for, by number.
+    /// Other users for whose VMs the user may reserve, by number.
     #[arg(long, value_name = "UID,UID", value_delimiter = ',')]
     pub(crate) users: Vec<u32>,
     /// Certificate of a remote client as PEM [default: create a token].
     #[arg(long, value_name = "FILE")]
     pub(crate) certificate: Option<PathBuf>,
-    /// Days until the role expires; limits stay [default: never].
+    /// Days until the role expires; the limits stay [default: never].
     #[arg(long, value_name = "N")]
     pub(crate) days: Option<u32>,
     #[command(flatten)]
@@ -395,11 +395,11 @@ fn amount(text: &str) -> Result<Share, String> {
     share(text).map(Share)
 }
 
-/// Record who ran on the CPUs of this host, as a trace. Needs root.
+/// Record which threads ran on the CPUs of this host, as a trace. Needs root.
 ///
-/// All VMs that are found are recorded, and the names of all other threads that ran beside them.
-/// The file is readable by its owner only. It ends with Ctrl-C or after --length; what is written
-/// until then can be read also if the recorder is killed or the disk is full.
+/// The recording has all VMs that `slackline find` lists, and the names of all other threads that
+/// ran on their CPUs. The file is readable by its owner only. The recording ends with Ctrl-C or
+/// after --length. If the recorder is killed or the disk is full, the written part can be read.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
     /// File to write, for `slackline show` and `slackline why`.
@@ -413,7 +413,7 @@ pub(crate) struct RecordArgs {
     /// Leave out names of VMs, processes, groups, users and the host.
     #[arg(long)]
     pub(crate) anonymise: bool,
-    /// Save what the daemon has recorded since then instead, e.g. `30s`.
+    /// Save the latest part of the daemon's recording instead, e.g. the last `30s`.
     #[arg(long, value_parser = span, value_name = "TIME")]
     #[arg(conflicts_with_all = ["length", "for", "anonymise"])]
     pub(crate) since: Option<Span>,
@@ -422,11 +422,11 @@ pub(crate) struct RecordArgs {
     pub(crate) socket: PathBuf,
 }
 
-/// Show who kept a VM from running: each culprit with its time.
+/// Show what kept a VM from running: each culprit with its time.
 ///
-/// Each nanosecond that a runnable vCPU did not run has one culprit, so the times add up to the
-/// waiting time. CPU ready, as the kernel counted it, stands beside it as a check. Without a file,
-/// the daemon is asked about the last minute.
+/// Each nanosecond that a runnable vCPU did not run has one culprit, so the times of all culprits
+/// add up to the waiting time. As a check, CPU ready is printed too: the time on run queues by the
+/// kernel's count. Without a file, the daemon's recording of the last minute is used.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// Name of the VM, or of one of its vCPUs.

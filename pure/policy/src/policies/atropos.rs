@@ -63,7 +63,7 @@ const QUANTUM: Field = Field::positive_span("quantum", "5ms", "timeslice of slac
 const UNBLOCKING: Field = Field::choice(
     "unblocking",
     &["rest", "new-period"],
-    "budget of a vCPU that wakes: the rest of its period, or of a period that begins then",
+    "a vCPU that wakes keeps its period and the rest of its slice, or starts a new period",
 );
 
 const SLICE: Field = Field::required_span("slice", "CPU time of each vCPU in every period");
@@ -78,8 +78,8 @@ pub(crate) const SPEC: Spec = Spec {
     name: "atropos",
     summary: "a slice in every period, latency hints, slack round robin (Xen 2.0)",
     page: "\
-Each vCPU has a slice in every period, and the nearest deadline runs. A latency
-hint makes a vCPU run soon after a long sleep.
+Each vCPU has a slice in every period, and the vCPU with the nearest deadline
+runs. A latency hint makes a vCPU run soon after a long sleep.
 
 When to use it: for a VM that reacts to devices after long sleeps and needs
 little else. A VM that blocks and wakes within its period gains nothing from a
@@ -98,26 +98,29 @@ Rules:
   then nothing is guaranteed.
 - Latency hint: a vCPU that wakes after its deadline starts with a period as
   long as `latency`, with slice x latency / period. The period doubles until the
-  natural period ends. With the values above that is 0.5 ms within 5 ms, then
-  1 ms within 10 ms. No other vCPU is late for it: the share stays the same.
+  natural (reserved) period ends. In the example that is 0.5 ms within 5 ms,
+  then 1 ms within 10 ms. No other vCPU is late because of a hint: the share
+  stays the same.
 - Unblocked: a vCPU that wakes before its deadline keeps the rest of its slice.
-  It comes after all vCPUs with budget that did not wake so, and before slack.
+  It runs after all vCPUs whose budget is guaranteed, and before slack is used.
 - unblocking = \"new-period\": a vCPU that wakes with more budget than its share
-  of the rest of its natural period begins a natural period. So one that uses
-  little never waits for its next period.
-- Slack goes round among the vCPUs with `extra`, a `quantum` each. It does not
-  count against their slices. Without `extra` the slice is a hard limit.
-- Overrun is debt and is deducted from the next slices.
+  of the rest of its period starts a new period of natural length. So a vCPU
+  that uses little never waits for its next period.
+- Slack is used in turns by the vCPUs with `extra`, a `quantum` each. It does
+  not count against their slices. Without `extra` the slice is a hard limit.
+- An overrun is debt and is deducted from the next slices.
 - Changing parameters starts a new period at once and yields no extra CPU time:
   usage beyond slice x elapsed / period is deducted from the next slices. The
-  same holds for a vCPU that leaves and rejoins. CPU time given up stays
-  reserved until that usage is accrued, if another vCPU waits for its budget.
+  same holds for a vCPU that leaves and rejoins.
+- Capacity that a vCPU gives up stays reserved until slice x elapsed / period
+  has reached its usage. It is free at once if no other vCPU of the CPU has
+  budget left or can wake with some.
 
 Limits:
-- Without a hint a vCPU may wait up to period - slice.
-- A short hint costs more switches.
-- These are the rules of Xen 2.0's Atropos without its faults, and with
-  admission.
+- Without a latency hint a vCPU may wait up to period - slice.
+- A short latency hint causes more context switches.
+- The rules are those of Xen 2.0's Atropos without its faults, and with
+  admission control.
 
 See also: `slackline help edf`, `sedf`.",
     policy_fields: &[ADMISSION, RESERVE, QUANTUM, UNBLOCKING],

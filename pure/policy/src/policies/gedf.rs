@@ -47,12 +47,12 @@ const RESERVE: Field =
 const OVERRUN: Field = Field::choice(
     "overrun",
     &["carry", "forgive"],
-    "time used beyond the budget: deducted from the next, or forgiven (RTDS)",
+    "CPU time used beyond the budget: deducted from the next budget, or forgiven (RTDS)",
 );
 const ASLEEP: Field = Field::choice(
     "asleep",
     &["kept", "trimmed"],
-    "budget after a wake-up: all that is left (RTDS), or what cannot make others late",
+    "a vCPU that wakes keeps all its budget (RTDS), or only what cannot make others late",
 );
 const MISSES: Field = Field::choice(
     "misses",
@@ -79,7 +79,7 @@ const EXTRA: Field = Field {
     name: "extra",
     kind: Kind::Flag,
     default: Some("true"),
-    help: "continues one level lower without budget; false is a hard limit",
+    help: "may run at a lower level after its budget is exhausted; false is a hard limit",
 };
 
 /// Description of the policy.

@@ -47,8 +47,8 @@ Rules:
 - A vCPU that wakes, or has used its quantum, goes to the tail of the queue.
 - No vCPU is preempted.
 - rules = \"xen-2.0\" decides as rrobin in Xen 2.0. Each CPU has its own queue,
-  and a vCPU joins the CPU with the fewest. A vCPU that wakes goes to the head
-  of its queue and runs when the current quantum ends.
+  and a vCPU joins the CPU with the fewest vCPUs. A vCPU that wakes goes to the
+  head of its queue and runs when the current quantum ends.
 
 Limits:
 - A vCPU that may run on every CPU waits at most

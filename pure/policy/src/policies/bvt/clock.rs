@@ -6,25 +6,25 @@ use super::rules::BvtRules;
 use crate::{Field, Values};
 
 pub(super) const WEIGHT: Field =
-    Field::weight("weight", "1", "paper: share of CPU time relative to other vCPUs");
+    Field::weight("weight", "1", "paper's rules: share of CPU time relative to other vCPUs");
 pub(super) const WARP: Field = Field::span_within(
     "warp",
     "0ms",
     (Span::ZERO, Span::from_secs(3_600)),
-    "paper: how much earlier the clock reads while warped, as CPU time at weight 1",
+    "paper's rules: how much earlier the clock reads while warped, as CPU time at weight 1",
 );
 pub(super) const ADVANCE: Field = Field::whole(
     "advance",
     "10",
     (1, u32::MAX as i64),
-    "Xen: virtual units per charging unit (mcuadv), an inverse weight",
+    "Xen's rules: virtual units per charging unit (mcuadv), an inverse weight",
 );
-pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen: may warp");
+pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen's rules: may warp");
 pub(super) const WARPVALUE: Field = Field::whole(
     "warpvalue",
     "0",
     (i32::MIN as i64, i32::MAX as i64),
-    "Xen: how much earlier the clock reads while warped, in virtual units",
+    "Xen's rules: how much earlier the clock reads while warped, in virtual units",
 );
 pub(super) const WARPL: Field = Field::span("warpl", "2s", "longest warp; 0ms is unlimited");
 pub(super) const WARPU: Field =

@@ -30,7 +30,7 @@ pub(super) const ROUND_UP: Field =
 pub(super) const UNIT_SLIP: Field = Field::choice(
     "unit_slip",
     SWITCH,
-    "fault: catch-up time in charging units is taken for nanoseconds",
+    "fault: the catch-up time is computed in charging units and used as nanoseconds",
 );
 pub(super) const CHARGE_AGAIN: Field = Field::choice(
     "charge_again",
@@ -40,12 +40,12 @@ pub(super) const CHARGE_AGAIN: Field = Field::choice(
 pub(super) const NARROW: Field = Field::choice(
     "narrow",
     SWITCH,
-    "fault: clocks have 32 bits and wrap, and are moved back all at once",
+    "fault: clocks wrap at 32 bits; all are moved back when they are nearly full",
 );
 pub(super) const WARP_UNDERFLOW: Field = Field::choice(
     "warp_underflow",
     SWITCH,
-    "fault: a warp to before the start of the clock reads as far in the future",
+    "fault: a warp larger than the clock reads as a time far in the future",
 );
 
 /// Values of the parameters.

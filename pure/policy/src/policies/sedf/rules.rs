@@ -16,7 +16,7 @@ use crate::{Field, FieldError, Values};
 const RULES: Field = Field::choice(
     "rules",
     &["best", "xen-3.0.3", "xen-3.0.2", "thesis"],
-    "rules where a field says as-rules: Slackline's, Xen's, or the thesis's",
+    "Slackline's, Xen's or the thesis's value for each field that is as-rules",
 );
 const UNBLOCKING: Field = Field::choice(
     "unblocking",
@@ -30,27 +30,27 @@ const UNBLOCKING: Field = Field::choice(
         "burst",
         "extra-support",
     ],
-    "budget of a vCPU that wakes, or when its next period begins",
+    "budget of a vCPU that wakes within its period, see below",
 );
 const SLACK: Field = Field::choice(
     "slack",
     &[AS_RULES, "two-level", "penalty", "weighted", "round-robin", "none"],
-    "who gets the time that slices leave",
+    "order in which vCPUs get slack, see below",
 );
 const COMPENSATION: Field = Field::choice(
     "compensation",
     &[AS_RULES, "in-period", "one-quantum", "whole-loss", "none"],
-    "how slack makes up for budget lost by blocking",
+    "how much slack a vCPU gets for budget that it lost by blocking",
 );
 const OVERRUN: Field = Field::choice(
     "overrun",
     &[AS_RULES, "carried", "forgiven"],
-    "overruns are deducted from later slices, or forgiven by slack",
+    "an overrun is deducted from later slices, or forgiven once the vCPU uses slack",
 );
 const MISSES: Field = Field::choice(
     "misses",
     &[AS_RULES, "repaid", "forgotten"],
-    "what is missing at a deadline is made up for, or forgotten with the next slice",
+    "budget missing at a deadline is delivered later, or forgotten with the next slice",
 );
 const QUANTUM_CHARGE: Field = Field::choice(
     "quantum-charge",
@@ -60,7 +60,7 @@ const QUANTUM_CHARGE: Field = Field::choice(
 const BELOW_QUANTUM: Field = Field::choice(
     "below-quantum",
     &[AS_RULES, "used", "idle"],
-    "a gap shorter than a quantum before a period is used, or left idle",
+    "a gap shorter than a quantum before a period begins is used, or left idle",
 );
 const FIRST_PERIOD: Field = Field::choice(
     "first-period",
@@ -70,7 +70,7 @@ const FIRST_PERIOD: Field = Field::choice(
 const CATCH_UP: Field = Field::choice(
     "catch-up",
     &[AS_RULES, "whole", "one-period"],
-    "a best-effort vCPU whose period is long over advances to now, or by one period",
+    "the period of a best-effort vCPU, if it ended long ago, advances to now, or by one period",
 );
 const OLD_RESERVATION: Field = Field::choice(
     "old-reservation",
@@ -80,12 +80,12 @@ const OLD_RESERVATION: Field = Field::choice(
 const SLACK_SHARE: Field = Field::choice(
     "slack-share",
     &[AS_RULES, "slice", "set-slice", "one"],
-    "extra-weight 0 counts as slice/period for all slices, for slices not by weight, or as 1",
+    "extra-weight 0 is slice/period for all slices, for slices without `weight`, or always 1",
 );
 const ADMISSION: Field = Field::choice(
     "admission",
     &[AS_RULES, "exact", "none"],
-    "refuse slices beyond what a CPU can give, or accept all",
+    "refuse slices that do not fit on a CPU, or accept all",
 );
 const RESERVE: Field = Field::share(
     "reserve",
@@ -96,7 +96,7 @@ const RESERVE: Field = Field::share(
 const PLACE: Field = Field::choice(
     "place",
     &["spread", "pack", "split"],
-    "CPU of a vCPU with a slice: most capacity left, first that fits, or split over several",
+    "CPU of a vCPU with a slice: that with most capacity left, the first that fits, or several",
 );
 const QUANTUM: Field = Field::span_within(
     "quantum",

@@ -36,7 +36,7 @@ const WEIGHT: Field = Field::whole(
     "weight",
     "0",
     (0, MOST_WEIGHT),
-    "part of what slices leave, as a slice in 100ms in place of `slice`; 0 is none",
+    "replaces `slice`: weight for the part of each 100ms that slices leave; 0 is none",
 );
 const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
@@ -46,7 +46,7 @@ const EXTRA_WEIGHT: Field = Field::whole(
 );
 
 const BALANCES: Field =
-    Field::flag("balances", "pays for balancing: a call that is due is made once it has run");
+    Field::flag("balances", "the vCPU pays for balancer calls: those due are made when it blocks");
 
 /// Xen keeps weights as signed 16-bit integers, without a range check. [Xen 3.0, §6.10]
 const MOST_WEIGHT: i64 = 32_767;
