@@ -1,4 +1,5 @@
-//! Whole runs for pairs of CPUs, computed by hand: [balancer §5.1, §5.2].
+//! Runs of the balancer on pairs of CPUs, compared with results computed by hand: [balancer §5.1,
+//! §5.2].
 
 use alloc::format;
 use alloc::string::String;
@@ -70,7 +71,7 @@ fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
     }
 }
 
-/// Cases N1 to N5: w_ideal as a fraction, and tau_ideal.
+/// Cases N1 to N5 of the reference on balancers: w_ideal as a fraction, and tau_ideal.
 #[test]
 fn ideal_weight_and_ideal_tau_match_the_reference() {
     type Case = ((u64, u64), (u64, u64), (i128, i128), (u64, u64));
@@ -114,7 +115,7 @@ const fn case(
 
 const WHOLE: (u64, u64) = (1_000, 1_000);
 
-/// Case names are those of the reference.
+/// Cases of the reference on balancers, with its names for them.
 const CASES: [Case; 14] = [
     case("S1", WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)], "v1 there, v3 back"),
     case("S2", WHOLE, &[(1, 5_156), (1, 5_005)], &[(1, 9_800)], "v2 there, v3 back"),
@@ -151,7 +152,8 @@ fn swap_sets_match_those_found_by_hand() {
     }
 }
 
-/// Case S8 with thrift; S13 and S14 if more than w_ideal may migrate.
+/// Case S8 of the reference with the rule `thrift`. Cases S13 and S14 with the rule `improves`,
+/// under which more than w_ideal may migrate.
 #[test]
 fn thrift_and_improvement_rules_change_swap_sets() {
     let found = |id, rules| {
@@ -166,8 +168,8 @@ fn thrift_and_improvement_rules_change_swap_sets() {
     assert_eq!(found("S13", improve), "none", "it would leave the slow CPU worse off");
 }
 
-/// Trap 13: weight 10 on a whole CPU, weight 0.5 on a tenth of one. A move of 0.68 is close to
-/// w_ideal, but would leave the idle CPU with a lower tau than the hot one has.
+/// Trap 13 of the reference: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU. A move of
+/// 0.68 is close to w_ideal, but would leave the idle CPU with a lower tau than the hot CPU has.
 #[test]
 fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
     let heavy = Weight((932 << PLACES) / 100);
@@ -187,7 +189,7 @@ fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
     assert_eq!(guarded, "none");
 }
 
-/// A bound vCPU counts in the weight of its CPU and stays.
+/// A vCPU that is bound to one CPU counts in the weight of its CPU but does not migrate.
 #[test]
 fn bound_vcpu_never_migrates() {
     let mut loads = pair(WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)]);
@@ -198,8 +200,8 @@ fn bound_vcpu_never_migrates() {
     assert_eq!(moves(&loads, &LITERAL), "none");
 }
 
-/// Figure 4.3: a vCPU of CPU 1 may also run on CPU 3, so all four are one group. Yet CPU 0 must not
-/// swap with CPU 2 or 3, which its vCPU may not run on.
+/// Figure 4.3 of the thesis: a vCPU of CPU 1 may also run on CPU 3, so all four CPUs are one group.
+/// Yet CPU 0 must not swap with CPU 2 or 3, on which its own vCPU may not run.
 #[test]
 fn cpus_of_a_group_swap_only_vcpus_allowed_there() {
     let mut loads =
@@ -262,9 +264,9 @@ mod random {
     }
 
     proptest! {
-        /// A vCPU migrates at most once, from its CPU to one that it may run on. No core is the
-        /// idle side of two pairs. Under the repaired rules the lower tau of a pair does not fall,
-        /// unless equal weights are exchanged.
+        /// A vCPU migrates at most once in a run, from its CPU to one that its affinity allows. No
+        /// core is the idle side of two pairs. Under our repaired rules the lower tau of a pair
+        /// does not fall, unless equal weights are exchanged.
         #[test]
         fn migrations_are_allowed_and_do_not_lower_the_lower_tau(
             cpus in prop::collection::vec(cpu(), 2..8),
@@ -322,7 +324,7 @@ mod random {
             }
         }
 
-        /// Reversing the ids changes no migration if all taus differ.
+        /// If all taus differ, reversing the ids changes no migration.
         #[test]
         fn swap_does_not_depend_on_ids_without_ties(
             hot in prop::collection::btree_map(1..50_u64, 0..2_000_u64, 1..6),
