@@ -100,7 +100,7 @@ pub enum Order {
         /// Entitlement by which the vCPU runs.
         entitlement: Entitlement,
     },
-    /// Leave `cpu` idle.
+    /// Leave `cpu` idle: no vCPU runs on it.
     Idle {
         /// CPU to leave idle.
         cpu: CpuId,

@@ -66,7 +66,7 @@ pub enum Record {
     },
     /// A run interval of a vCPU.
     Ran {
-        /// vCPU that ran.
+        /// vCPU that ran in the interval.
         vcpu: VcpuId,
         /// CPU on which the vCPU ran.
         cpu: CpuId,
@@ -252,7 +252,7 @@ pub enum Record {
     },
     /// A host thread was on a CPU.
     OnCpu {
-        /// Thread that ran.
+        /// Thread that ran on the CPU.
         thread: HostThreadId,
         /// CPU on which the thread ran.
         cpu: CpuId,

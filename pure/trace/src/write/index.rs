@@ -51,7 +51,7 @@ pub(super) struct IndexBuilder {
     longest_period: Span,
     /// All vCPU names in the trace, encoded as entries.
     names: Encoder,
-    /// Finished blocks, encoded.
+    /// Finished blocks, encoded as parts of the index.
     blocks: Encoder,
     /// Start of the current block, and the entries that reproduce the state at that point. `None`
     /// before the first block.
