@@ -101,7 +101,7 @@ pub enum Broken {
     /// The hardware reported an event of a CPU that the host does not have.
     #[error("the hardware named {cpu}, but only {cpus} CPUs are scheduled, numbered from 0")]
     UnknownCpu {
-        /// CPU that the hardware named.
+        /// CPU that the hardware reported.
         cpu: CpuId,
         /// Number of CPUs of the host.
         cpus: usize,

@@ -74,8 +74,8 @@ impl Host {
         Host::with((spec.build)(values, topology), spec.promise, topology.cpus())
     }
 
-    /// Creates a host under a policy that need not be in the list of policies, such as a canary of
-    /// the contract suite.
+    /// Creates a host under a policy that need not be one of `ALL`, such as a policy that is broken
+    /// on purpose for a test.
     #[must_use]
     pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
         let (moment, turns) = (Moment::at_start(cpus), Turns::new(cpus));

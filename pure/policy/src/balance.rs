@@ -85,8 +85,8 @@ impl Tau {
         product(self.time, other.weight).cmp(&product(other.time, self.weight))
     }
 
-    /// Returns true if this tau exceeds `other` by more than `parts` times `unit`. The weight of
-    /// `other` must not be zero.
+    /// Returns true if this CPU time per weight exceeds `other` by more than `parts` times `unit`.
+    /// The weight of `other` must not be zero.
     fn exceeds(self, other: Tau, unit: Tau, parts: Ratio) -> bool {
         if self.weight == 0 {
             return true;

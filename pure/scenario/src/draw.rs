@@ -367,7 +367,7 @@ mod tests {
         assert_eq!([mix.next(), mix.next()], first);
     }
 
-    /// `u` is 2^-53, 1/2 and 1: the draws are 53 ln 2, ln 2 and 0 times the mean.
+    /// For u = 2^-53, 1/2 and 1 the draws are 53 ln 2, ln 2 and 0 times the mean.
     #[test]
     fn exponential_draw_is_minus_the_logarithm() {
         let second = Span::from_secs(1);

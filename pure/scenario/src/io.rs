@@ -58,7 +58,7 @@ pub struct Costs {
 /// The network card and its link.
 #[derive(Clone, Copy, Debug)]
 pub struct Nic {
-    /// Bits per second in each direction. Not zero.
+    /// Speed of the link in bits per second, in each direction. Not zero.
     pub bits_per_second: u64,
     /// Number of packets that can wait in the network card.
     pub ring: usize,

@@ -85,7 +85,7 @@ impl<T, W> Fact<T, W> {
     }
 }
 
-/// Order to the hardware.
+/// Order that the host gives to the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Run `vcpu` on `cpu`, and report when the limit is reached. If `vcpu` runs on `cpu` already,

@@ -133,7 +133,7 @@ fn same_timeslice_is_ordered_once() {
 }
 
 /// Live hardware reports an event of another CPU before it has measured the vCPU on CPU 0. The
-/// budget that the policy then returns is the budget before the unmeasured time.
+/// policy then returns that vCPU's budget as of the last measurement.
 #[test]
 fn unmeasured_timeslice_keeps_its_end() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {

@@ -9,7 +9,7 @@ use slackline_policy::{
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// Rule that a canary breaks.
+/// Rule of the contract that a canary (a policy broken on purpose) breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     /// Picks a blocked vCPU for a CPU that should be idle.
@@ -22,7 +22,7 @@ pub(crate) enum Wrong {
     PicksThoseWhoLeft,
     /// Sets a timer to a time in the past.
     RingsInThePast,
-    /// Hands out timeslices of zero length.
+    /// Picks timeslices of zero length.
     HandsOutNothing,
     /// Ignores wakes of the vCPU in slot 0.
     ForgetsOne,
@@ -48,7 +48,7 @@ pub(crate) enum Wrong {
     TakesWhatItDeclines,
 }
 
-/// Returns the policy that a canary wraps.
+/// Returns the real policy that a canary (a policy broken on purpose) wraps.
 pub(crate) fn wrapped(wrong: Wrong) -> &'static Spec {
     let name = match wrong {
         Wrong::ChargesTwice | Wrong::GivesTooMuch | Wrong::TakesWhatItDeclines => "edf",
@@ -59,7 +59,7 @@ pub(crate) fn wrapped(wrong: Wrong) -> &'static Spec {
     find(name).expect("the wrapped policy is on the list")
 }
 
-/// Number of canaries created so far. A correct policy cannot depend on it.
+/// Number of canaries created so far. A correct policy cannot depend on it, but a canary can.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// Policy that wraps another policy and breaks one rule of the contract.

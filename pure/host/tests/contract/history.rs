@@ -12,9 +12,9 @@ pub(crate) struct Life {
     pub(crate) vcpu: VcpuId,
     /// Reservations of the vCPU, each with the time from which it is in force.
     pub(crate) promises: Vec<(Time, Option<Promise>)>,
-    /// True if the vCPU had a cap at any time.
+    /// True if the vCPU had a cap at some time.
     pub(crate) was_capped: bool,
-    /// True if the vCPU could borrow unused budget of its siblings at any time.
+    /// True if the vCPU was allowed to borrow unused budget of its siblings at some time.
     pub(crate) was_by_use: bool,
     /// Intervals in which the vCPU was runnable. The end is `None` while it still is.
     pub(crate) awake: Vec<(Time, Option<Time>)>,

@@ -121,8 +121,8 @@ proptest! {
     }
 }
 
-/// Returns the first violation that the suite finds in a canary. The scripts are the same each
-/// time.
+/// Returns the first violation that the suite finds in a policy that breaks the rule `wrong`. The
+/// scripts are the same each time.
 fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     const SCRIPTS: usize = 2_000;
     let spec = wrapped(wrong);
@@ -143,8 +143,8 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     })
 }
 
-/// Asserts that the suite caught the canary, and that the violation it found begins with the word
-/// `by`.
+/// Asserts that the suite catches a policy that breaks the rule `wrong`, and that the violation it
+/// reports begins with the word `by`.
 #[track_caller]
 fn assert_caught(wrong: Wrong, by: &str) {
     // Only hardware that refuses orders reveals a pick of a refused vCPU. With late timers the only

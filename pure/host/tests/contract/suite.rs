@@ -9,7 +9,7 @@ use crate::hardware::{Run, ScriptHardware};
 use crate::script::{Manner, Script};
 use crate::watch::{Treatment, Watched};
 
-/// Constructor of a policy: that of a real policy, or of a canary.
+/// Constructor of the policy to test: a real policy, or one that is broken on purpose.
 pub(crate) type Build<'a> = &'a dyn Fn(&Values, &Topology) -> Box<dyn Policy>;
 
 /// Results of one run of a script, and its records.

@@ -210,7 +210,8 @@ impl Bookings {
         parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.loads));
     }
 
-    /// Returns true if the CPU is still strict although no vCPU is split on it any more.
+    /// Returns true if the CPU is *strict* (admission by the demand test) although no vCPU is split
+    /// on it any more.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
         self.splits.as_ref().is_some_and(|splits| splits.is_left_over(cpu))
     }
@@ -247,8 +248,8 @@ impl Bookings {
         }
     }
 
-    /// Returns the CPUs in `cpus` that are [quiescent](Bookings::rest). Returns none if there are
-    /// neither holds nor strict CPUs, since quiescence then changes nothing.
+    /// Returns the CPUs in `cpus` that are [quiescent](Bookings::rest). Returns none if quiescence
+    /// changes nothing: if no share is held and no CPU needs the demand test.
     pub(crate) fn resting(&self, cpus: CpuSet, rests: impl Fn(CpuId) -> bool) -> CpuSet {
         let matters = !self.holds.is_empty() || !self.strict().is_empty();
         cpus.iter().filter(|&cpu| matters && rests(cpu)).collect()
@@ -316,7 +317,7 @@ impl PlacementSearch<'_> {
         })
     }
 
-    /// Runs a query on the placement search that also considers splits.
+    /// Builds the placement search that includes splits and returns the result of `ask` for it.
     fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&FitSearch<'_>) -> T) -> T {
         let AdmissionRequest { share, allowed, on_grid: only_open, demands, .. } = *self.asked;
         let fits = &|cpu, share| self.fits(cpu, share);
@@ -337,7 +338,7 @@ impl PlacementSearch<'_> {
         self.books.capacity.is_none_or(|capacity| self.taken(cpu).has_room(demand, capacity))
     }
 
-    /// Returns the load of a CPU: its reservations and borrowed budget.
+    /// Returns the load of a CPU: its reservations and the budget lent on it.
     fn taken(&self, cpu: CpuId) -> Cow<'_, ReservedLoad> {
         let mut load = Cow::Borrowed(&self.books.loads.loads[cpu.index()]);
         let lent = self.asked.lent.iter().filter(|(at, _)| *at == cpu);

@@ -22,12 +22,13 @@ pub(crate) struct FitSearch<'a> {
     pub(crate) allowed: CpuSet,
     /// Reservation and subtasks that the vCPU has now. `None` for a newcomer.
     pub(crate) before: Option<(Reservation, &'a [Subtask])>,
-    /// True if the reservation must be whole and on a CPU that is not strict.
+    /// True if the reservation must be whole, on a CPU that does not need the demand test.
     pub(crate) only_open: bool,
     /// Returns the demand of all other vCPUs from now on, one entry per CPU. `None` for a CPU on
     /// which no vCPU can be split. Called only if the result can change the placement.
     pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
-    /// Returns true if a CPU that is not strict takes this reservation as a whole.
+    /// Returns true if a CPU that does not need the demand test can take this reservation as a
+    /// whole.
     pub(crate) fits: &'a dyn Fn(CpuId, Reservation) -> bool,
     /// Chooses the CPU for the whole reservation among the CPUs that can take it. If none can, the
     /// error is the best of the CPUs that cannot.

@@ -60,7 +60,7 @@ impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
 pub(crate) struct Population(Vec<usize>);
 
 impl Population {
-    /// Creates an empty population of `cpus` CPUs.
+    /// Creates counts of zero for `cpus` CPUs.
     pub(crate) fn new(cpus: usize) -> Population {
         Population(alloc::vec![0; cpus])
     }

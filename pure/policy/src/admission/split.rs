@@ -63,7 +63,7 @@ impl CandidateCpus<'_> {
 /// All split reservations, and the strict CPUs, on which the demand test admits reservations.
 #[derive(Clone, Debug)]
 pub(crate) struct Splits {
-    /// Share of a strict CPU that may be reserved.
+    /// Share that may be reserved of a CPU that needs the demand test.
     capacity: CpuShare,
     looks: DispatchOverhead,
     strict: CpuSet,
@@ -85,15 +85,16 @@ impl Splits {
         self.strict
     }
 
-    /// Records that a CPU is quiescent. The CPU is strict no longer, unless a vCPU is split there
-    /// now.
+    /// Records that a CPU is quiescent. Unless a vCPU is split there now, the CPU no longer needs
+    /// the demand test.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         if self.is_left_over(cpu) {
             self.strict.remove(cpu);
         }
     }
 
-    /// Returns true if a CPU is strict although no vCPU is split there now.
+    /// Returns true if a CPU is *strict* (admission by the demand test) although no vCPU is split
+    /// there now.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
         let is_here = |(_, parts): &(Span, Vec<Subtask>)| parts.iter().any(|part| part.cpu == cpu);
         self.strict.contains(cpu) && !self.split.iter().any(is_here)
@@ -129,7 +130,8 @@ impl Splits {
         }
     }
 
-    /// Returns true if the strict CPU `cpu` can take the reservation `asked` as a whole.
+    /// Returns true if `cpu`, which needs the demand test, can take the reservation `asked` as a
+    /// whole.
     pub(crate) fn takes_whole(
         &self,
         cpu: CpuId,
@@ -167,7 +169,8 @@ impl Splits {
         (!parts.is_empty() && parts.iter().all(can)).then_some(parts)
     }
 
-    /// Returns the longest slice that fits, either as a split reservation or whole on a strict CPU.
+    /// Returns the longest slice that fits, either as a split reservation or whole on a CPU that
+    /// needs the demand test.
     pub(crate) fn room(&self, period: Span, among: CandidateCpus<'_>) -> Span {
         let whole = |cpu| longest_slice(period, |asked| self.takes_whole(cpu, asked, among));
         let whole = among.allowed.and(&self.strict).iter().map(whole).max().unwrap_or(Span::ZERO);
@@ -235,8 +238,8 @@ const BEGINNINGS: usize = 4;
 /// Shortest subtask. A shorter one would not be worth the migration that it costs.
 const LEAST: Span = Span::from_us(10);
 
-/// Share of each strict CPU that is never reserved, since the demand test takes very long on a CPU
-/// that is nearly full.
+/// Share of each CPU with the demand test that is never reserved, since that test takes very long
+/// on a CPU that is nearly full.
 const KEPT: CpuShare = CpuShare::from_ppm(1_000);
 
 impl Search<'_> {

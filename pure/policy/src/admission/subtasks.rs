@@ -54,7 +54,7 @@ impl SubtaskCursor {
         if self.is_last() { remaining } else { remaining.min(self.left) }
     }
 
-    /// Returns to the first subtask, with its full budget, at the begin of a period.
+    /// Goes back to the first subtask, with its full budget, at the begin of a period.
     pub(crate) fn restart(&mut self) {
         (self.part, self.left) = (0, self.parts[0].slice);
     }

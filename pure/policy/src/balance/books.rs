@@ -221,8 +221,8 @@ impl LoadSamples {
         }
     }
 
-    /// Updates the averages by run. Called before a run of the balancer if tau is averaged by runs.
-    /// [balancer A1]
+    /// Updates the averages over runs of the balancer. Called before a run if tau (CPU time per
+    /// weight) is averaged over runs. [balancer A1]
     pub(crate) fn average_run(&mut self, all: &[VcpuId]) {
         for &vcpu in all {
             let had = &mut self.vcpus[vcpu];
@@ -265,7 +265,8 @@ impl LoadSamples {
         Weight(if weight < full.0 / 64 { 0 } else { weight })
     }
 
-    /// Returns the tau of a vCPU, averaged over samples, or over runs of the balancer if `by_runs`.
+    /// Returns the tau of a vCPU, its CPU time per weight. It is averaged over samples, or over
+    /// runs of the balancer if `by_runs`.
     pub(crate) fn served(&self, vcpu: VcpuId, by_runs: bool) -> Tau {
         let had = &self.vcpus[vcpu];
         if let Some(time) = had.by_run.filter(|_| by_runs) {

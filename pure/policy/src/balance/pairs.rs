@@ -58,8 +58,8 @@ impl<C: Fn(CpuId) -> CpuSet> PairSearch<'_, C> {
         }
     }
 
-    /// Searches for a CPU with which `hot` can swap vCPUs. Tries the CPU with the highest tau
-    /// first.
+    /// Searches for a CPU with which `hot` can swap vCPUs. Tries the CPU with the most CPU time per
+    /// weight (tau) first.
     fn pair(&mut self, hot: &BalancerCpu, order: &[&BalancerCpu], ideal: Tau) {
         for &idle in order.iter().rev() {
             let is_open = hot.reach.contains(idle.cpu)
@@ -94,7 +94,7 @@ impl<C: Fn(CpuId) -> CpuSet> PairSearch<'_, C> {
     }
 }
 
-/// Returns the tau that all CPUs of a group would have if it were equal everywhere.
+/// Returns the ideal tau: the CPU time per weight of a group as a whole.
 pub(super) fn ideal(loads: &[&BalancerCpu]) -> Tau {
     let time = loads.iter().map(|load| load.available).sum();
     let weight = loads.iter().fold(0_u64, |sum, load| sum.saturating_add(load.weight));

@@ -44,7 +44,8 @@ struct QueuePosition {
 /// Value of `at` for a vCPU in a run. No heap is that long.
 const IN_RUN: u32 = u32::MAX;
 
-/// Position of a vCPU that is in no queue. There are fewer queues than this number.
+/// Position of a vCPU that is in no queue. The number of its queue is higher than that of any
+/// queue.
 const NOWHERE: QueuePosition = QueuePosition { queue: u32::MAX, at: 0 };
 
 impl<K: Ord + Copy> Queues<K> {

@@ -29,8 +29,8 @@ fn weight(units: u64) -> Weight {
     Weight(units << PLACES)
 }
 
-/// Returns a CPU with `thousandths` of its time available. `members` are pairs of weight and tau in
-/// ten-thousandths. Their ids count from `first`.
+/// Returns a CPU with `thousandths` of its time available. `members` are pairs of a weight and a
+/// tau (CPU time per weight) in ten-thousandths. The ids of the vCPUs count from `first`.
 fn load(cpu: usize, thousandths: u64, first: u32, members: &[(u64, u64)]) -> BalancerCpu {
     let mut load =
         BalancerCpu::empty(CpuId::new(cpu), Span::from_ns(SAMPLE.ns() / 1_000 * thousandths));
@@ -71,7 +71,8 @@ fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
     }
 }
 
-/// Cases N1 to N5 of the reference on balancers: w_ideal as a fraction, and tau_ideal.
+/// Cases N1 to N5 of the reference on balancers: the weight that should migrate (w_ideal), and the
+/// CPU time per weight of the whole group (tau_ideal).
 #[test]
 fn ideal_weight_and_ideal_tau_match_the_reference() {
     type Case = ((u64, u64), (u64, u64), (i128, i128), (u64, u64));
@@ -152,8 +153,8 @@ fn swap_sets_match_those_found_by_hand() {
     }
 }
 
-/// Case S8 of the reference with the rule `thrift`. Cases S13 and S14 with the rule `improves`,
-/// under which more than w_ideal may migrate.
+/// Case S8 of the reference on balancers with the rule `thrift`. Cases S13 and S14 with the rule
+/// `improves`, under which more weight than w_ideal may migrate.
 #[test]
 fn thrift_and_improvement_rules_change_swap_sets() {
     let found = |id, rules| {
@@ -168,8 +169,9 @@ fn thrift_and_improvement_rules_change_swap_sets() {
     assert_eq!(found("S13", improve), "none", "it would leave the slow CPU worse off");
 }
 
-/// Trap 13 of the reference: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU. A move of
-/// 0.68 is close to w_ideal, but would leave the idle CPU with a lower tau than the hot CPU has.
+/// Trap 13 of the reference on balancers: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU.
+/// A move of 0.68 is close to the ideal, w_ideal. But the CPU that takes it over would then have
+/// less CPU time per weight than the other one had.
 #[test]
 fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
     let heavy = Weight((932 << PLACES) / 100);
@@ -236,7 +238,8 @@ mod random {
     use super::*;
 
     prop_compose! {
-        /// Generates a CPU: available time, and members by weight and tau.
+        /// Generates a CPU: its available time, and its vCPUs by weight and tau (CPU time per
+        /// weight).
         fn cpu()(
             time in 0..1_000_u64,
             members in prop::collection::vec((0..9_u64, 0..20_000_u64), 0..6),
@@ -265,8 +268,9 @@ mod random {
 
     proptest! {
         /// A vCPU migrates at most once in a run, from its CPU to one that its affinity allows. No
-        /// core is the idle side of two pairs. Under our repaired rules the lower tau of a pair
-        /// does not fall, unless equal weights are exchanged.
+        /// core has two threads that each take over vCPUs in a pair. Under our repaired rules the
+        /// lower tau of a pair (CPU time per weight) does not fall, unless equal weights are
+        /// exchanged.
         #[test]
         fn migrations_are_allowed_and_do_not_lower_the_lower_tau(
             cpus in prop::collection::vec(cpu(), 2..8),
@@ -324,7 +328,8 @@ mod random {
             }
         }
 
-        /// If all taus differ, reversing the ids changes no migration.
+        /// If all CPUs and vCPUs differ in tau (CPU time per weight), reversing the ids changes no
+        /// migration.
         #[test]
         fn swap_does_not_depend_on_ids_without_ties(
             hot in prop::collection::btree_map(1..50_u64, 0..2_000_u64, 1..6),

@@ -94,7 +94,7 @@ pub(crate) enum RequeuePosition {
 pub(crate) struct ClaimLimit {
     /// Part of the VM's own share of CPU time in which it may precede others.
     pub(crate) cap: CpuShare,
-    /// CPU time ahead of others that a VM can save up at most.
+    /// CPU time to precede others that a VM can save up at most.
     pub(crate) depth: Span,
 }
 
@@ -115,8 +115,8 @@ struct Claimant {
     is_driver: bool,
     /// Claim of the vCPU's most urgent runnable task.
     runnable: Claim,
-    /// Claim of the vCPU, including the I/O that is pending for its VM. Computed even if the VM has
-    /// no time ahead left and the claim does not count.
+    /// Claim of the vCPU, including the I/O that is pending for its VM. Computed even if the claim
+    /// does not count because the VM has used up its time to precede others.
     effective: Claim,
     /// Claim by which the vCPU preceded others when it was last chosen. `None` if it was chosen in
     /// the order of the queue.
@@ -137,7 +137,8 @@ struct VmReports {
     /// CPU time for which the VM could still precede others at its last settlement, in nanoseconds.
     left: i64,
     level: u128,
-    /// True if the VM has no time ahead left. Its claims do not count then.
+    /// True if the VM has used up the CPU time for which it may precede others. Its claims do not
+    /// count then.
     is_spent: bool,
 }
 
@@ -239,9 +240,9 @@ impl Claims {
         habit.ran + since.sum::<Span>()
     }
 
-    /// Returns true if a vCPU with a claim pays time ahead even when it is first in the queue
-    /// anyway. Otherwise a guest that claims that all its work is urgent would have timeslices that
-    /// no other vCPU can precede.
+    /// Returns true if a timeslice of a vCPU with a claim counts against its VM's limit for
+    /// preceding others, even if the vCPU was first in the queue anyway. Otherwise a guest that
+    /// claims that all its work is urgent would have timeslices that no other vCPU can precede.
     fn are_turns_paid_for(&self) -> bool {
         self.belief.bound.is_some() && self.keeps_places()
     }
@@ -271,9 +272,9 @@ impl Claims {
         rows
     }
 
-    /// Returns the claim of a vCPU, or `NONE` if the claim does not count. If time ahead is
-    /// limited, work of ordinary urgency claims nothing: it would use up the time that its VM needs
-    /// for urgent work.
+    /// Returns the claim of a vCPU, or `NONE` if the claim does not count. If the time to precede
+    /// others is limited, work of ordinary urgency claims nothing: it would use up the time that
+    /// its VM needs for urgent work.
     #[inline]
     fn counted(&self, vcpu: VcpuId) -> Claim {
         let Claimant { domain, effective, .. } = self.vcpus[vcpu];

@@ -51,16 +51,16 @@ const OF_CPU: usize = 8;
 /// Number of classes of a vCPU.
 pub(super) const CLASSES: usize = 5;
 
-/// Index of the mark among the list nodes of a CPU.
+/// Index, among the list nodes of a CPU, of the mark that stands for Xen's idle vCPU.
 const MARK: usize = 5;
 
 /// Value of `lane` for a node that is in no list.
 const NOWHERE: u32 = u32::MAX;
 
-/// Node of a linked list: a vCPU, the end of a lane, or a mark.
+/// Node of a linked list: a vCPU, the end of a lane, or the mark that stands for Xen's idle vCPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneNode {
-    /// vCPU of the node. `None` for a lane or a mark.
+    /// vCPU of the node. `None` for the end of a lane and for the mark of Xen's idle vCPU.
     vcpu: Option<VcpuId>,
     before: u32,
     after: u32,
@@ -86,7 +86,7 @@ pub(super) struct RunQueues {
 }
 
 impl RunQueues {
-    /// Creates empty lists without marks.
+    /// Creates empty lists for `cpus` CPUs.
     pub(super) fn new(cpus: usize) -> RunQueues {
         let vcpus_from = cpus * OF_CPU;
         RunQueues {
@@ -171,8 +171,8 @@ impl RunQueues {
         }
     }
 
-    /// Returns the first vCPU in the list of a CPU, with its class. A vCPU behind the mark does not
-    /// count.
+    /// Returns the first vCPU in the list of a CPU, with its class. Leaves out vCPUs behind the
+    /// mark that stands for Xen's idle vCPU.
     #[inline(always)]
     pub(super) fn first(&self, cpu: CpuId) -> Option<(VcpuId, Class)> {
         if self.is_mixed_on(cpu) {
@@ -188,8 +188,8 @@ impl RunQueues {
         self.ahead(cpu).next()
     }
 
-    /// Returns the vCPUs in the list of a CPU in order, with their classes, up to the mark. Without
-    /// a mark, parked vCPUs are left out.
+    /// Returns the vCPUs in the list of a CPU in order, with their classes, up to the mark that
+    /// stands for Xen's idle vCPU. Without a mark, leaves out parked vCPUs.
     #[inline]
     pub(super) fn ahead(&self, cpu: CpuId) -> impl Iterator<Item = (VcpuId, Class)> {
         let is_marked = self.is_marked(cpu);
@@ -222,7 +222,7 @@ impl RunQueues {
         self.order.as_ref().map_or(Claim::NONE, |order| order.claim(vcpu))
     }
 
-    /// Returns the vCPU with the most urgent claim in the list of a CPU, of those before the mark
+    /// Returns the vCPU with the most urgent claim in the list of a CPU, among those that may run,
     /// whose claims count and for which `holds` is true. Of equal claims the first one. `None` if
     /// no such vCPU has a claim.
     pub(super) fn most_urgent(
@@ -398,7 +398,8 @@ mod tests {
 
     const CLASSES: [Class; 4] = [Class::Parked, Class::Over, Class::Under, Class::Boost];
 
-    /// Plain list of one CPU in order, with which lists are compared. `None` is the mark.
+    /// Plain list of one CPU in order, with which lists are compared. `None` stands for Xen's idle
+    /// vCPU.
     #[derive(Default)]
     struct Plain(Vec<(Option<VcpuId>, Class)>);
 

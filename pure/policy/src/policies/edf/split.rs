@@ -54,7 +54,7 @@ impl EdfServer {
         }
     }
 
-    /// Returns to the first subtask at the begin of a period.
+    /// Goes back to the first subtask at the begin of a period.
     pub(super) fn restart_parts(&mut self) {
         if let Some(in_parts) = &mut self.in_parts {
             in_parts.restart();

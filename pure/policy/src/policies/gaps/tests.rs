@@ -267,9 +267,9 @@ fn report_by_own_devices_counts_at_once_without_driver_rank() {
     assert_eq!(claims(&drivers, 2).last().map(String::as_str), Some("0"));
 }
 
-/// I/O was completed for a VM, for any of the tasks that I/O has woken. All vCPUs of the VM claim
-/// the urgency of the most urgent of these tasks, and a report of any vCPU changes the claim of
-/// all.
+/// I/O was completed for a VM. Any task that I/O has woken may be its receiver, so all vCPUs of the
+/// VM claim the urgency of the most urgent of these tasks. A report of any vCPU changes the claim
+/// of all.
 #[test]
 fn all_vcpus_of_a_vm_share_the_claim_of_one() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();

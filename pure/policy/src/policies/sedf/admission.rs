@@ -230,7 +230,8 @@ impl SedfPlacement<'_> {
         self.allowed.iter().map(|cpu| self.longest(period, cpu)).max().unwrap_or(Span::ZERO)
     }
 
-    /// Runs a query on the search for a placement of `share`, whole or split.
+    /// Builds the search for a placement of `share`, whole or split, and returns the result of
+    /// `ask` for it.
     fn fitting<T>(
         &self,
         share: Reservation,

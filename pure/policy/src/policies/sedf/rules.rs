@@ -140,7 +140,8 @@ pub(super) enum Unblocking {
     Proportional,
     /// Zero: the vCPU waits for its next period. Periods do not move.
     Isochronous,
-    /// Zero after a short block. After a long block a new period begins.
+    /// Zero after a short block: the vCPU waits for its next period. After a long block a new
+    /// period begins at once.
     Conservative,
     /// The blocked time counts as used budget. After a long block a new period begins at once.
     ShortResume,

@@ -46,8 +46,8 @@ pub(super) struct SedfServer {
     loss_ends: Time,
     /// Budget not received by past deadlines although the vCPU was runnable.
     pub(super) missed: Span,
-    /// Score among the vCPUs that share slack. While the vCPU is queued, the score counts from
-    /// zero. Otherwise it counts from the base of the queue.
+    /// Score among the vCPUs that share slack; the lowest is served next. While the vCPU is not
+    /// queued, this is the difference to the base score of the queue.
     pub(super) score: Score,
     /// Total slack received since the vCPU joined.
     pub(super) extra_time: Span,

@@ -67,7 +67,7 @@ impl SedfServer {
         self.in_parts.as_ref().map_or(left, |in_parts| in_parts.left_of(left))
     }
 
-    /// Returns to the first subtask at the begin of a period.
+    /// Goes back to the first subtask at the begin of a period.
     #[inline(always)]
     pub(super) fn restart_parts(&mut self) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.restart());
@@ -218,7 +218,7 @@ impl Sedf {
         self.strict().contains(cpu)
     }
 
-    /// Ends the strict admission on a quiescent CPU that has no subtasks any more.
+    /// Ends admission by the demand test on a quiescent CPU that has no subtasks any more.
     pub(super) fn rest_parts(&mut self, cpu: CpuId) {
         self.parting.iter_mut().for_each(|parting| parting.splits.rest(cpu));
     }

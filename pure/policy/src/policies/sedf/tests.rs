@@ -485,8 +485,8 @@ fn late_stop_is_charged_to_the_overrunning_vcpu() {
     }
 }
 
-/// Two weights get half of 95 ms each, and both slices are exhausted. The CPU is quiescent when one
-/// vCPU leaves, so a newcomer gets its part at once.
+/// Two vCPUs of equal weight get half of 95 ms each, and both slices are exhausted. The CPU is
+/// quiescent when one of them leaves, so a newcomer gets its part at once.
 #[test]
 fn slice_by_weight_is_free_at_once_on_quiescent_cpu() {
     let mut script = Script::new("");

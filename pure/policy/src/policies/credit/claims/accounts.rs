@@ -16,19 +16,20 @@ use crate::policies::credit::nanoseconds;
 /// Number of binary places of the level.
 const PLACES: u32 = 20;
 
-/// State of the distribution of time ahead to all VMs.
+/// Account of the CPU time for which VMs may precede others by their claims (*time ahead*).
 #[derive(Debug, Default)]
 pub(super) struct ClaimBudget {
     /// Time ahead granted for each unit of weight since the start, in 2^-20 ns.
     pub(super) level: u128,
     /// Total weight of all VMs.
     weight: u64,
-    /// Rows of the VMs that have no time ahead left.
+    /// Rows of the VMs that have used up the CPU time for which they may precede others.
     spent: Vec<usize>,
 }
 
 impl VmReports {
-    /// Returns the time ahead that the VM has left at a level, at most `depth`, in nanoseconds.
+    /// Returns the CPU time for which the VM may still precede others if the level is `level`. In
+    /// nanoseconds, at most `depth`.
     fn left_at(&self, level: u128, ClaimLimit { depth, .. }: ClaimLimit) -> i64 {
         let weight = self.weight.map_or(0, |weight| u128::from(weight.get()));
         let given = ((level - self.level) * weight) >> PLACES;
@@ -36,7 +37,7 @@ impl VmReports {
         self.left.saturating_add(given).min(nanoseconds(depth))
     }
 
-    /// Adds the time ahead that the VM was granted since its last settlement.
+    /// Adds the CPU time for which the VM was allowed to precede others since its last settlement.
     fn settle(&mut self, level: u128, bound: ClaimLimit) {
         self.left = self.left_at(level, bound);
         self.level = level;
@@ -60,7 +61,8 @@ impl Claims {
         self.room.spent.retain(|&other| other != domain);
     }
 
-    /// Leaves a VM without time ahead until the next accounting, if time ahead is limited.
+    /// Prevents a VM from preceding others until the next accounting, if that time is limited at
+    /// all.
     pub(super) fn spend_all(&mut self, domain: usize) {
         if self.belief.bound.is_some() {
             self.domains[domain].is_spent = true;
@@ -69,7 +71,7 @@ impl Claims {
     }
 
     /// Charges the VM of a vCPU for a run in which the vCPU preceded others. Returns the VM if that
-    /// used up its time ahead.
+    /// used up the CPU time for which it may precede others.
     #[inline]
     pub(super) fn spend(&mut self, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let bound = self.belief.bound?;
@@ -93,8 +95,8 @@ impl Claims {
         Some(Span::from_ns(left.max(0).unsigned_abs()))
     }
 
-    /// Grants all VMs their part of the time of `cpus` CPUs in `span`. Returns the VMs that had no
-    /// time ahead left and have some again.
+    /// Grants all VMs CPU time for which they may precede others: a part of the time of `cpus` CPUs
+    /// in `span`, by weight. Returns the VMs that had none left and have some again.
     pub(super) fn renew(&mut self, cpus: usize, span: Span) -> Vec<usize> {
         let Some(bound) = self.belief.bound else { return Vec::new() };
         if self.room.weight > 0 {
@@ -124,8 +126,8 @@ mod tests {
     };
     use crate::policies::credit::order::{Claim, ClaimScope};
 
-    /// Creates five VMs of equal weight, whose time ahead is limited to 25 % of their share and 10
-    /// ms.
+    /// Creates five VMs of equal weight. Each may precede others for 25 % of its share and saves up
+    /// at most 10 ms of that.
     fn five() -> (Claims, Vec<VcpuId>) {
         let bound = ClaimLimit { cap: CpuShare::from_ppm(250_000), depth: Span::from_ms(10) };
         let mut claims = Claims::new(ClaimRules {
@@ -150,8 +152,8 @@ mod tests {
 
     const PERIOD: Span = Span::from_ms(30);
 
-    /// Example of the reference on GAPS, section 7.4: each of five VMs is granted 1500 us of time
-    /// ahead in a period and saves up at most 10 ms.
+    /// Example of the reference on GAPS, section 7.4: each of five VMs may precede others for 1500
+    /// us in a period, and saves up at most 10 ms of that.
     #[test]
     fn five_equal_vms_get_1500_us_each_and_save_10_ms() {
         let (mut claims, vcpus) = five();
@@ -165,7 +167,8 @@ mod tests {
         }
     }
 
-    /// A request takes 60 us of CPU time, so the time ahead of one period suffices for 25 requests.
+    /// A request takes 60 us of CPU time. So the time in which a VM may precede others suffices for
+    /// 25 requests in a period.
     #[test]
     fn one_period_grants_time_for_25_requests_of_60_us() {
         let (mut claims, vcpus) = five();

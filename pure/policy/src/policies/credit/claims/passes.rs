@@ -129,8 +129,8 @@ impl Credit {
         }
     }
 
-    /// Updates the claims of all vCPUs of a VM, after its reports or its time ahead of others
-    /// changed.
+    /// Updates the claims of all vCPUs of a VM, after a report or after the VM used up its time to
+    /// precede others or got some again.
     #[inline(never)]
     fn consider_domain(&mut self, domain: usize) {
         for index in 0.. {
@@ -221,7 +221,8 @@ impl Credit {
             && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
     }
 
-    /// Charges a vCPU for a run. If the vCPU preceded others, its VM's time ahead is charged too.
+    /// Charges a vCPU for a run. If the vCPU preceded others, that time is also deducted from its
+    /// VM's limit for doing so.
     #[inline]
     pub(in crate::policies::credit) fn charge_claim(&mut self, now: Time, vcpu: VcpuId, ran: Span) {
         let given_up = self.claims.as_mut().and_then(|claims| claims.run(now, vcpu, ran));
@@ -244,9 +245,9 @@ impl Credit {
         }
     }
 
-    /// Requests a pass on each CPU where a vCPU of this VM would now precede others, since the VM
-    /// has time ahead again. So a VM that always claims urgency uses up its time before others need
-    /// the CPU. Does nothing if a pass costs the running vCPU its place in the queue.
+    /// Requests a pass on each CPU where a vCPU of this VM would precede others, since the VM may
+    /// do so again. So a VM that always claims urgency uses up its limit before others need the
+    /// CPU. Does nothing if a pass costs the running vCPU its place in the queue.
     fn ask_for(&mut self, domain: usize) {
         if self.rules.rotation != Rotation::Turn {
             return;
