@@ -64,13 +64,15 @@ pub use slackline_units::{Entitlement, VcpuHint};
 pub trait Policy: Send {
     /// Admits a vCPU to the schedule. The vCPU counts as blocked until its first wake.
     ///
-    /// # Errors If the parameters of the vCPU cannot be honoured beside the existing reservations.
+    /// # Errors
+    /// If the parameters of the vCPU cannot be honoured beside the existing reservations.
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError>;
 
     /// Changes the parameters of a vCPU and returns the CPUs to reschedule. After an error the old
     /// parameters stay in force.
     ///
-    /// # Errors If the new parameters cannot be honoured beside the other reservations.
+    /// # Errors
+    /// If the new parameters cannot be honoured beside the other reservations.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError>;
 
     /// Removes a vCPU and returns the CPUs to reschedule. A later vCPU may get the same id.

@@ -114,12 +114,12 @@ pub(crate) struct Hog {
     pub(crate) urgency: Option<u8>,
 }
 
-/// Begin of a timeslice.
+/// Start of a timeslice.
 pub(crate) struct Dispatch {
     pub(crate) at: Time,
     /// Index of the vCPU that runs.
     pub(crate) who: usize,
-    /// Account of that vCPU at the begin of the timeslice.
+    /// Account of that vCPU at the start of the timeslice.
     pub(crate) account: Account,
 }
 

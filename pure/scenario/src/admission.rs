@@ -37,7 +37,8 @@ impl Scenario {
     /// [simulated](Scenario::simulated) host. Later changes are not checked: in a run, a change
     /// that is declined leaves the old parameters in force.
     ///
-    /// # Errors If a domain cannot be admitted, or lacks parameters that the policy needs.
+    /// # Errors
+    /// If a domain cannot be admitted, or lacks parameters that the policy needs.
     pub fn admit(&self) -> Result<(), NotAdmitted> {
         self.simulated().admit_all()
     }

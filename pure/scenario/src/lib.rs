@@ -95,7 +95,7 @@ pub struct Scenario {
 pub struct PolicyChoice {
     /// Description of the policy.
     pub spec: &'static Spec,
-    /// Values of all its parameters.
+    /// Values of all parameters of the policy.
     pub values: Values,
 }
 
@@ -345,7 +345,8 @@ impl HostSpec {
 impl Scenario {
     /// Reads a scenario that refers to no other files.
     ///
-    /// # Errors If the text is wrong. The error is about the first fault in the file.
+    /// # Errors
+    /// If the text is wrong. The error is about the first fault in the file.
     pub fn read(text: &str) -> Result<Scenario, ScenarioError> {
         Scenario::with_files(text, &|_| Err("no files can be named here".into()))
     }
@@ -353,7 +354,8 @@ impl Scenario {
     /// Reads a scenario. `load` receives a path relative to the scenario and returns the text of
     /// that file, or the reason why it cannot be read.
     ///
-    /// # Errors If the text is wrong. The error is about the first fault in the file.
+    /// # Errors
+    /// If the text is wrong. The error is about the first fault in the file.
     pub fn with_files(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
@@ -365,8 +367,9 @@ impl Scenario {
     /// or with parameters `credit:rules=xen-3.0.3:tick=10ms`. Other parameters are those in the
     /// file, under `policy` or `[policies.NAME]`, or the defaults.
     ///
-    /// # Errors If there is no such policy, if a parameter is wrong or missing, or if a domain has
-    /// no parameters for the policy (`share`).
+    /// # Errors
+    /// If there is no such policy, if a parameter is wrong or missing, or if a domain has no
+    /// parameters for the policy (`share`).
     pub fn with_policy(&self, written: &str) -> Result<Scenario, ScenarioError> {
         let not_in_file =
             |kind: ErrorKind| ScenarioError { line: 0, column: 0, kind: Box::new(kind) };
@@ -416,7 +419,8 @@ impl Domain {
     /// Returns the parameters of a vCPU under a policy: its own, or those of the domain, or the
     /// policy's defaults, which reserve nothing.
     ///
-    /// # Errors If the vCPU has no parameters and the policy needs some.
+    /// # Errors
+    /// If the vCPU has no parameters and the policy needs some.
     pub fn share(&self, vcpu: VcpuId, spec: &'static Spec) -> Result<Values, ScenarioError> {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.shares.get(spec.name));
         match own.or_else(|| self.shares.get(spec.name)) {

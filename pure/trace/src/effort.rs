@@ -71,7 +71,8 @@ struct Rate {
 impl Effort {
     /// Checks that the trace causes no more work than its size allows.
     ///
-    /// # Errors If the trace causes more work, or a record contains a duration of more than a year.
+    /// # Errors
+    /// If the trace causes more work, or a record contains a duration of more than a year.
     pub fn check(&self) -> Result<(), Implausible> {
         self.refused.map_or(Ok(()), Err)
     }

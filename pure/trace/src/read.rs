@@ -117,7 +117,8 @@ type Part<T> = Result<T, Damage>;
 impl<R: Read> Reader<R> {
     /// Creates a reader and reads the header. The input should be buffered.
     ///
-    /// # Errors If the input is no trace, or a trace of another version.
+    /// # Errors
+    /// If the input is no trace, or a trace of another version.
     pub fn new(input: R) -> Result<Reader<R>, ReadError> {
         let header = Header {
             title: String::new(),
@@ -168,7 +169,8 @@ impl<R: Read> Reader<R> {
 
     /// Returns the next entry. `None` after the last one.
     ///
-    /// # Errors If the trace is cut short or damaged, or refers to an unknown vCPU or CPU.
+    /// # Errors
+    /// If the trace is cut short or damaged, or refers to an unknown vCPU or CPU.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, ReadError> {
         if self.is_over {
             return Ok(None);
@@ -216,7 +218,8 @@ impl<R: Read> Reader<R> {
 
     /// Passes all remaining entries to a sink.
     ///
-    /// # Errors As [`Reader::next_entry`].
+    /// # Errors
+    /// As [`Reader::next_entry`].
     pub fn pass_to(&mut self, sink: &mut impl Sink) -> Result<(), ReadError> {
         while let Some(entry) = self.next_entry()? {
             entry.pass_to(sink);

@@ -122,7 +122,8 @@ impl<W: Write> Writer<W> {
 
     /// Passes all entries so far to the output. In a recording, writes a checkpoint after them.
     ///
-    /// # Errors The first error of the output. Nothing is written after it.
+    /// # Errors
+    /// The first error of the output. Nothing is written after it.
     pub fn checkpoint(&mut self) -> io::Result<()> {
         self.flush_buffer();
         if self.is_recording {

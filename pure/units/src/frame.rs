@@ -120,7 +120,8 @@ impl Frame {
 
     /// Decodes a frame of a guest's message.
     ///
-    /// # Errors If the bytes are not a frame. Names the first check that failed.
+    /// # Errors
+    /// If the bytes are not a frame. Names the first check that failed.
     pub fn read(bytes: &[u8]) -> Result<Frame, NoFrame> {
         match bytes {
             [b'S', b'L', b'G', b'T' | b'P', version, ..] if *version != VERSION => {

@@ -42,7 +42,7 @@ impl fmt::Display for CpuId {
 pub struct DomId(u32);
 
 impl DomId {
-    /// The domain with this number.
+    /// Creates the id of the domain with this number.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> DomId {
@@ -68,7 +68,7 @@ impl fmt::Display for DomId {
 pub struct TaskId(u16);
 
 impl TaskId {
-    /// The task with this number.
+    /// Creates the id of the task with this number.
     #[must_use]
     #[inline]
     pub const fn new(number: u16) -> TaskId {
@@ -108,7 +108,8 @@ const SLOT: u32 = DOMAIN + 23;
 impl VcpuId {
     /// Creates the id of vCPU `number` of `domain`, which has row `slot` in all tables of vCPUs.
     ///
-    /// # Panics If `slot` is not below 2^24, or the number of `domain` not below 2^23.
+    /// # Panics
+    /// If `slot` is not below 2^24, or the number of `domain` not below 2^23.
     #[must_use]
     #[inline]
     pub const fn new(slot: u32, domain: DomId, number: u16) -> VcpuId {

@@ -65,7 +65,7 @@ pub(crate) struct Row {
     pub(crate) cpu: Option<CpuId>,
     /// CPU time that the hardware measured.
     pub(crate) used: Span,
-    /// CPU time for which the policy was told to charge the vCPU.
+    /// CPU time that the policy was told to charge to the vCPU.
     pub(crate) charged: Span,
 }
 

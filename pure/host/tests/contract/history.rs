@@ -92,7 +92,7 @@ struct Step {
     /// Reservation in force. `None` if the vCPU had none.
     rate: Option<Reservation>,
     had: Span,
-    /// True if a reservation was made at the begin of the interval.
+    /// True if a reservation was made at the start of the interval.
     is_promise: bool,
     is_away: bool,
 }
@@ -148,7 +148,7 @@ impl Clocks<'_> {
 
 impl History {
     /// Checks each period that lies wholly within the time of one reservation. Periods count from
-    /// the begin of the reservation or lie on its grid. A vCPU that was runnable throughout must
+    /// the start of the reservation or lie on its grid. A vCPU that was runnable throughout must
     /// have received at least the period's budget, whatever other vCPUs did. A vCPU with a hard
     /// limit must not have received more. A vCPU that changed its parameters or rejoined may first
     /// have to pay back its excess, at most one slice in total.
@@ -213,7 +213,7 @@ impl History {
     }
 
     /// Checks that a vCPU never receives more than its reservations allow, however often it changes
-    /// them, leaves and rejoins. Count its reserved CPU time from the begin of any reservation on.
+    /// them, leaves and rejoins. Count its reserved CPU time from the start of any reservation on.
     /// It never exceeds the time that its reservations have accrued since then plus one slice.
     /// While the vCPU is away, its excess decays at the rate of its last reservation.
     pub(crate) fn check_advances(&self) -> Result<(), Breach> {

@@ -16,7 +16,7 @@ use slackline_units::{CpuId, CpuSet};
 pub(crate) enum Packing {
     /// The best CPU: by default the one with the most available capacity.
     Spread,
-    /// The first CPU that can take it.
+    /// The first CPU that can take the vCPU.
     Pack,
     /// The best CPU. If no CPU can take the whole vCPU, it is split over several, under policies
     /// that split.

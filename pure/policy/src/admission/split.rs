@@ -29,9 +29,9 @@ pub(crate) struct Subtask {
     pub(crate) cpu: CpuId,
     /// CPU time of the subtask, without dispatch overhead.
     pub(crate) slice: Span,
-    /// Latest begin of the subtask, counted from the begin of the period.
+    /// Latest start of the subtask, counted from the start of the period.
     pub(crate) begins: Span,
-    /// Deadline of the subtask, counted from the begin of the period.
+    /// Deadline of the subtask, counted from the start of the period.
     pub(crate) ends: Span,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct CandidateCpus<'a> {
     /// Demand by CPU. `None`, or a missing entry, for a CPU on which no vCPU can be split.
     pub(crate) demands: &'a [Option<Demand>],
     pub(crate) allowed: CpuSet,
-    /// Time from now to the begin of the reservation's first period.
+    /// Time from now to the start of the reservation's first period.
     pub(crate) wait: Span,
 }
 
@@ -143,7 +143,8 @@ impl Splits {
         among.takes(cpu, TaskDemand { owed: None, next: among.wait, job }, self.capacity)
     }
 
-    /// Returns subtasks for `asked`. `None` if it fits on no combination of CPUs that was searched.
+    /// Returns subtasks for `asked`. `None` if they fit on no combination of CPUs that was
+    /// searched.
     pub(crate) fn split(
         &self,
         asked: Reservation,

@@ -54,7 +54,7 @@ impl SubtaskCursor {
         if self.is_last() { remaining } else { remaining.min(self.left) }
     }
 
-    /// Goes back to the first subtask, with its full budget, at the begin of a period.
+    /// Goes back to the first subtask, with its full budget, at the start of a period.
     pub(crate) fn restart(&mut self) {
         (self.part, self.left) = (0, self.parts[0].slice);
     }
@@ -70,7 +70,7 @@ impl SubtaskCursor {
         self.left = self.left.left_after(ran);
     }
 
-    /// Moves on to the subtask that may run at `since_begin`, the time since the begin of the
+    /// Moves on to the subtask that may run at `since_begin`, the time since the start of the
     /// period. Adds the unused budget of earlier subtasks to its budget.
     pub(crate) fn catch_up(&mut self, since_begin: Span) {
         while self.now().ends <= since_begin && !self.is_last() {
@@ -88,7 +88,7 @@ pub(crate) struct PeriodState {
     pub(crate) cpu: CpuId,
     /// Progress through the subtasks. `None` if the vCPU is not split.
     pub(crate) in_parts: Option<SubtaskCursor>,
-    /// Begin of the period.
+    /// Start of the period.
     pub(crate) begins: Time,
     pub(crate) deadline: Time,
     /// Budget left in the period, before `slept` is deducted.

@@ -27,8 +27,9 @@ impl Trial {
 
     /// Admits a new vCPU. `cpus` is its affinity; `None` means all CPUs.
     ///
-    /// # Errors If the parameters cannot be honoured beside the other reservations. The vCPU is
-    /// then not admitted.
+    /// # Errors
+    /// If the parameters cannot be honoured beside the other reservations. The vCPU is then not
+    /// admitted.
     pub fn join(
         &mut self,
         vcpu: VcpuId,

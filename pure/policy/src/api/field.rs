@@ -425,15 +425,17 @@ impl Values {
 
     /// Returns the default values of a table.
     ///
-    /// # Errors If a field has no default. Names the first such field.
+    /// # Errors
+    /// If a field has no default. Names the first such field.
     pub fn defaults(fields: &'static [Field]) -> Result<Values, FieldError> {
         Values::read(fields, core::iter::empty())
     }
 
     /// Returns the duration in `field`.
     ///
-    /// # Panics If the table has no such field or the field is of another kind. That is a mistake
-    /// in a policy.
+    /// # Panics
+    /// If the table has no such field or the field is of another kind. That is a mistake in a
+    /// policy.
     #[must_use]
     pub fn span(&self, field: &Field) -> Span {
         match self.value(field) {

@@ -43,7 +43,7 @@ struct VcpuSample {
     received: Span,
     asleep: Option<Time>,
     slept: Span,
-    /// Begin of the current sample of the vCPU. `None` until the vCPU first wakes.
+    /// Start of the current sample of the vCPU. `None` until the vCPU first wakes.
     since: Option<Time>,
     average: Option<(u64, u64)>,
     /// CPU time received, in ns, and weight, summed over the samples since the last run of the
@@ -62,7 +62,7 @@ struct CpuSample {
     available: Option<u64>,
     /// Other threads of the core of this CPU.
     siblings: CpuSet,
-    /// Begin of the current busy period. `None` if the CPU is idle.
+    /// Start of the current busy period. `None` if the CPU is idle.
     busy: Option<Time>,
     was_busy: Span,
     /// Busy time of the sibling threads when the occupant of this CPU was last charged or started.

@@ -176,7 +176,7 @@ struct AtroposServer {
     cpu: CpuId,
     /// End of the natural period of the vCPU.
     period_end: Time,
-    /// Begin of the time for which the vCPU accrues budget in this natural period.
+    /// Start of the time for which the vCPU accrues budget in this natural period.
     from: Time,
     /// Length of the current period, which may be shorter than the natural period.
     period: Span,

@@ -149,7 +149,7 @@ struct Bvt<S> {
 struct BvtCpu {
     /// vCPU chosen by the last pass.
     current: Option<VcpuId>,
-    /// Begin of the current timeslice, from which CPU time is charged.
+    /// Start of the current timeslice, from which CPU time is charged.
     since: Time,
     until: Time,
     /// Earliest actual time of the runnable vCPUs. A vCPU that wakes starts from this time or

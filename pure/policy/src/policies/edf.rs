@@ -33,7 +33,7 @@
 //!
 //! With a phase, periods begin at fixed times. The first period is shorter, and a period that is
 //! cut short has a prorated budget. So for any phase a vCPU demands at most slice/period of the
-//! time since the begin of a period. Admission need not know phases, and a phase yields no CPU
+//! time since the start of a period. Admission need not know phases, and a phase yields no CPU
 //! time.
 //!
 //! With placement by splitting (`split`), a vCPU that fits on no CPU as a whole runs the subtasks
@@ -456,8 +456,8 @@ impl Edf {
         }
     }
 
-    /// Returns true if a new period of a vCPU with these parameters begins when it wakes. Not so
-    /// with a phase, since such periods stay at fixed times, or if the vCPU borrows from siblings.
+    /// Returns true if a new period of a vCPU with these parameters begins when it wakes. Never if
+    /// it has a phase, since such periods stay at fixed times, or if it borrows from siblings.
     fn begins_at_wake(&self, share: &Values) -> bool {
         self.begins_at_wake && share.maybe_span(&PHASE).is_none() && !is_by_use(share)
     }

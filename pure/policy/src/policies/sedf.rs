@@ -4,7 +4,7 @@
 //! behaviour of the trees of 2005 and 2006, cited as [Xen 3.0] by section of the reference.
 //!
 //! A runnable vCPU is in the *ready* queue of its CPU while it has budget left, ordered by the end
-//! of its period. Otherwise it is in the *waiting* queue, ordered by the begin of its next period.
+//! of its period. Otherwise it is in the *waiting* queue, ordered by the start of its next period.
 //! The head of the ready queue runs on its guarantee. If that queue is empty there is slack, which
 //! is divided in quanta. vCPUs in the *penalty* queue, which lost some of a slice by blocking, come
 //! first. vCPUs in the *extra* queue follow, by weight. A vCPU is bound to one CPU at admission,
@@ -17,7 +17,7 @@
 //! until when. `pick` returns that decision until the next pass.
 //!
 //! Holds after every call: a runnable vCPU with periods is in exactly one of the ready and the
-//! waiting queue, also while it runs. The timer of a CPU is the begin of the next period of the
+//! waiting queue, also while it runs. The timer of a CPU is the start of the next period of the
 //! first vCPU that waited at its last pass.
 //!
 //! Departs from its source: scores are relative to the position of the queue instead of being
@@ -90,7 +90,7 @@ struct Sedf {
     rules: SedfRules,
     cpus: Vec<SedfCpu>,
     looks: DispatchOverhead,
-    /// Two queues per CPU, by the end of a period and by the begin of the next one. Ties are first
+    /// Two queues per CPU, by the end of a period and by the start of the next one. Ties are first
     /// come, first served.
     deadlines: Queues<(Time, u64)>,
     /// One queue per CPU: vCPUs that get slack as compensation for lost or missed budget.

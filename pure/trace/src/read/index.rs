@@ -110,7 +110,8 @@ impl<R: Read + Seek> IndexedTrace<R> {
     /// index or a damaged one. The caller can then read the whole trace, which reports the position
     /// of any damage.
     ///
-    /// # Errors If the input is no trace or has another version, or if its header is damaged.
+    /// # Errors
+    /// If the input is no trace or has another version, or if its header is damaged.
     pub fn open(body: R) -> Result<Option<IndexedTrace<R>>, ReadError> {
         let section = Section { state: io::Cursor::default(), body, left: u64::MAX };
         let reader = Reader::new(section)?;
@@ -162,7 +163,8 @@ impl<R: Read + Seek> IndexedTrace<R> {
     /// blocks comes first, and the end of the run comes last. Returns the number of run intervals
     /// in all other blocks, none of which touches the window.
     ///
-    /// # Errors If a block is cut short or damaged, or names an unknown vCPU or CPU.
+    /// # Errors
+    /// If a block is cut short or damaged, or names an unknown vCPU or CPU.
     pub fn pass_window(
         &mut self,
         from: Time,

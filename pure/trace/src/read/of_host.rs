@@ -88,7 +88,8 @@ impl<R: Read> Reader<R> {
 
     /// Returns the CPU with this number.
     ///
-    /// # Errors If the header has no such CPU.
+    /// # Errors
+    /// If the header has no such CPU.
     fn known(&self, number: u64) -> Part<CpuId> {
         let known = usize::try_from(number).ok().filter(|&cpu| cpu < self.header.cpus);
         known.map(CpuId::new).ok_or(Damage::UnknownCpu(number))

@@ -45,7 +45,7 @@ impl Source for Xen {
     }
 
     /// Returns the end of the current timeslice after another vCPU was queued. As in Xen, the time
-    /// to catch up counts from the begin of the timeslice, although the clock is read as of now.
+    /// to catch up counts from the start of the timeslice, although the clock is read as of now.
     fn cut(bvt: &Bvt<Xen>, now: Time, current: VcpuId, lead: VirtualSpan) -> Time {
         let clock = &bvt.clocks[current];
         let line = bvt.line(clock.cpu);

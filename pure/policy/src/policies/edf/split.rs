@@ -41,7 +41,7 @@ impl EdfServer {
         self.in_parts.as_ref().map_or(CpuSet::NONE, |in_parts| CpuSet::one(in_parts.now().cpu))
     }
 
-    /// Returns the begin of the current period of a vCPU without a phase.
+    /// Returns the start of the current period of a vCPU without a phase.
     pub(super) fn begin_of_period(&self) -> Time {
         let since_start = self.deadline.since(Time::START);
         Time::START.after(since_start.left_after(self.periods.reservation.period()))
@@ -54,7 +54,7 @@ impl EdfServer {
         }
     }
 
-    /// Goes back to the first subtask at the begin of a period.
+    /// Goes back to the first subtask at the start of a period.
     pub(super) fn restart_parts(&mut self) {
         if let Some(in_parts) = &mut self.in_parts {
             in_parts.restart();

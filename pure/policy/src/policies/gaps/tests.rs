@@ -30,7 +30,7 @@ fn order(dispatches: &[Dispatch], turns: usize) -> Vec<usize> {
     first.iter().map(|dispatch| dispatch.who + 1).collect()
 }
 
-/// Returns the credit of the vCPU that is dispatched, at the begin of its timeslice.
+/// Returns the credit of the vCPU that is dispatched, at the start of its timeslice.
 fn credit(dispatch: &Dispatch) -> i64 {
     let text = &dispatch.account.iter().find(|(name, _)| *name == "credit").unwrap().1;
     let (sign, text) = text.strip_prefix('-').map_or((1, text.as_str()), |text| (-1, text));

@@ -27,7 +27,7 @@ struct RoundRobinCpu {
     /// vCPU in its timeslice, which ends at `until`.
     current: Option<VcpuId>,
     until: Time,
-    /// Begin of the timeslice, if it began with a wake on an idle CPU. Xen chooses after all wakes
+    /// Start of the timeslice, if it began with a wake on an idle CPU. Xen chooses after all wakes
     /// of an instant, so the vCPU that woke last at that instant is first.
     woken: Time,
     /// Last position assigned at the front of the queue.

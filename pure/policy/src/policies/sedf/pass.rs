@@ -189,7 +189,7 @@ impl Sedf {
         self.tickets += 1;
     }
 
-    /// Adds a vCPU whose slice is exhausted to the waiting queue, by the begin of its next period.
+    /// Adds a vCPU whose slice is exhausted to the waiting queue, by the start of its next period.
     pub(super) fn wait(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         self.deadlines.insert(waiting(server.cpu), (server.begin(), self.tickets), vcpu);

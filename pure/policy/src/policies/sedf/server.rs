@@ -87,7 +87,7 @@ impl SedfServer {
         }
     }
 
-    /// Returns the begin of the current period, or of the next one if that has not begun yet.
+    /// Returns the start of the current period, or of the next one if that has not begun yet.
     pub(super) fn begin(&self) -> Time {
         Time::START.after(self.deadline.since(Time::START).left_after(self.period))
     }

@@ -40,7 +40,7 @@ impl SplitState {
 }
 
 impl SedfServer {
-    /// Sets the subtasks of a vCPU. An empty list binds it to one CPU.
+    /// Sets the subtasks of a vCPU. An empty list binds the vCPU to one CPU.
     pub(super) fn set_parts(&mut self, parts: Vec<Subtask>) {
         self.in_parts = SubtaskCursor::new(parts).map(Box::new);
     }
@@ -67,7 +67,7 @@ impl SedfServer {
         self.in_parts.as_ref().map_or(left, |in_parts| in_parts.left_of(left))
     }
 
-    /// Goes back to the first subtask at the begin of a period.
+    /// Goes back to the first subtask at the start of a period.
     #[inline(always)]
     pub(super) fn restart_parts(&mut self) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.restart());

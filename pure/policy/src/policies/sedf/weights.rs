@@ -1,4 +1,4 @@
-//! Slices by weight under strict admission. Each is set at the begin of its period and stays fixed
+//! Slices by weight under strict admission. Each is set at the start of its period and stays fixed
 //! until the end of that period, even if weights change meanwhile.
 //!
 //! If a slice grew at once when another vCPU leaves, the excess of that vCPU over the fluid rate

@@ -2,7 +2,7 @@
 //!
 //! Each vCPU reserves its equal share. Budget that it has not used when a period ends is *unused*.
 //! Until the vCPU's next period ends, unused budget may be lent once to siblings that have
-//! exhausted their own budget. A vCPU that exhausted its budget in one period borrows at the begin
+//! exhausted their own budget. A vCPU that exhausted its budget in one period borrows at the start
 //! of the next period, for all of that period. A vCPU that does so for the first time borrows at
 //! once, for the rest of its period. A loan comes out of the unreserved share of the borrower's CPU
 //! (`loans`). So no other vCPU gets less for it. Not even the lender does: it has its equal share
@@ -26,7 +26,7 @@ use crate::policies::edf::{Edf, EdfServer};
 
 /// State of a vCPU that shares unused budget with its siblings.
 pub(in crate::policies::edf) struct UnusedBudget {
-    /// Begin of the latest period before which unused budget has been counted.
+    /// Start of the latest period before which unused budget has been counted.
     counted: Time,
     /// Own budget that the vCPU left unused in the period before `counted`.
     left: Span,
@@ -175,7 +175,7 @@ impl EdfServer {
 }
 
 impl Edf {
-    /// Starts or ends borrowing for a vCPU. Called at the begin of a period.
+    /// Starts or ends borrowing for a vCPU. Called at the start of a period.
     pub(in crate::policies::edf) fn spread(&mut self, now: Time, vcpu: VcpuId, is_by_use: bool) {
         self.families.remove(vcpu);
         if is_by_use {
