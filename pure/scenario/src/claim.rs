@@ -1,4 +1,4 @@
-//! Claims: results that a scenario promises. They are checked after the run.
+//! Claims: results that a scenario states in advance. They are checked after the run.
 
 use core::fmt;
 
@@ -10,18 +10,18 @@ use crate::keys;
 use crate::names::Names;
 use crate::table::{Item, Mistake, Source, Table, decimal, percentage, shown};
 
-/// A result that a run must have. The checker knows which metrics exist.
+/// A result that a run must have. This crate does not know which metrics exist; the checker does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Name of the metric, as in `latency p99`.
     pub metric: String,
-    /// Domain, vCPU or CPU (`cpu0`) of the metric. `None` for the whole run.
+    /// Domain, vCPU or CPU (`cpu0`) to which the metric belongs. `None` for the whole run.
     pub of: Option<String>,
     /// Test that the metric must pass.
     pub test: Test,
     /// The claim as a sentence: `latency p99 of web is below 8ms`.
     pub text: String,
-    /// Line in the file, counted from 1.
+    /// Line of the claim in the file, counted from 1.
     pub line: usize,
     /// Hosts on which the claim is checked.
     pub on: ClaimHosts,
@@ -42,7 +42,7 @@ pub enum ClaimHosts {
 /// Test of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// No test of a metric: admission must refuse the domains.
+    /// Admission must refuse the domains. This is the only test without a metric.
     Refused,
     /// The metric is less than the amount.
     Below(Amount),
@@ -52,7 +52,7 @@ pub enum Test {
     AtMost(Amount),
     /// The metric is at least the amount.
     AtLeast(Amount),
-    /// The metric differs from an amount by at most a part of it.
+    /// The metric differs from the amount by at most a part of the amount.
     WithinPercent {
         /// Greatest difference, in millionths of the amount.
         tolerance_ppm: u64,
@@ -63,7 +63,7 @@ pub enum Test {
     WithinPoints {
         /// Greatest difference, in millionths: one percentage point is 10,000.
         tolerance_ppm: u64,
-        /// Percentage to compare with, never a duration or a number.
+        /// Percentage to compare with.
         of: AmountOrPromised,
     },
 }
@@ -79,7 +79,7 @@ pub enum Amount {
     Count(u64),
 }
 
-/// An amount, or the reservation of the vCPU.
+/// Amount to compare with: a stated amount, or the reservation of the vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmountOrPromised {
     /// An amount that the claim states.
@@ -153,7 +153,7 @@ impl fmt::Display for Hundredths {
 const ONS: &[&str] = &["both", "sim", "live"];
 const REFUSED: &str = "refused";
 const PROMISED: &str = "promised";
-/// Name that claims use for all domains together.
+/// Name that stands for all domains together in claims.
 const TOTAL: &str = "total";
 
 impl Claim {
@@ -195,13 +195,14 @@ impl Claim {
     }
 }
 
-/// Returns true for the name of a CPU. The check of the claim knows whether the host has it.
+/// Returns true if the name is that of a CPU, such as `cpu0`. The checker of the claim knows
+/// whether the host has that CPU.
 fn is_cpu(name: &str) -> bool {
     let number = name.strip_prefix("cpu").and_then(|number| number.parse::<u16>().ok());
     number.is_some_and(|number| format!("cpu{number}") == name)
 }
 
-/// First words of a test that compares with one amount, and the test.
+/// A test that compares with one amount: the words before the amount, and the test.
 type Plain = (&'static str, fn(Amount) -> Test);
 pub(crate) const PLAIN: [Plain; 4] = [
     ("below ", Test::Below),
@@ -210,7 +211,7 @@ pub(crate) const PLAIN: [Plain; 4] = [
     ("at least ", Test::AtLeast),
 ];
 
-/// Reads the test of a metric.
+/// Reads the test of a claim's metric.
 fn test(item: &Item<'_>) -> Result<Test, Mistake> {
     let words = item.text()?.split_whitespace().collect::<Vec<_>>();
     let text = words.join(" ");

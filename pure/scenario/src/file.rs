@@ -1,4 +1,4 @@
-//! TOML to a typed scenario: everything but the domains.
+//! Reading of a scenario from TOML, except for its domains.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Keys of all tables, with their meaning. The reader and the help pages use the same list, so that
-//! no key lacks help. `[host]` and devices have pages of their own.
+//! Keys of all tables of a scenario, with their meaning. The reader and the help pages use the same
+//! list, so no key lacks help. `[host]` and devices have pages of their own.
 
-/// A key with its meaning for users: content, unit, default.
+/// A key with its help text for users: content, unit, default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name of the key in TOML.
@@ -13,7 +13,7 @@ pub struct Key {
 /// A table of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyTable {
-    /// Heading, such as `[[domain]]`, or the name of a kind of work.
+    /// Heading of the table, such as `[[domain]]`, or the name of a kind of work.
     pub heading: &'static str,
     /// Purpose of the table, as a sentence.
     pub says: &'static str,
@@ -25,12 +25,12 @@ const fn key(name: &'static str, says: &'static str) -> Key {
     Key { name, says }
 }
 
-/// Tables of a scenario, in the order in which users write them. `[host]` and devices have pages of
-/// their own.
+/// Tables of a scenario, in the order in which users write them. `[host]` and devices are not
+/// included.
 pub const TABLES: &[&KeyTable] =
     &[&SCENARIO, &DOMAIN, &LIVE, &RELAY, &VCPU, &TASK, &TELLS, &CHANGE, &CLAIM];
 
-/// Kinds of work, each with its keys.
+/// Kinds of work, each as a table with its keys.
 pub const WORK: &[&KeyTable] = &[
     &SPIN,
     &PERIODIC,
@@ -112,7 +112,7 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
     ],
 };
 
-/// Live target of a domain.
+/// Keys of the live target of a domain.
 pub const LIVE: KeyTable = KeyTable {
     heading: "live = { ... }",
     says: "Process to schedule on a live host.",
@@ -139,7 +139,7 @@ pub const LIVE: KeyTable = KeyTable {
     ],
 };
 
-/// Connection between clients and a guest through the host.
+/// Keys of the connection between clients and a guest through the host.
 pub const RELAY: KeyTable = KeyTable {
     heading: "relay = { ... }",
     says: "Forwards bytes between clients and a guest: `slackline help agent`.",
@@ -208,7 +208,7 @@ pub const CLAIM: KeyTable = KeyTable {
     ],
 };
 
-/// Tests of a metric in a claim, with their meaning.
+/// Tests that a claim can make of a metric, with their meaning.
 pub const TESTS: &[Key] = &[
     key("below X", "less than X"),
     key("above X", "more than X"),

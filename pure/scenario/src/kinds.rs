@@ -11,8 +11,8 @@ use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, LONGEST, Program, Step};
 
-/// Names of all kinds of work. Those that need no devices are read here, the others with the
-/// devices.
+/// Names of all kinds of work. Kinds that need no devices are read in this module, the others in
+/// `guest::tasks`.
 pub(crate) const KINDS: &[&str] = &[
     "spin",
     "periodic",
@@ -108,7 +108,7 @@ fn locking(table: &Table<'_>) -> Result<Program, Mistake> {
     Ok(Program::locking(compute, hold))
 }
 
-/// Reads a node of a bulk-synchronous parallel program.
+/// Reads work of kind `bsp`: a node of a bulk-synchronous parallel program.
 fn bsp(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::BSP)?;
     let compute = table.need("compute", "compute = \"10ms\"")?.some_draw()?;
@@ -117,7 +117,8 @@ fn bsp(table: &Table<'_>) -> Result<Program, Mistake> {
     Ok(Program::superstep(compute, exchange.unwrap_or(Draw::Fixed(Span::ZERO)), latency))
 }
 
-/// Returns the parallel program that this work is a node of. `None` for other kinds of work.
+/// Returns the name of the parallel program of which this work is a node. `None` for other kinds of
+/// work.
 pub(crate) fn parallel(table: &Table<'_>, kind: &str) -> Result<Option<String>, Mistake> {
     if kind != "bsp" {
         return Ok(None);
@@ -126,7 +127,7 @@ pub(crate) fn parallel(table: &Table<'_>, kind: &str) -> Result<Option<String>, 
     Ok(Some(checked_name(&name)?.to_owned()))
 }
 
-/// Reads a recording: runs and blocks in turn, repeated.
+/// Reads work of kind `replay`: a recording of alternating runs and blocks, which is repeated.
 fn replay(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::REPLAY)?;
     let item = table.either("list", "file")?;
@@ -155,13 +156,14 @@ fn replay(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     Ok(Program { steps, repeat: true })
 }
 
-/// Title line that a recording may have.
+/// Title line that may come first in a recording.
 const HEADING: &str = "run_ns,block_ns";
-/// The title lines of jobs.
+/// Title line of a file of jobs with ready times.
 const HEADED_READY: &str = "ready_ns,work_ns";
 const HEADED_THINK: &str = "think_ns,work_ns";
 
-/// Reads lines of `run_ns,block_ns`. Empty lines and lines that begin with `#` are skipped.
+/// Reads a recording: lines of a run and a block in nanoseconds. Skips empty lines and lines that
+/// begin with `#`.
 fn recording(item: &Item<'_>, path: &str, text: &str) -> Result<Vec<Span>, Mistake> {
     let mut spans = Vec::new();
     let mut is_first = true;
@@ -192,7 +194,7 @@ fn run_and_block(line: &str) -> Option<(Span, Span)> {
     Some((number(run)?, number(block)?))
 }
 
-/// A length of time in nanoseconds, without a unit.
+/// Reads a duration in nanoseconds, written without a unit. `None` if the text is no such duration.
 fn number(text: &str) -> Option<Span> {
     let digits = text.trim();
     let span = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;

@@ -5,14 +5,14 @@ use slackline_units::{Span, Time};
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, Source};
 
-/// Facts about the run that the reader of a domain needs.
+/// Facts about the run that are needed to read a domain.
 pub(crate) struct RunContext<'a> {
     pub(crate) source: &'a Source<'a>,
     pub(crate) load: &'a dyn Fn(&str) -> Result<String, String>,
     pub(crate) length: Span,
     /// Number of CPUs of the host.
     pub(crate) cpus: usize,
-    /// True if a domain drives devices. Its name is `driver`.
+    /// True if a domain drives devices; `driver` is then its name.
     pub(crate) has_driver: bool,
     pub(crate) driver: Option<&'a str>,
 }

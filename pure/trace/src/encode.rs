@@ -1,4 +1,4 @@
-//! Entries as bytes: a tag, numbers and texts. What each is stands with the format, in `write`.
+//! Encoding of entries as bytes: a tag, numbers and texts. `write` describes the format.
 
 use slackline_units::{CpuId, CpuSet, Entitlement, Reservation, Span, Time, VcpuId};
 use slackline_units::{Pending, Task, TaskId, Tasks, VcpuHint};
@@ -8,20 +8,21 @@ use crate::host_thread::{HostThread, HostThreadId, Note};
 use crate::record::{OffCpu, Record, Service, WakeMark};
 use crate::sink::VcpuName;
 
-/// A number that stands for none, where none of those that there are is that large.
+/// Number that stands for an absent value. No value that can be absent is that large.
 pub(crate) const NOTHING: u64 = u64::MAX;
 
-/// After the last entry.
+/// Tag that follows the last entry.
 pub(crate) const END: u8 = 0;
 
-/// Number of bits of an overhead's kind. The flag above them says that a vCPU follows.
+/// Number of bits of the kind of overhead in a [`Record::Spent`]. The bit above them is set if a
+/// vCPU follows.
 pub(crate) const KIND_BITS: u32 = 3;
 
-/// Flags of an order.
+/// Flag of an order that was refused.
 pub(crate) const REFUSED: u64 = 4;
 pub(crate) const LIMITED: u64 = 8;
 
-/// Makes bytes of entries. A time is told by how far it is from the one before.
+/// Encodes entries as bytes. A time is written as its difference to the time before.
 pub(crate) struct Encoder {
     pub(crate) buffer: Vec<u8>,
     last: Time,
@@ -32,7 +33,7 @@ impl Encoder {
         Encoder { buffer: Vec::with_capacity(capacity), last: Time::START }
     }
 
-    /// Returns the time to which the next one refers.
+    /// Returns the time to which the next encoded time refers.
     pub(crate) fn last(&self) -> Time {
         self.last
     }
@@ -106,7 +107,8 @@ impl Encoder {
         }
     }
 
-    /// The records that are rare: what is known of a whole CPU or of its speed, and of data.
+    /// Writes the kinds of records that are rare: changes of the clock, refusals, data that
+    /// arrived, and similar ones.
     fn seldom(&mut self, record: &Record) {
         match *record {
             Record::ClockSet { at, ahead } => {
@@ -464,7 +466,7 @@ fn record_tag(record: &Record) -> u8 {
     }
 }
 
-/// First bytes of names and exchanges, which are not records.
+/// Tags, the first bytes, of names and exchanges.
 pub(crate) mod tag {
     pub(crate) const NAMED: u8 = 31;
     pub(crate) const JOINED: u8 = 32;
@@ -518,7 +520,7 @@ fn fact_tag(fact: &KeptFact) -> u8 {
     }
 }
 
-/// Initial value of a checksum.
+/// Initial value of an FNV-1a checksum.
 pub(crate) const CHECKSUM_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Extends an FNV-1a checksum of 64 bits by these bytes.

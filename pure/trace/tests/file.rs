@@ -1,4 +1,5 @@
-//! Round trips of the file format, and damaged files, which are refused with the position.
+//! Tests of the file format: round trips, and damaged files, which are refused with the position of
+//! the damage.
 
 use std::io::{self, Write};
 
@@ -281,13 +282,13 @@ fn unknown_vcpu_or_cpu_is_reported_with_its_entry() {
     assert!(matches!(error, ReadError::UnknownCpu { entry: 0, cpu: 2, cpus: 2 }), "{error}");
 }
 
-/// FNV-1a checksum of 64 bits.
+/// Returns the FNV-1a checksum of 64 bits.
 fn checksum(bytes: &[u8]) -> u64 {
     let step = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Removes the index and its flag, but leaves the checksum wrong.
+/// Removes the index and the header flag for it, but leaves the checksum wrong.
 fn without_index(written: &mut Vec<u8>) {
     let (length, rest) = written.split_last_chunk::<8>().map(|(all, it)| (*it, all.len())).unwrap();
     written.truncate(rest + 8 - usize::try_from(u64::from_le_bytes(length)).unwrap());
@@ -318,7 +319,7 @@ fn version_4_is_read_without_overhead() {
     assert_eq!((found, entries.len()), (header, 3));
 }
 
-/// Each recording ends somewhere, and then all before that counts.
+/// Cuts a recording at every byte. All entries before the cut are read.
 #[test]
 fn recording_without_its_end_is_read_to_its_last_entry() {
     let all = entries();

@@ -1,4 +1,4 @@
-//! A window of a trace, read by its index.
+//! Tests of reading a window of a trace by its index.
 
 use std::cell::Cell;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -35,8 +35,8 @@ fn header() -> Header {
     }
 }
 
-/// CPU 0 has a run interval each 10 us, of one vCPU or the other. CPU 1 has one interval that lasts
-/// from 1 s to 3 s.
+/// Returns entries in which CPU 0 has a run interval every 10 us, alternately of two vCPUs. CPU 1
+/// has one interval that lasts from 1 s to 3 s.
 fn entries() -> Vec<Entry> {
     let name =
         |slot| VcpuName { at: at(0), vcpu: vcpu(slot), name: slot.to_string(), domain: "d".into() };
@@ -82,7 +82,7 @@ fn written(entries: &[Entry]) -> Vec<u8> {
     file
 }
 
-/// The run intervals that touch a window, in their order, and the number of all others.
+/// Sink that collects the run intervals that touch a window, in their order, and counts all others.
 struct Window {
     from: Time,
     end: Time,
@@ -113,7 +113,7 @@ impl Sink for Window {
     }
 }
 
-/// Counts the bytes that are read.
+/// Input that counts the bytes that are read from it.
 struct Counted<'a> {
     file: Cursor<&'a [u8]>,
     read: &'a Cell<u64>,

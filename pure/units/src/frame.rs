@@ -28,7 +28,7 @@ use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint};
 
 /// Length of a frame in bytes.
 pub const FRAME: usize = 36;
-/// First bytes of all frames, by which a reader finds the next frame after garbage.
+/// First bytes of all frames. A reader uses them to find the next frame after garbage.
 pub const MAGIC: [u8; 3] = *b"SLG";
 /// Version of the frames that are written and accepted.
 pub const VERSION: u8 = 2;
@@ -70,16 +70,16 @@ pub struct Class {
     pub runnable: u8,
     /// Number of blocked tasks.
     pub blocked: u8,
-    /// True if an I/O completion has lately woken one of them.
+    /// True if an I/O completion has recently woken a task of the class.
     pub woken: bool,
 }
 
-/// Reason why bytes are rejected as a frame.
+/// Reason why bytes are rejected as a frame of a guest's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoFrame {
-    /// The first bytes are not those of a frame.
+    /// The first bytes are not the magic bytes of a frame.
     Magic,
-    /// The frame has this unsupported version.
+    /// The frame has a version that is not supported.
     Version(u8),
     /// The length field or the number of bytes is wrong.
     Length,
@@ -88,7 +88,7 @@ pub enum NoFrame {
     Class,
     /// A byte that must be zero is not.
     Rest,
-    /// The checksum does not match.
+    /// The checksum in the frame does not match its bytes.
     Sum,
 }
 
@@ -118,10 +118,10 @@ impl Frame {
         bytes
     }
 
-    /// Decodes a frame.
+    /// Decodes a frame of a guest's message.
     ///
     /// # Errors
-    /// If the bytes are not a frame: the first check that fails.
+    /// If the bytes are not a frame. Names the first check that failed.
     pub fn read(bytes: &[u8]) -> Result<Frame, NoFrame> {
         match bytes {
             [b'S', b'L', b'G', b'T' | b'P', version, ..] if *version != VERSION => {
@@ -169,8 +169,8 @@ impl Says {
         }
     }
 
-    /// Returns true if the frame claims precedence over ordinary work. Such a claim must be
-    /// repeated, or it lapses.
+    /// Returns true if the frame claims precedence over ordinary work. The sender must repeat such
+    /// a claim, or it expires.
     #[must_use]
     pub fn claims(&self) -> bool {
         match self {
@@ -183,7 +183,7 @@ impl Says {
 }
 
 /// Computes the CRC-32 of IEEE 802.3. It detects all errors confined to 32 bits, and misses one in
-/// 2^32 of the others.
+/// 2^32 of all other errors.
 fn checksum(bytes: &[u8]) -> u32 {
     let next = |sum: u32, &byte: &u8| {
         let [low, ..] = sum.to_le_bytes();
@@ -192,7 +192,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, next)
 }
 
-/// Remainder for each value of a byte.
+/// CRC-32 remainder for each value of a byte.
 const OF_BYTE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0_u32;
@@ -208,7 +208,7 @@ const OF_BYTE: [u32; 256] = {
     table
 };
 
-/// Converts each class to one task, whose number is the index of the class.
+/// Converts each class of tasks to one task, whose number is the index of the class.
 fn tasks(classes: &[Option<Class>; TASKS]) -> Tasks {
     let mut tasks = Tasks::default();
     let numbered = (0..).map(TaskId::new).zip(classes);
@@ -266,7 +266,8 @@ mod tests {
         \x64\x00\x01\x01\x00\x00\x00\x00\x78\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\
         \xc9\xf4\x50\x7e";
 
-    /// A server at nice -20 that is blocked and was woken by I/O, and ordinary work that runs.
+    /// Encodes a task at nice -20 that is blocked and was woken by I/O, and an ordinary task that
+    /// runs.
     #[test]
     fn frame_of_two_classes_encodes_to_documented_bytes() {
         let classes = [class(100, 0, 1, true), None, class(120, 1, 0, false), None, None];
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!(Frame::read(b"SLGX\x01"), Err(NoFrame::Length));
     }
 
-    /// The check value in the catalogue of CRCs.
+    /// Check value of this CRC in the catalogue of CRCs.
     #[test]
     fn checksum_matches_the_ethernet_check_value() {
         assert_eq!(checksum(b"123456789"), 0xCBF4_3926);

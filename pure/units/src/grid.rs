@@ -1,13 +1,13 @@
-//! Begin and end of a reservation's periods, and the budget of each.
+//! Begin and end of the periods of a reservation, and the budget of each period.
 
 use crate::{Reservation, Span, Time};
 
-/// Slice in each period and the placement of the periods. Without a phase they follow one another
-/// from the time of the reservation. With a phase they lie on a grid, so that those of several
-/// vCPUs, even on several hosts, begin together.
+/// Slice in each period and the placement of the periods. Without a phase, periods follow one
+/// another from the time of the reservation. With a phase they lie on a *grid* of fixed times, so
+/// that the periods of several vCPUs, even on several hosts, begin together.
 ///
-/// On a grid the first period ends at the next grid point. Its budget is prorated: it is the same
-/// part of the slice as the period is of a full one, so never more than slice/period amounts to.
+/// On a grid the first period ends at the next grid point. Its budget is prorated: slice × length /
+/// period, rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
     /// Reservation of a slice in each period.
@@ -19,21 +19,23 @@ pub struct Periods {
 
 /// Clock to which phases refer, as an offset to the host's time.
 ///
-/// The clock may be set at any time, as more becomes known of it. Current periods are not changed.
-/// The next period ends at the point of the new grid nearest to its former end, so it is between
-/// half and one and a half periods long. Its budget is prorated if it is shorter, and a full slice
-/// if it is longer: setting the clock never yields extra CPU time.
+/// The clock may be set at any time, for example when its offset is measured more exactly. Current
+/// periods are not changed. The next period ends at the point of the new grid nearest to its former
+/// end, so it is between half and one and a half periods long. Its budget is prorated if it is
+/// shorter than a period, and a full slice if it is longer: setting the clock never yields extra
+/// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridClock {
-    /// Lead of the clock over the host's time, for periods that begin after `since`.
+    /// Time by which the clock is ahead of the host's time, for periods that begin after `since`.
     ahead: Span,
-    /// Lead for periods that begin at `since` or before.
+    /// Time by which the clock is ahead of the host's time, for periods that begin at `since` or
+    /// before.
     before: Span,
     since: Time,
 }
 
 impl GridClock {
-    /// Sets the lead of the clock over the host's time from `now` on.
+    /// Sets the time by which the clock is ahead of the host's time, from `now` on.
     pub fn set(&mut self, now: Time, ahead: Span) {
         if now > self.since {
             (self.before, self.since) = (self.ahead, now);
@@ -41,7 +43,7 @@ impl GridClock {
         self.ahead = ahead;
     }
 
-    /// Returns the time from the last grid point to `at`.
+    /// Returns the time from the last grid point at or before `at` to `at`.
     fn since_point(&self, at: Time, period: Span, phase: Span) -> Span {
         // A setting holds for periods that begin later than its instant, so that the order of
         // events within the instant does not matter.
@@ -61,7 +63,7 @@ impl Periods {
         from.after(period - clock.since_point(from, period, phase))
     }
 
-    /// Returns the end of a period that begins at `from`, where the one before it ends.
+    /// Returns the end of a period that begins at `from`. The period before it must end at `from`.
     #[must_use]
     pub fn next_end(self, from: Time, clock: &GridClock) -> Time {
         let period = self.reservation.period();

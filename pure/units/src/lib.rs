@@ -1,8 +1,8 @@
 //! Time, shares and ids: each quantity that crosses a crate boundary in Slackline, as a type of its
 //! own.
 //!
-//! Nothing here reads a clock or the host. A bare integer becomes a quantity only in this crate,
-//! through a constructor that names its unit. Overflow panics; nothing wraps.
+//! Nothing in this crate reads a clock or the host. A bare integer becomes a quantity only in this
+//! crate, through a constructor that names its unit. Overflow panics; nothing wraps.
 
 #![no_std]
 #![forbid(unsafe_code)]

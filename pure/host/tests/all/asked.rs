@@ -1,4 +1,5 @@
-//! CPUs that the host reschedules after each fact, and the CPU time it measures before.
+//! Tests of the CPUs that the host reschedules after each event, and of the CPU time that it
+//! measures before that.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::Pick;
@@ -230,8 +231,9 @@ fn in_line_lists_reserved_vcpus_in_order() {
     assert_eq!(story.hardware.on, [Some(vcpu(2))]);
 }
 
-/// The CPU of a refused vCPU is idle, and a vCPU that begins to wait may get it. By Xen's rules CPU
-/// 1 looks for work only after a slice, and a waiting vCPU is offered to it.
+/// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait may get that
+/// CPU. By Xen's rules CPU 1 looks for work only after a slice, so a waiting vCPU is offered to CPU
+/// 2.
 #[test]
 fn idle_cpu_of_refused_vcpu_takes_next_waiting_vcpu() {
     let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);

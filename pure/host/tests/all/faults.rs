@@ -1,5 +1,5 @@
-//! Violations of the contract, each as the shortest sequence of facts that is refused for it, and
-//! regression tests of past faults.
+//! Tests of violations of the contract, each as the shortest sequence of events that the host
+//! refuses for it. Also regression tests of past faults.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
@@ -207,8 +207,8 @@ fn policy_that_names_unknown_cpu_is_stopped() {
     }
 }
 
-/// Asserts that the host refuses a `pick` of this vCPU for CPU 1 at 2 ms, once `before` has
-/// happened.
+/// Asserts that the host refuses a pick of vCPU `slot` for CPU 1 at 2 ms, after `before` has
+/// changed the story.
 #[track_caller]
 fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &str) {
     let mut story = one_runs();
@@ -335,7 +335,8 @@ fn rejected_share_is_no_violation() {
     story.join(1, &[]);
 }
 
-/// The timeslice had to be ordered again, since less CPU time than elapsed time had been used.
+/// The vCPU used less CPU time than has elapsed, so its timeslice is ordered again. The hardware
+/// refuses that order.
 #[test]
 fn vcpu_refused_in_mid_timeslice_runs_once_allowed() {
     let mut story = Story::new("round-robin", 1);
@@ -361,7 +362,8 @@ fn allowed_vcpu_runs_on_any_idle_cpu() {
     assert_eq!(story.hardware.on, [Some(vcpu(1)), Some(vcpu(0))]);
 }
 
-/// CPU 0 is rescheduled while the vCPU still runs on CPU 1, and must be again after it left there.
+/// CPU 0 is rescheduled while the vCPU still runs on CPU 1. After the vCPU has left CPU 1, CPU 0
+/// must be rescheduled again.
 #[test]
 fn vcpu_that_migrates_on_change_runs_at_once() {
     let mut story = Story::new("edf", 2);

@@ -1,5 +1,5 @@
-//! Timeslices in the trace: each run interval with its vCPU and CPU, begin and end, CPU time used,
-//! granted and late, the reason of its end, and its entitlement.
+//! Tests of the run intervals in the trace. Each has its vCPU and CPU, begin and end, its CPU time
+//! (used, granted and late), the reason of its end, and its entitlement.
 
 use crate::story::{CPU0, CPU1, Story, at, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
@@ -71,7 +71,7 @@ fn replaced_vcpu_is_recorded_as_preempted() {
     );
 }
 
-/// Only half of the elapsed time is used.
+/// The vCPU uses only half of the elapsed time.
 #[test]
 fn late_time_exceeds_the_limit_but_never_used_time() {
     for (until, line) in [
@@ -87,7 +87,8 @@ fn late_time_exceeds_the_limit_but_never_used_time() {
     }
 }
 
-/// The used time comes in three pieces: up to the limit, across it and beyond it.
+/// The used time is reported in three pieces: up to the limit, across the limit, and beyond the
+/// limit.
 #[test]
 fn only_time_beyond_the_limit_counts_as_late() {
     let mut story = one_runs();
@@ -131,8 +132,8 @@ fn same_timeslice_is_ordered_once() {
     assert_eq!(story.hardware.orders, [order(limit), order(Some(Span::from_ms(11)))]);
 }
 
-/// Live hardware that reports another CPU has not measured this one's occupant yet. The budget that
-/// the policy then names was left before the unmeasured time.
+/// Live hardware reports an event of another CPU before it has measured the vCPU on CPU 0. The
+/// policy then returns that vCPU's budget as of the last measurement.
 #[test]
 fn unmeasured_timeslice_keeps_its_end() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {
@@ -192,7 +193,7 @@ fn gap_splits_a_run_interval() {
     );
 }
 
-/// On a shared host, the kernel's scheduler hands out time that no vCPU claimed.
+/// On a shared host, the kernel's scheduler gives slack to vCPUs outside of timeslices.
 #[test]
 fn unclaimed_time_is_recorded_as_spare_without_grant() {
     let mut story = one_runs();

@@ -1,5 +1,5 @@
-//! The contract between host and policies: random legal scripts run against every policy, and
-//! against policies that are broken on purpose, each of which must be caught.
+//! Tests of the contract between host and policies. Random legal scripts run against every policy,
+//! and against policies that are broken on purpose. Each broken policy must be caught.
 
 mod books;
 mod canaries;
@@ -22,8 +22,8 @@ use books::Breach;
 use canaries::{Canary, Wrong, wrapped};
 use script::Manner;
 
-/// Configuration with a fixed seed, unless the environment sets one. The scripts are the same in
-/// each run.
+/// Returns a configuration with a fixed seed, unless the environment sets a seed. So the scripts
+/// are the same in each run.
 fn usual_scripts() -> ProptestConfig {
     let usual = ProptestConfig::default();
     match usual.rng_seed {
@@ -49,8 +49,8 @@ proptest! {
     }
 }
 
-/// Returns the share fields of `sedf` with a mandatory slice and no weight. Of scripts that draw
-/// from all fields few have a slice.
+/// Returns the fields of `sedf` with a mandatory slice and no weight. Few scripts that draw from
+/// all fields have a slice.
 fn with_slices() -> &'static [Field] {
     static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
         let fields = slackline_policy::find("sedf").expect("`sedf` is on the list").share_fields;
@@ -64,18 +64,18 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
-/// Returns `sedf` with all slices checked, whatever parameters are drawn. Used with its defaults,
-/// since few scripts draw all of them.
+/// Returns `sedf` with a check of all slices, whatever parameters are drawn. Used with its default
+/// parameters, which few scripts draw.
 fn own_sedf() -> Spec {
     Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }
 
-/// Returns the same where each vCPU has a slice.
+/// Returns `sedf` as `own_sedf` does, with a slice for each vCPU.
 fn slices() -> Spec {
     Spec { share_fields: with_slices(), ..own_sedf() }
 }
 
-/// Returns a constructor that ignores the drawn parameters and sets only these.
+/// Returns a constructor of the policy that ignores the drawn parameters and sets only `words`.
 fn said(
     spec: &Spec,
     words: &'static [(&'static str, &'static str)],
@@ -91,7 +91,7 @@ fn said(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Builds `edf` and `sedf` with `place = "split"`, which few scripts draw.
+    /// Tests `edf` and `sedf` with `place = "split"`, which few scripts draw.
     #[test]
     fn split_vcpus_keep_the_contract(script in script::script(script::any_manner())) {
         let [edf, sedf] =
@@ -106,7 +106,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Puts several vCPUs into each domain, some of which may borrow unused budget of the others.
+    /// Puts several vCPUs into each domain, some of which may borrow unused budget of their
+    /// siblings.
     #[test]
     fn siblings_keep_the_contract(
         script in script::script(script::any_manner()),
@@ -120,7 +121,8 @@ proptest! {
     }
 }
 
-/// Returns the first violation found in a canary, under scripts that are the same each time.
+/// Returns the first violation that the suite finds in a policy that breaks the rule `wrong`. The
+/// scripts are the same each time.
 fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     const SCRIPTS: usize = 2_000;
     let spec = wrapped(wrong);
@@ -141,7 +143,8 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     })
 }
 
-/// Asserts that the expected check caught the canary, by the first word of the breach.
+/// Asserts that the suite catches a policy that breaks the rule `wrong`, and that the violation it
+/// reports begins with the word `by`.
 #[track_caller]
 fn assert_caught(wrong: Wrong, by: &str) {
     // Only hardware that refuses orders reveals a pick of a refused vCPU. With late timers the only

@@ -1,7 +1,7 @@
-//! GAPS: Credit, in which a VM with urgent work may precede others that have credit too.
-//! Source: Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for
-//! Highly Consolidated Server*, 2008. Accounts, lists and passes are those of Credit. This module
-//! only selects the base rules of Credit and how far guests' reports are believed.
+//! GAPS: Credit, in which a VM with urgent work may precede others that have credit too. Source:
+//! Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for Highly
+//! Consolidated Server*, 2008. Accounts, lists and passes are those of Credit. This module only
+//! selects the base rules of Credit and the rules by which guests' reports count.
 
 mod page;
 
@@ -18,7 +18,7 @@ use crate::policies::credit::{
 };
 use crate::{Field, Spec, Topology, Values};
 
-/// Upper limit of `list-time`.
+/// Longest `list-time` that is accepted.
 const LONG: Span = Span::from_secs(3_600);
 
 const RULES: Field = Field::choice(

@@ -1,7 +1,8 @@
-//! Round robin: all runnable vCPUs take turns of one quantum, in one queue for all CPUs.
+//! Round robin: all runnable vCPUs get timeslices of one quantum in turn, in one queue for all
+//! CPUs.
 //!
 //! A vCPU that wakes goes to the end of the queue, as does one that has used its quantum. No vCPU
-//! is preempted. It is the simplest policy and the baseline of comparisons.
+//! is preempted. This is the simplest policy and the baseline of comparisons.
 //!
 //! Holds after every call: a runnable vCPU is in the queue or in a timeslice, never in both.
 //!
@@ -73,7 +74,7 @@ See also: `slackline help credit` (weights), `edf` (reservations).",
 struct RoundRobin {
     quantum: Span,
     queue: FifoQueue,
-    /// Part of its timeslice that each vCPU has used.
+    /// Part of its timeslice that each vCPU has used, for vCPUs that were interrupted.
     used: Roster<Span>,
 }
 
@@ -146,8 +147,8 @@ impl RoundRobin {
         self.queue.push(vcpu);
     }
 
-    /// Returns the first eligible vCPU of the queue. That is the first one unless the host barred
-    /// it.
+    /// Returns the first vCPU of the queue that is eligible for `cpu`. Mostly that is the first
+    /// one.
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.queue.iter().find(|&vcpu| at.is_eligible(vcpu, cpu))
     }
@@ -182,7 +183,7 @@ mod tests {
         );
     }
 
-    /// `c` waits for the end of the current timeslice, but no longer.
+    /// vCPU `c` waits only for the end of the current timeslice.
     #[test]
     fn waking_vcpu_is_next_by_xen_rules() {
         picture(

@@ -1,4 +1,4 @@
-//! Work of kind `jobs`: a list of jobs, each with the time when it is ready or with the time to
+//! Work of kind `jobs`: a list of jobs. Each job has the time at which it is ready, or the time to
 //! sleep before it.
 
 use slackline_units::Span;
@@ -12,16 +12,16 @@ use crate::{Draw, Program, Step};
 
 const FOREVER: &str = "forever";
 
-/// Meaning of the times of the jobs.
+/// Meaning of the time that each job has.
 #[derive(Clone, Copy)]
 enum Times {
-    /// Ready times, from joining.
+    /// Time at which the job is ready, counted from joining.
     Ready,
-    /// Times to sleep, from the end of the job before.
+    /// Time to sleep before the job, counted from the end of the job before it.
     Think,
 }
 
-/// A job: its time, and its work. `None` never ends.
+/// A job: its time, and its work in CPU time. Work of `None` never ends.
 type Job = (Span, Option<Span>);
 
 pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
@@ -64,7 +64,8 @@ fn work(item: &Item<'_>) -> Result<Option<Span>, Mistake> {
     if item.value().as_str() == Some(FOREVER) { Ok(None) } else { item.span().map(Some) }
 }
 
-/// Makes steps of jobs. Jobs without work are left out. Their time to sleep is added to the next.
+/// Creates the program of a list of jobs. Jobs without work are left out, and their time to sleep
+/// is added to that of the next job.
 fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mistake> {
     let mut steps = Vec::with_capacity(jobs.len() * 2);
     let mut before: Option<Span> = None;
@@ -93,7 +94,7 @@ fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mis
     Ok(Program { steps, repeat: false })
 }
 
-/// Returns the release of a job. `None` if the job before has the same ready time.
+/// Returns the release step of a job. `None` if the job before it has the same ready time.
 fn release(before: Option<Span>, ready: Span) -> Option<Step> {
     let none = Draw::Fixed(Span::ZERO);
     let period = before.map_or(Span::from_ns(1), |before| ready - before);
@@ -101,8 +102,8 @@ fn release(before: Option<Span>, ready: Span) -> Option<Step> {
     (!period.is_zero()).then_some(Step::Release { period, deadline: None, offset, gap, jitter })
 }
 
-/// Reads lines of a time and a work in nanoseconds, below a title. Empty lines and those that begin
-/// with `#` are left out.
+/// Reads a file of jobs: a title, then lines of a time and an amount of work in nanoseconds. Skips
+/// empty lines and those that begin with `#`.
 fn of_file(item: &Item<'_>, path: &str, text: &str) -> Result<(Times, Vec<Job>), Mistake> {
     let mut times = None;
     let mut jobs = Vec::new();

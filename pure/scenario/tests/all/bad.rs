@@ -1,9 +1,9 @@
-//! Errors of scenarios: message, place and hint.
+//! Tests of the errors of scenarios: message, position and hint.
 
 use proptest::prelude::*;
 use slackline_scenario::{Scenario, ScenarioError};
 
-/// A scenario without a fault. Each case of `bad.txt` changes one thing.
+/// A scenario without a fault. Each case of `bad.txt` makes one change to it.
 const GOOD: &str = r#"title = "good"
 length = "30s"
 policy = { name = "edf", reserve = "0.1cpu" }
@@ -28,7 +28,7 @@ that = "share of web.0"
 is = "within 2% of promised"
 "#;
 
-/// Returns the cases of `bad.txt`, as `(key, value)` lines.
+/// Returns the cases of `bad.txt`, each as lines of `(key, value)`.
 fn cases() -> Vec<Vec<(&'static str, String)>> {
     let mut cases = vec![Vec::<(&str, String)>::new()];
     for line in include_str!("../bad.txt").lines().filter(|line| !line.starts_with('#')) {
@@ -137,7 +137,7 @@ fn unknown_policy_of_caller_is_an_error_without_a_place() {
     assert_eq!((error.line, error.column), (0, 0));
 }
 
-/// A few characters, some of them control characters.
+/// Pattern of a few random characters, some of them control characters.
 const OTHER: &str = "[ -~\n\u{80}-\u{9f}é]{0,4}";
 
 proptest! {
@@ -146,7 +146,8 @@ proptest! {
         let _ = Scenario::read(&text);
     }
 
-    /// Pieces of a good file in any order, with other text in between, get further than noise.
+    /// Parts of a valid file are replaced by random characters. Such a text is read further than
+    /// noise before its error is found.
     #[test]
     fn mutilated_scenario_is_a_scenario_or_a_printable_error(
         cuts in prop::collection::vec((0..GOOD.len(), 0..12_usize, OTHER), 1..4),

@@ -1,4 +1,4 @@
-//! Meaning of scenarios, key by key.
+//! Tests of the meaning of scenarios, key by key.
 
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
@@ -7,7 +7,7 @@ use slackline_scenario::{
 };
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
-/// A scenario with every key.
+/// A scenario that sets every key.
 const FULL: &str = r#"
 title  = "everything at once"
 length = "30s"
@@ -122,7 +122,7 @@ fn full() -> Scenario {
     Scenario::read(FULL).unwrap_or_else(|error| panic!("{}: {error}", error.line))
 }
 
-/// Returns a scenario with the required keys only, and with `rest` after its domain.
+/// Returns a scenario with only the required keys, and with `rest` after its domain.
 fn least(rest: &str) -> Scenario {
     let text = format!(
         "title = \"least\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
@@ -131,10 +131,10 @@ fn least(rest: &str) -> Scenario {
     Scenario::read(&text).unwrap_or_else(|error| panic!("{rest}: {error}"))
 }
 
-/// Groups of CPUs as users write them in a scenario.
+/// Groups of CPUs as lists of CPU numbers, as users write them.
 type Lists<'a> = &'a [&'a [usize]];
 
-/// One group of all four CPUs.
+/// One group that contains all four CPUs.
 const ONE: Lists<'_> = &[&[0, 1, 2, 3]];
 
 /// Builds the topology with these cores, caches, nodes and sockets.
@@ -245,8 +245,8 @@ fn slots_and_ids_have_no_gaps() {
     assert_eq!(names[9..], ["old", "traced", "polite.0", "polite.1", "dodger"]);
 }
 
-/// The domain of the balancer comes last and is confined to CPU 0. A call costs 5 us, and 50 ns for
-/// each of 14 vCPUs.
+/// The domain of the balancer comes last, and its affinity is CPU 0. A balancer call costs 5 us,
+/// and 50 ns for each of 14 vCPUs.
 #[test]
 fn balancer_domain_exists_if_the_policy_balances_at_a_cost() {
     assert_eq!(full().simulated().domains.len(), 8, "edf does not");
@@ -362,8 +362,8 @@ fn share_is_given_or_default_or_missing() {
     assert_eq!((error.line, error.column), (4, 1));
 }
 
-/// Each vCPU of a domain gets an equal share, rounded down. Its unused budget is for its siblings
-/// unless the file says otherwise. A domain with one vCPU has none to lend to.
+/// Each vCPU of a domain gets an equal share, rounded down. Its unused budget is lent to its
+/// siblings unless the file says otherwise. A domain with one vCPU has no siblings to lend to.
 #[test]
 fn cpu_of_a_domain_is_divided_equally_among_its_vcpus() {
     let edf = find("edf").unwrap();
@@ -409,7 +409,7 @@ fn single_vcpus_may_differ_from_their_domain() {
     assert_eq!(scenario.domains[0].cpus(scenario.domains[0].vcpus[0]), None);
 }
 
-/// A setting of a vCPU overrides that of its domain.
+/// The settings of a vCPU override those of its domain.
 #[test]
 fn vcpus_may_start_on_a_cpu_and_blocked() {
     let scenario = full();
@@ -423,7 +423,7 @@ fn vcpus_may_start_on_a_cpu_and_blocked() {
     assert_eq!(sound.wakes(sound.vcpus[0]), sound.joins);
 }
 
-/// Compares with a search through all instants.
+/// Compares with a search through all instants in order.
 #[test]
 fn next_instant_is_the_first_after_now() {
     for (period, offset) in [(10, 0), (10, 3), (10, 9), (10, 25), (1, 0), (7, 6)] {

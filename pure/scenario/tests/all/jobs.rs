@@ -1,4 +1,4 @@
-//! Work of kind `jobs`.
+//! Tests of work of kind `jobs`.
 
 use slackline_scenario::{Draw, Program, Scenario, Step};
 use slackline_units::Span;

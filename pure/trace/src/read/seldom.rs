@@ -1,4 +1,4 @@
-//! Entries with many fields, read back.
+//! Decoding of entries with many fields.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! Averages and scaling, computed by hand: [balancer §5.1].
+//! Averages and scaling of samples, compared with results computed by hand: [balancer §5.1].
 
 use alloc::vec::Vec;
 
@@ -32,7 +32,7 @@ fn average_moves_halfway_to_each_sample() {
     assert_eq!(average(None, 32), 32, "the first counts in full");
 }
 
-/// Case N7: weight 8, blocked for 25 of 100 ms, average 8 before.
+/// Case N7: a vCPU of weight 8 is blocked for 25 of 100 ms; its average weight before was 8.
 #[test]
 fn weight_counts_for_runnable_time_only() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
@@ -58,7 +58,7 @@ fn available_time_is_scaled_to_a_sample() {
     assert_eq!(projected(Span::from_ms(30), Span::from_ms(120)), 25_000_000);
 }
 
-/// Case N9: 40 ms on a CPU whose sibling is idle for 10 of them.
+/// Case N9: a vCPU runs for 40 ms, and the other thread of the core is idle for 10 of them.
 #[test]
 fn time_beside_busy_sibling_counts_for_less() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
@@ -77,8 +77,9 @@ fn time_beside_busy_sibling_counts_for_less() {
     assert_eq!(books.available(CPU), Span::from_ns(73_750_000));
 }
 
-/// Compares two kinds of average. Three vCPUs take turns, and this one is alone in every third run.
-/// Two runs later it appears ahead by 0 % of a CPU by samples and by 7 % by runs.
+/// Compares averages by samples with averages by runs. Three vCPUs take turns, and this one is
+/// alone in every third run. Two runs later it appears ahead by 0 % of a CPU by samples, and by 7 %
+/// by runs.
 #[test]
 fn average_by_runs_remembers_longer_than_by_samples() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
@@ -101,7 +102,7 @@ fn average_by_runs_remembers_longer_than_by_samples() {
     assert_eq!(read[29], [500, 571]);
 }
 
-/// A newcomer is sampled from its first wake.
+/// A newcomer's first sample begins at its first wake.
 #[test]
 fn late_newcomer_does_not_appear_starved() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
@@ -115,8 +116,8 @@ fn late_newcomer_does_not_appear_starved() {
     assert_eq!(books.served(vcpu(0), false).time, 100_000_000);
 }
 
-/// The CPU is busy for a whole sample, with 40 ms reserved and 35 ms not. The missing quarter went
-/// to other programs. All time of an idle CPU is available.
+/// The CPU is busy for a whole sample, 40 ms of it reserved and 35 ms best-effort. The missing
+/// quarter went to other programs. On an idle CPU all time is available.
 #[test]
 fn busy_time_lost_to_other_programs_is_not_available() {
     let mut books = LoadSamples::new(2, |_| CpuSet::NONE, WHOLE);

@@ -1,4 +1,4 @@
-//! Atropos in pictures and scripts.
+//! Tests of Atropos: drawn timelines, and sequences of calls.
 
 use alloc::string::ToString;
 
@@ -20,8 +20,9 @@ fn earliest_deadline_runs_first() {
     );
 }
 
-/// [Diestelhorst §3.2.3, figure 3.13]: 8 ms of 20 ms with a hint of 5 ms are 2 ms within 5 ms, then
-/// 4 ms within 10 ms. The last 2 ms come in the rest of the natural period.
+/// [Diestelhorst §3.2.3, figure 3.13]: a vCPU that reserves 8 ms of 20 ms, with a latency hint of 5
+/// ms, gets 2 ms within 5 ms after a long block, then 4 ms within 10 ms. The last 2 ms follow in
+/// the rest of the natural period.
 #[test]
 fn latency_hint_shortens_the_first_period() {
     picture(
@@ -46,7 +47,7 @@ fn vcpu_without_hint_waits_for_earlier_deadlines() {
     );
 }
 
-/// `a` wakes 5 ms before the end of its natural period, with a quarter of its slice.
+/// vCPU `a` wakes 5 ms before the end of its natural period and gets a quarter of its slice.
 #[test]
 fn wake_late_in_a_period_brings_a_prorated_budget() {
     picture(
@@ -59,8 +60,8 @@ fn wake_late_in_a_period_brings_a_prorated_budget() {
     );
 }
 
-/// `a` blocks for 1 ms. The 4 ms that it has left wait until no other vCPU has budget, and then
-/// have precedence over slack.
+/// vCPU `a` blocks for 1 ms. The 4 ms that it has left wait until no other vCPU has budget left.
+/// They then have precedence over slack.
 #[test]
 fn unblocked_vcpu_runs_after_all_budgets_and_before_slack() {
     picture(
@@ -73,7 +74,7 @@ fn unblocked_vcpu_runs_after_all_budgets_and_before_slack() {
     );
 }
 
-/// `b` blocks while no other vCPU needs the CPU. It gets 2 of the 4 ms that it had left.
+/// vCPU `b` blocks while no other vCPU needs the CPU. It gets only 2 of the 4 ms that it had left.
 #[test]
 fn budget_of_unblocked_vcpu_is_lost_at_its_deadline() {
     picture(
@@ -99,7 +100,8 @@ fn slack_is_divided_in_turns_of_5_ms() {
     );
 }
 
-/// The earliest deadline runs, ties go to the lower id, and there is no slack.
+/// The vCPU with the earliest deadline runs. Of equal deadlines the lower id runs. There is no
+/// slack.
 #[test]
 fn later_deadline_waits_without_admission() {
     picture(
@@ -174,7 +176,7 @@ fn vcpu_is_bound_to_a_cpu_of_its_affinity() {
     assert!(matches!(run, Pick::Run { .. }) && idle == Pick::Idle, "{run:?}, {idle:?}");
 }
 
-/// Calls far apart, and the longest periods possible.
+/// Calls are up to a century apart, and periods have the greatest length possible.
 #[test]
 fn calls_a_century_apart_do_not_overflow() {
     let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
@@ -229,8 +231,8 @@ fn account_shows_period_cpu_and_remaining_budget() {
     );
 }
 
-/// Two vCPUs have exhausted their budgets and share slack. One that yields has its next turn after
-/// the other. A yield with budget left costs nothing.
+/// Two vCPUs have exhausted their budgets and share slack. A vCPU that yields gets slack again only
+/// after the other one. A yield with budget left costs no budget.
 #[test]
 fn yield_gives_up_a_turn_of_slack_but_no_budget() {
     let cpu = CpuId::new(0);
@@ -273,9 +275,9 @@ fn yield_gives_up_a_turn_of_slack_but_no_budget() {
     }
 }
 
-/// A vCPU with half of the CPU in 100 ms uses all of it in 50 ms and leaves. Its share is held
-/// while another vCPU waits for its slice. A blocked vCPU does not wait, so then the share is free
-/// at once.
+/// A vCPU with half of the CPU in 100 ms uses its slice in the first 50 ms and leaves. Its share is
+/// held while another vCPU waits for its slice. While the other vCPU is blocked, it does not wait,
+/// so the share is free at once.
 #[test]
 fn excess_of_leaver_is_held_only_while_another_vcpu_waits() {
     let (cpu, period) = (CpuId::new(0), Span::from_ms(100));

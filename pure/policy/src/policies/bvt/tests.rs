@@ -28,8 +28,8 @@ fn vcpu_of_twice_the_weight_runs_twice_as_long() {
     );
 }
 
-/// A vCPU that wakes comes before those with equal clocks: c before b at 5 ms. One that has run
-/// comes behind them: at 35 ms both b and a have received 10 ms, b first.
+/// A vCPU that wakes precedes vCPUs with equal clocks: c precedes b at 5 ms. A vCPU that has run
+/// follows them: at 35 ms a and b have received 10 ms each, and b runs first.
 #[test]
 fn equal_clocks_tie_break_by_queue_order() {
     picture(
@@ -157,8 +157,9 @@ fn warp_underflow_makes_a_warping_vcpu_last() {
     );
 }
 
-/// With these advances a clock of 32 bits wraps after less than 15 ms of CPU time. Its vCPU then
-/// looks far behind and runs until it has caught up: `c` from 25 ms on, `a` from 40 ms on.
+/// With these advances a clock of 32 bits wraps after less than 15 ms of CPU time. A vCPU whose
+/// clock wrapped seems far behind and runs until it has caught up: `c` from 25 ms on, `a` from 40
+/// ms on.
 #[test]
 fn vcpu_with_wrapped_clock_runs_until_it_catches_up() {
     picture(
@@ -196,7 +197,8 @@ fn first_turns(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     turns.iter().map(|turn| (turn.who, turn.ran.ns(), actual(turn))).collect()
 }
 
-/// Returns the same with the charging units of each timeslice instead of the clock.
+/// Returns the vCPU, the length and the charging units of each of the first timeslices. Lengths are
+/// in nanoseconds.
 fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     let mut clocks = [0, 0];
     let charge = |(who, ran, clock): (char, u64, u64)| {
@@ -207,7 +209,7 @@ fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     first_turns(policy, count).into_iter().map(charge).collect()
 }
 
-/// Test vector 13.4 of the reference: Xen 2.0.
+/// Test vector 13.4 of the reference on BVT, for Xen 2.0.
 #[test]
 fn two_hogs_match_the_vector_of_xen_2_0() {
     let expected = [
@@ -225,7 +227,7 @@ fn two_hogs_match_the_vector_of_xen_2_0() {
     assert_eq!(charges("bvt rules=xen-2.0", 10), expected);
 }
 
-/// Test vector 13.4 of the reference: after 2006-02-25.
+/// Test vector 13.4 of the reference on BVT, for Xen after 2006-02-25.
 #[test]
 fn two_hogs_match_the_vector_of_xen_3_0_2() {
     let expected = [
@@ -244,7 +246,7 @@ fn two_hogs_match_the_vector_of_xen_3_0_2() {
     assert_eq!(charges("bvt rules=xen-2.0 charge_again=on", 10), expected);
 }
 
-/// [Xen]: the timeslice is ten allowances if no other vCPU is runnable.
+/// [Xen]: a vCPU that is alone is charged every ten context switch allowances.
 #[test]
 fn lone_vcpu_is_charged_every_ten_allowances() {
     for allowance in [1, 5, 40] {
@@ -258,7 +260,8 @@ fn lone_vcpu_is_charged_every_ten_allowances() {
     }
 }
 
-/// 1,000 units of B are 100 charging units of A: 10 ms, plus the allowance.
+/// A lead of 1,000 virtual units of B is 100 charging units of A, which take 10 ms. The timeslice
+/// lasts that long plus the allowance.
 #[test]
 fn timeslice_without_unit_slip_lasts_until_the_other_is_overtaken() {
     let slipped = charges("bvt rules=xen-2.0", 2);
@@ -267,7 +270,7 @@ fn timeslice_without_unit_slip_lasts_until_the_other_is_overtaken() {
     assert_eq!(right, [('B', 5_000_000, 50), ('A', 15_000_000, 150)]);
 }
 
-/// 5.0001 ms are 50.001 charging units. The account shows whole virtual units.
+/// A timeslice of 5.0001 ms is 50.001 charging units. The account shows whole virtual units only.
 #[test]
 fn timeslice_without_rounding_is_charged_exactly() {
     assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));
@@ -284,9 +287,9 @@ fn ratio(policy: &str, advance: u64) -> u64 {
     ran[0] * 1_000 / ran[1]
 }
 
-/// Results of the model in section 5.7 of the reference. A timeslice of 50 units is charged as 50
-/// or 51, depending on nanoseconds of its begin. So the ratio may differ by one part in 50, plus
-/// half of the last digit in the table.
+/// Results of the model in section 5.7 of the reference on BVT. A timeslice of 50 units is charged
+/// as 50 or 51, depending on the nanosecond at which it begins. So the ratio may differ by one part
+/// in 50, plus half of the last digit in the table.
 #[test]
 fn charging_again_flattens_weights_as_in_xen() {
     let table: [(u64, [u64; 2], [u64; 2]); 6] = [
@@ -308,8 +311,8 @@ fn charging_again_flattens_weights_as_in_xen() {
 }
 
 /// No clock overflows in a century, at the lightest or heaviest weight, and no precision is lost.
-/// The timeslices afterwards are those of two hogs, apart from a nanosecond in which a clock
-/// catches up by a fraction.
+/// The timeslices afterwards are those of two vCPUs that never block, except for a nanosecond in
+/// which a clock catches up by a fraction.
 #[test]
 fn clocks_stay_exact_over_a_century() {
     const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
@@ -329,8 +332,8 @@ fn clocks_stay_exact_over_a_century() {
     }
 }
 
-/// A vCPU that is picked when its timeslice has ended, before the end is reported, has no time
-/// left.
+/// A vCPU may be picked after its timeslice has ended and before the end is reported. Its limit is
+/// then zero.
 #[test]
 fn ended_timeslice_has_no_time_left() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();

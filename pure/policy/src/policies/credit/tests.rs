@@ -1,4 +1,5 @@
-//! Pictures of every rule. With `tick=1ms slice=3ms` a column is 10 ms of Xen's time.
+//! Tests of every rule of Credit, as drawn timelines. With `tick=1ms slice=3ms` a column is 10 ms
+//! of Xen's time.
 
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -7,8 +8,8 @@ use crate::{Moment, Pick, Policy, RawValue, TimesliceEnd, Topology, Values};
 
 use super::{Class, Credit, CreditRules, SPEC};
 
-/// The reference, section 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms
-/// neither is. So they take turns forever.
+/// Credit reference 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms neither is.
+/// So the two alternate forever.
 #[test]
 fn two_hogs_take_turns_of_30_ms() {
     picture(
@@ -29,8 +30,8 @@ fn two_hogs_take_turns_of_30_ms() {
     );
 }
 
-/// The reference, section 13.3: a vCPU that wakes with credit preempts a hog with as much credit
-/// only by a boost.
+/// Credit reference 13.3: a vCPU that wakes with credit preempts a vCPU with as much credit only by
+/// a boost.
 #[test]
 fn vcpu_that_wakes_with_credit_is_boosted() {
     picture(
@@ -51,8 +52,8 @@ fn vcpu_that_wakes_with_credit_is_boosted() {
     );
 }
 
-/// The reference, section 7.7, item 1: no tick finds d running, so d is boosted at each wake-up and
-/// takes three quarters of the CPU. With `exact` it is in debt after its half.
+/// Credit reference 7.7 item 1: no tick finds d running, so d is boosted at each wake-up and takes
+/// three quarters of the CPU. With `sampling=exact`, d is in debt after its half.
 #[test]
 fn vcpu_that_blocks_at_ticks_pays_nothing_by_sampling() {
     picture(
@@ -73,8 +74,8 @@ fn vcpu_that_blocks_at_ticks_pays_nothing_by_sampling() {
     );
 }
 
-/// s is boosted at 12 ms and may run for a tick. If a tick that finds it running ends the boost, s
-/// still keeps the CPU until its turn is over.
+/// vCPU s is boosted at 12 ms and may run for a tick. A boost that ends at a tick that finds s
+/// running leaves s the CPU until its timeslice is over.
 #[test]
 fn boost_ends_at_next_tick_or_lasts_one_whole_tick() {
     picture(
@@ -95,7 +96,7 @@ fn boost_ends_at_next_tick_or_lasts_one_whole_tick() {
     );
 }
 
-/// The reference, section 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
+/// Credit reference 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
 #[test]
 fn caps_are_rounded_up_to_a_credit() {
     picture(
@@ -114,9 +115,9 @@ fn caps_are_rounded_up_to_a_credit() {
     );
 }
 
-/// h has a cap of half a CPU and wakes at 5 ms. The accounting parks it at 30 ms and releases it at
-/// 60 ms. With `queue` it stops at the next pass and goes on at the next pass. With `pause` it does
-/// both at once. With `budget` it stops when its budget is exhausted.
+/// vCPU h has a cap of half a CPU and wakes at 5 ms. The accounting parks it at 30 ms and releases
+/// it at 60 ms. With `queue` both take effect at the next pass. With `pause` both take effect at
+/// once. With `budget` h stops when its budget is exhausted.
 #[test]
 fn parked_vcpu_stops_at_pass_or_at_once_or_without_budget() {
     picture(
@@ -142,8 +143,8 @@ fn parked_vcpu_stops_at_pass_or_at_once_or_without_budget() {
     );
 }
 
-/// The reference, section 15, item 14: three vCPUs on two CPUs receive 66 % each, and two of them
-/// have a cap of 80 %. With `over-cap=debt` these are parked for being in debt, and a CPU idles.
+/// Credit reference 15 item 14: three vCPUs on two CPUs receive 66 % each, and two of them have a
+/// cap of 80 %. With `over-cap=debt` these two are parked for being in debt, and a CPU idles.
 #[test]
 fn over_cap_debt_parks_vcpus_below_their_cap() {
     picture(
@@ -168,9 +169,9 @@ fn over_cap_debt_parks_vcpus_below_their_cap() {
     );
 }
 
-/// h is parked with a debt of 25 credits at 90 ms and runs on for two ticks. With `floor=period`,
-/// ten of its 40 credits of debt are forgiven at 120 ms, and it runs two periods sooner. A column
-/// is 5 ms of Xen's time.
+/// vCPU h is parked with a debt of 25 credits at 90 ms and runs on for two ticks. With
+/// `floor=period`, ten of its 40 credits of debt are forgiven at 120 ms, and it runs two periods
+/// sooner. A column is 5 ms of Xen's time.
 #[test]
 fn debt_beyond_a_period_is_forgiven_or_worked_off() {
     picture(
@@ -189,8 +190,8 @@ fn debt_beyond_a_period_is_forgiven_or_worked_off() {
     );
 }
 
-/// s receives credit while it is blocked until it has more than a period's. With `forfeit` it loses
-/// all. With `keep` it keeps a period's. Either way it then takes turns with h.
+/// vCPU s receives credit while it is blocked until it has more than a period's. With `forfeit` it
+/// loses all, with `keep` it keeps a period's. In both cases it then alternates with h.
 #[test]
 fn blocked_vcpu_takes_turns_whether_credit_is_forfeited_or_kept() {
     picture(
@@ -211,8 +212,8 @@ fn blocked_vcpu_takes_turns_whether_credit_is_forfeited_or_kept() {
     );
 }
 
-/// n is blocked at first. With `active` it receives half of all credit, so h is in debt at 30 ms
-/// and is preempted at 35 ms.
+/// vCPU n is blocked at first. With `newcomers=active` it receives half of all credit, so h is in
+/// debt at 30 ms and is preempted at 35 ms.
 #[test]
 fn newcomers_field_decides_when_a_newcomer_gets_credit() {
     picture(
@@ -233,7 +234,7 @@ fn newcomers_field_decides_when_a_newcomer_gets_credit() {
     );
 }
 
-/// No tick finds n running before 40 ms, so with `sampled` h pays nothing for its first turn.
+/// No tick finds n running before 40 ms, so with `sampled` h pays nothing for its first timeslice.
 #[test]
 fn waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     picture(
@@ -254,7 +255,7 @@ fn waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     );
 }
 
-/// The reference, section 7.7, item 2: a, interrupted at 15 ms, loses its turn with `pass`.
+/// Credit reference 7.7 item 2: with `rotation=pass`, vCPU a loses its turn at 15 ms.
 #[test]
 fn preempted_vcpu_loses_its_turn_if_rotation_is_pass() {
     picture(
@@ -277,8 +278,8 @@ fn preempted_vcpu_loses_its_turn_if_rotation_is_pass() {
     );
 }
 
-/// The reference, section 7.3: the accounting releases a at 60 ms. With `tick` the idle CPU looks
-/// for work at 65 ms.
+/// Credit reference 7.3: the accounting releases vCPU a at 60 ms. With `changes=tick` the idle CPU
+/// looks for work only at 65 ms.
 #[test]
 fn class_change_counts_from_next_pass_or_at_once() {
     picture(
@@ -297,7 +298,7 @@ fn class_change_counts_from_next_pass_or_at_once() {
     );
 }
 
-/// cpu1 ticks at 20 ms, or at 15 ms. In the second case d is no longer boosted when f wakes.
+/// CPU 1 ticks at 20 ms, or at 15 ms. In the second case vCPU d is no longer boosted when f wakes.
 #[test]
 fn ticks_of_next_cpu_are_delayed_by_phase() {
     picture(
@@ -328,7 +329,7 @@ fn ticks_of_next_cpu_are_delayed_by_phase() {
     );
 }
 
-/// A tick or a wake-up moves a vCPU to a core that is all idle. With `stay` it stays on its CPU.
+/// A tick or a wake-up moves a vCPU to a core whose threads are all idle. With `stay` it stays.
 #[test]
 fn placement_prefers_idle_core_to_idle_thread() {
     picture_on(
@@ -395,7 +396,7 @@ fn three_hogs_share_two_cpus() {
     );
 }
 
-/// Twice the weight has two turns for one of the other, once the first boosts are over.
+/// After the first boosts, a vCPU with twice the weight has two timeslices for one of the other.
 #[test]
 fn twice_the_weight_gets_twice_the_turns() {
     picture(
@@ -408,8 +409,8 @@ fn twice_the_weight_gets_twice_the_turns() {
     );
 }
 
-/// The time that a cap takes from a VM is divided by weight. Timers are late in this test, so a
-/// capped VM receives a little less than its cap. The others divide that difference by turns.
+/// Time that a cap keeps from a VM is divided among the others by weight. Timers are late in this
+/// test, so a capped VM receives a little less than its cap. The others divide that in turns.
 #[test]
 fn time_beyond_a_cap_is_divided_by_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
@@ -418,7 +419,7 @@ fn time_beyond_a_cap_is_divided_by_weight() {
     assert!(b.abs_diff(2 * c) < c / 5 && a < (a + b + c) / 5, "{a}, {b} and {c} ns");
 }
 
-/// A fifth of a CPU is 6 ms of 30 ms, whatever the other VM demands.
+/// A cap of a fifth of a CPU is 6 ms of 30 ms, whatever the other VM demands.
 #[test]
 fn cap_limits_cpu_time_in_every_period() {
     picture(
@@ -433,8 +434,9 @@ fn cap_limits_cpu_time_in_every_period() {
 
 const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
 
-/// A turn under a cap ends a century late. The time beyond the cap is owed, so the VM is parked,
-/// and no amount wraps into budget. A cap of a CPU or more allows all of it.
+/// A timeslice under a cap ends a century late. The VM owes the time beyond its cap, so it is
+/// parked, and no amount wraps into a positive budget. A cap of one CPU or more allows the whole
+/// timeslice.
 #[test]
 fn overrun_of_a_century_under_a_cap_is_owed() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
@@ -448,7 +450,7 @@ fn overrun_of_a_century_under_a_cap_is_owed() {
     }
 }
 
-/// One step spans a century. No amount overflows, and afterwards the two take turns.
+/// One step spans a century. No amount overflows, and afterwards the two vCPUs alternate.
 #[test]
 fn credit_does_not_overflow_in_a_century() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
@@ -489,7 +491,7 @@ fn vcpu_joins_domain_before_its_credit_is_settled() {
 
 const CPU: CpuId = CpuId::new(0);
 
-/// Builds a host with one CPU and runnable vCPUs that have not run, by the rules of a version.
+/// Builds a host with one CPU and `vcpus` runnable vCPUs that have not run, by a version's rules.
 fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
     let values =
         Values::read(SPEC.policy_fields, [("rules", RawValue::Text(version))].into_iter()).unwrap();
@@ -507,7 +509,7 @@ fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
     (policy, at, ids)
 }
 
-/// Returns the picked vCPU and the limit of its turn.
+/// Returns the picked vCPU and the limit of its timeslice.
 fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
     match policy.pick(at, CPU) {
         Pick::Run { vcpu, limit, .. } => Some((vcpu, limit)),
@@ -515,8 +517,8 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
     }
 }
 
-/// The host refuses to run the chosen vCPU. The vCPU that runs in its place has a whole turn: it
-/// keeps the CPU when the other one may run again.
+/// The host refuses to run the chosen vCPU. Its substitute has a whole timeslice: it keeps the CPU
+/// when the refused vCPU may run again.
 #[test]
 fn vcpu_that_replaces_a_refused_one_has_a_whole_turn() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
@@ -534,8 +536,8 @@ fn vcpu_that_replaces_a_refused_one_has_a_whole_turn() {
     }
 }
 
-/// Both vCPUs have more than a period's credit after the turn of the first. With as much credit as
-/// the other it goes behind that one. With a nanosecond more it goes on.
+/// After the timeslice of the first vCPU, both vCPUs have more than a period's credit. With equal
+/// credit the first vCPU goes behind the other one. With a nanosecond more it goes on.
 #[test]
 fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {
@@ -555,8 +557,8 @@ fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
     }
 }
 
-/// Credit is given every 30 ms of the clock, however late a timer is. A timer that is late by 30 ms
-/// or more restarts the interval.
+/// Credit is given every 30 ms of the clock, even if a timer is late. A timer that is late by 30 ms
+/// or more starts a new interval.
 #[test]
 fn late_timer_does_not_delay_the_next_one() {
     let (mut policy, mut at, _) = awake("exact", 1);

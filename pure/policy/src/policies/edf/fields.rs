@@ -40,12 +40,13 @@ pub(super) const UNBLOCKING: Field = Field::choice(
     "a vCPU that wakes keeps its period and a part of its budget, or starts a new period",
 );
 
-/// True if a period of a vCPU without a phase begins when it wakes.
+/// Returns true if a new period begins when a vCPU without a phase wakes.
 pub(super) fn begins_at_wake(values: &Values) -> bool {
     values.choice(&UNBLOCKING) == "new-period"
 }
 
-/// Rejects a period that begins at wakes with splits: subtasks run at fixed times of a period.
+/// Returns the error if splitting is combined with periods that begin at wakes. Subtasks run at
+/// fixed times of a period.
 pub(super) fn conflict(values: &Values) -> Option<FieldError> {
     let needs: Vec<_> = alloc::vec![(&UNBLOCKING, "proportional")];
     let is_split = values.choice(&PLACE) == "split";

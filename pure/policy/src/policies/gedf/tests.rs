@@ -1,4 +1,4 @@
-//! Global EDF in pictures and scripts.
+//! Tests of global EDF: drawn timelines, and sequences of calls.
 
 use alloc::string::ToString;
 
@@ -22,7 +22,8 @@ fn earliest_deadlines_run_on_any_free_cpu() {
     );
 }
 
-/// Any binding to two CPUs would reserve four thirds of one CPU.
+/// Three vCPUs reserve two thirds of a CPU each. If each were bound to one of two CPUs, one CPU
+/// would have four thirds reserved.
 #[test]
 fn three_vcpus_of_two_thirds_fit_on_two_cpus() {
     picture(
@@ -62,7 +63,7 @@ fn blocked_vcpu_keeps_its_budget_until_the_deadline() {
     );
 }
 
-/// `a` wakes 2 ms before its deadline, after having been blocked throughout.
+/// vCPU `a` wakes 2 ms before its deadline, after it was blocked for the rest of its period.
 #[test]
 fn trimmed_budget_cannot_delay_others() {
     picture(
@@ -86,7 +87,8 @@ fn vcpu_waking_after_its_deadline_gets_a_new_period() {
     );
 }
 
-/// `c` wakes with a deadline between the two. It takes the CPU with the later one, and `a` runs on.
+/// vCPU `c` wakes with a deadline between those of the two running vCPUs. It takes the CPU of the
+/// later deadline, and `a` runs on.
 #[test]
 fn waking_vcpu_preempts_the_latest_deadline() {
     picture(
@@ -120,7 +122,7 @@ fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Returns the budget of the period after a timeslice that exceeded its 4 ms by 1 ms.
+/// Returns the budget of the next period after a timeslice that exceeded its 4 ms by 1 ms.
 fn left_after_overrun(overrun: &'static str) -> Option<Span> {
     let (mut policy, mut at) = (policy(&[("overrun", overrun)], 1), Moment::at_start(1));
     let cpu = CpuId::new(0);
@@ -180,7 +182,7 @@ fn confined_vcpu_runs_only_on_its_cpus() {
     assert!(matches!(policy.pick(&at, CpuId::new(1)), Pick::Run { .. }));
 }
 
-/// Calls far apart, and the longest periods possible.
+/// Calls are up to a century apart, and periods have the greatest length possible.
 #[test]
 fn calls_a_century_apart_do_not_overflow() {
     let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
@@ -213,7 +215,7 @@ fn calls_a_century_apart_do_not_overflow() {
     }
 }
 
-/// The host bars the vCPU from the CPU it ran on. It waits, and another CPU takes it.
+/// The host bars a vCPU from the CPU that it ran on. The vCPU waits, and another CPU takes it.
 #[test]
 fn barred_vcpu_waits_and_another_cpu_takes_it() {
     let cpus = [0, 1].map(CpuId::new);
@@ -239,8 +241,8 @@ fn barred_vcpu_waits_and_another_cpu_takes_it() {
     assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
 }
 
-/// Another vCPU leaves 3 ms ahead of its fluid rate. Its share is held while the blocked vCPU, with
-/// 4 of 10 ms, would still have budget had it stayed runnable. Checked to the nanosecond.
+/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share is held while another, blocked
+/// vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the nanosecond.
 #[test]
 fn blocked_vcpu_claims_its_budget_until_it_would_be_exhausted() {
     let ns = Span::from_ns(1);

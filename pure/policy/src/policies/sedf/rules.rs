@@ -1,7 +1,7 @@
-//! Fields of the policy, and the rules that they select.
+//! Parameters of the policy, and the rules that they select.
 //!
-//! Xen's scheduler changed over the years and had compile-time options. Each difference is a field
-//! here. `rules` sets all fields that are left at `as-rules`.
+//! Xen's scheduler changed over the years and had compile-time options. Each difference is a
+//! parameter here. The parameter `rules` sets all others that are left at `as-rules`.
 
 use alloc::vec::Vec;
 
@@ -140,17 +140,18 @@ pub(super) enum Unblocking {
     Proportional,
     /// Zero: the vCPU waits for its next period. Periods do not move.
     Isochronous,
-    /// Zero after a short block. After a long block a new period begins.
+    /// Zero after a short block: the vCPU waits for its next period. After a long block a new
+    /// period begins at once.
     Conservative,
-    /// The blocked time counts as used. After a long block a new period begins.
+    /// The blocked time counts as used budget. After a long block a new period begins at once.
     ShortResume,
-    /// As conservative, but after a long block the period is as short as the latency. It doubles
-    /// until it has its full length.
+    /// As `Conservative`, but after a long block the period is as short as the latency hint. It
+    /// doubles until it has its full length.
     LatencyHint,
-    /// As short-resume, but if too little budget is left, the next period is as long as the time
+    /// As `ShortResume`, but if too little budget is left, the next period is as long as the time
     /// between the last two wake-ups.
     Burst,
-    /// As conservative, and slack compensates the lost budget.
+    /// As `Conservative`, and slack compensates the budget lost by blocking.
     ExtraSupport,
 }
 
@@ -167,29 +168,29 @@ pub(super) enum Slack {
 /// Compensation by slack for budget that a vCPU lost by blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compensation {
-    /// Exact to the nanosecond, until the period ends in which the budget was lost.
+    /// Exact to the nanosecond, until the end of the period in which the budget was lost.
     InPeriod,
-    /// One quantum, whatever the amount lost.
+    /// One quantum of slack, whatever the amount of budget lost.
     OneQuantum,
-    /// Whole quanta until the loss is compensated.
+    /// Whole quanta of slack until the lost budget is compensated.
     WholeLoss,
     None,
 }
 
-/// Choice of the vCPUs without an extra-weight that share slack by slice/period. All others count
-/// as extra-weight 1.
+/// Selects the vCPUs without an extra-weight that share slack by slice/period. All other vCPUs
+/// without an extra-weight count as extra-weight 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlackShare {
     /// All vCPUs with a slice.
     Slice,
-    /// Those whose slice was set explicitly. In Xen this removes the extra-weight of 1 that each
-    /// vCPU is created with, but setting a weight does not. [Xen 3.0, §6.3, §6.9]
+    /// vCPUs whose slice was set explicitly. In Xen, setting a slice removes the extra-weight of 1
+    /// that each vCPU is created with, but setting a weight does not. [Xen 3.0, §6.3, §6.9]
     SetSlice,
     /// Slice/period never counts: a vCPU without an extra-weight has extra-weight 1.
     One,
 }
 
-/// Choices of all fields of the policy, with `as-rules` resolved.
+/// Rules in force: the values of all parameters, with `as-rules` resolved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SedfRules {
     pub(super) unblocking: Unblocking,
@@ -198,8 +199,8 @@ pub(super) struct SedfRules {
     pub(super) carries_overrun: bool,
     pub(super) repays_misses: bool,
     pub(super) charges_whole_quanta: bool,
-    /// True if gaps shorter than a quantum are used. Periods of best-effort vCPUs, which only
-    /// create such gaps, are then ignored.
+    /// True if slack is used even if less than a quantum is left before a period begins. Periods of
+    /// best-effort vCPUs, which only create such gaps, are then ignored.
     pub(super) fills_gaps: bool,
     pub(super) begins_at_once: bool,
     pub(super) catches_up: bool,
@@ -208,19 +209,19 @@ pub(super) struct SedfRules {
     pub(super) admits_exactly: bool,
     /// Placement of vCPUs with a slice.
     pub(super) packing: Packing,
-    /// Upper limit of the sum of slices on one CPU.
+    /// Upper limit of the sum of slice/period on one CPU.
     pub(super) capacity: CpuShare,
     pub(super) quantum: Span,
 }
 
-/// Returns an error if other fields do not allow the chosen value of `place`.
+/// Returns the error if other parameters do not allow the chosen value of `place`, else `None`.
 pub(super) fn conflict(values: &Values) -> Option<FieldError> {
     let needs = SedfRules::said(values).place_needs();
     (!needs.is_empty()).then(|| FieldError::Alone(&PLACE, values.choice(&PLACE), needs))
 }
 
 impl SedfRules {
-    /// Reads the rules. A `place` that other fields do not allow becomes `spread`.
+    /// Reads the rules. A `place` that other parameters do not allow becomes `spread`.
     pub(super) fn read(values: &Values) -> SedfRules {
         let rules = SedfRules::said(values);
         let is_possible = rules.place_needs().is_empty();
@@ -287,8 +288,8 @@ impl SedfRules {
         }
     }
 
-    /// Returns the field values that `place` needs but does not have. Packing needs admission.
-    /// Splitting also needs periods that do not move.
+    /// Returns the parameter values that `place` needs and that were not given. Packing needs
+    /// admission control. Splitting also needs periods that do not move.
     fn place_needs(&self) -> Vec<(&'static Field, &'static str)> {
         let (places, splits) = (self.packing != Packing::Spread, self.packing == Packing::Split);
         let moves = self.unblocking != Unblocking::Proportional;
@@ -300,7 +301,7 @@ impl SedfRules {
         needs.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, need)| need).collect()
     }
 
-    /// Returns true if each admitted slice is delivered in every period since its admission. This
+    /// Returns true if each admitted slice is delivered in every period since its admission. That
     /// needs admission control and periods that never move.
     pub(super) fn keep_promises(&self) -> bool {
         let in_period = matches!(self.compensation, Compensation::InPeriod | Compensation::None);
@@ -308,13 +309,14 @@ impl SedfRules {
         stay && self.admits_exactly && in_period
     }
 
-    /// Returns true if the usage of a vCPU in excess of the fluid rate is always known. This needs
+    /// Returns true if the usage of a vCPU in excess of the fluid rate is always known. That needs
     /// periods that do not move at wake-ups.
     pub(super) fn keeps_accounts(&self) -> bool {
         self.unblocking == Unblocking::Proportional
     }
 
-    /// Returns true if a slice by weight holds for a period, and not just until weights change.
+    /// Returns true if a slice by weight stays fixed for a period, and not just until weights
+    /// change.
     pub(super) fn keeps_slices(&self) -> bool {
         self.keeps_accounts() && self.admits_exactly
     }

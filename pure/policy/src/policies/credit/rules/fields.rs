@@ -4,7 +4,7 @@ use slackline_units::Span;
 
 use crate::Field;
 
-/// Versions of Credit: Slackline's own and Xen's.
+/// Versions of the rules: Slackline's own (`exact`) and three of Xen's.
 pub(in crate::policies::credit) const VERSIONS: &[&str] =
     &["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"];
 

@@ -1,4 +1,4 @@
-//! Tests of a single vCPU, in milliseconds: its remaining slice and its deadline.
+//! Tests of the used slice and the deadline of a single vCPU, in milliseconds.
 
 use super::*;
 use crate::policies::sedf::SPEC;
@@ -32,14 +32,15 @@ fn server() -> SedfServer {
     SedfServer { deadline: at(100), slept: false, ..SedfServer::new(CPU, terms, at(0)) }
 }
 
-/// Returns the same vCPU with a weight in place of the slice. `slice` is its slice by weight.
+/// Returns the vCPU of `server()` with a weight in place of its slice. `slice` is its slice by
+/// weight.
 fn by_weight(slice: Span) -> SedfServer {
     let before = server();
     let terms = SedfParameters { slice: Span::ZERO, weight: 1, ..before.terms };
     SedfServer { terms, by_weight: slice, ..before }
 }
 
-/// Returns the used part of the slice and the deadline.
+/// Returns the used part of the vCPU's slice and its deadline.
 fn state(server: &SedfServer) -> (Span, Time) {
     (server.used, server.deadline)
 }
@@ -63,8 +64,8 @@ fn slice_of_a_shortened_period_shrinks_to_at_least_one_nanosecond() {
     }
 }
 
-/// 15 of 20 ms are used when the slice becomes 8 ms: then it is exactly exhausted. An overrun of 2
-/// ms stays. If the slice grows, usage stays.
+/// The vCPU has used 15 of 20 ms when its slice by weight becomes 8 ms: the slice is then exactly
+/// exhausted. An overrun of 2 ms stays. If the slice grows, usage stays.
 #[test]
 fn shrinking_slice_by_weight_turns_no_usage_into_overrun() {
     for (used, full, then) in [(15, 8, 8), (22, 8, 10), (5, 8, 5), (15, 30, 15), (22, 20, 22)] {
@@ -96,8 +97,8 @@ fn advance_is_usage_in_excess_of_the_accrued_slice() {
     assert_eq!(weighted.advance(at(50), Span::ZERO, &best), ms(5));
 }
 
-/// A vCPU blocked from 30 ms on with 15 ms left would have run until 45 ms, and in each later
-/// period for its first 20 ms.
+/// The vCPU blocks at 30 ms with 15 ms left. Had it stayed runnable, it would have run until 45 ms,
+/// and in each later period for the first 20 ms.
 #[test]
 fn blocked_vcpu_claims_the_budget_it_would_have_used() {
     let server = SedfServer { used: ms(5), blocked: Some(at(30)), ..server() };
@@ -117,9 +118,9 @@ fn new_share_starts_a_period_and_clears_losses() {
     assert_eq!(server.due_from_slack(), Span::ZERO);
 }
 
-/// 47 ms are two slices and 7 ms. If overruns are carried, one period is skipped. If they are
-/// forgiven, or the slice goes by weight, the next period follows. By weight at most one slice is
-/// deducted.
+/// A usage of 47 ms is two slices and 7 ms. If overruns are carried, one period is skipped. If they
+/// are forgiven, or the slice goes by weight, the next period follows. By weight at most one slice
+/// is deducted.
 #[test]
 fn overrun_is_deducted_from_later_slices() {
     let carried = rules("overrun=carried");
@@ -140,7 +141,8 @@ fn overrun_is_deducted_from_later_slices() {
     assert_eq!(state(&weighted), (ms(20), at(200)));
 }
 
-/// A period shortened to 30 ms doubles until it has its full length, and its slice grows with it.
+/// A period that was shortened to 30 ms doubles until it has its full length. Its slice grows in
+/// proportion.
 #[test]
 fn shortened_period_doubles_up_to_its_full_length() {
     let mut server = SedfServer { period: ms(30), deadline: at(30), used: ms(6), ..server() };
@@ -152,8 +154,8 @@ fn shortened_period_doubles_up_to_its_full_length() {
     }
 }
 
-/// The period of a best-effort vCPU ends at 100 ms, and is handled then or later. A period that
-/// would begin at that instant is skipped.
+/// The period of a best-effort vCPU ends at 100 ms, and the end is handled at that time or later. A
+/// period that would begin at the instant of handling is skipped.
 #[test]
 fn period_without_a_slice_advances_by_one_or_to_now() {
     for (now, whole, one) in [(100, 300, 300), (150, 300, 200), (350, 500, 200), (200, 400, 200)] {
@@ -165,8 +167,8 @@ fn period_without_a_slice_advances_by_one_or_to_now() {
     }
 }
 
-/// By 100 ms, 15 of 20 ms were missed, and by 350 ms two more slices. A vCPU that blocked is not
-/// compensated.
+/// By its deadline at 100 ms the vCPU missed 15 of 20 ms, and by 350 ms two more slices. A vCPU
+/// that blocked is not compensated.
 #[test]
 fn deadline_miss_of_a_runnable_vcpu_is_repaid_or_forgotten() {
     for (now, deadline, missed) in [(100, 200, 15), (199, 200, 15), (200, 300, 35), (350, 400, 55)]
@@ -184,7 +186,7 @@ fn deadline_miss_of_a_runnable_vcpu_is_repaid_or_forgotten() {
     }
 }
 
-/// Missed budget is compensated before a loss.
+/// Slack compensates missed budget before budget lost by blocking.
 #[test]
 fn slack_compensates_missed_budget_before_losses() {
     for (ran, word, then) in [
@@ -200,9 +202,9 @@ fn slack_compensates_missed_budget_before_losses() {
     }
 }
 
-/// The vCPU blocks at 10 ms with 20 ms of 100 left. At 25 ms it keeps the budget left had it run,
-/// or a fifth of the remaining 75 ms, whichever is more. The loss is compensated until the period
-/// ends.
+/// The vCPU blocks at 10 ms with 20 ms of 100 left. At 25 ms it keeps the larger of two amounts:
+/// the budget that it would have left had it run, or a fifth of the remaining 75 ms. The loss is
+/// compensated until the period ends.
 #[test]
 fn proportional_wake_keeps_the_larger_safe_budget() {
     let best = rules("");
@@ -237,7 +239,7 @@ fn proportional_wake_keeps_the_larger_safe_budget() {
     assert_eq!(state(&late), (ms(10), at(300)));
 }
 
-/// The first period begins at the wake-up, or one slice later.
+/// The first period begins at the first wake-up, or one slice later.
 #[test]
 fn first_deadline_depends_on_the_first_period_field() {
     for (word, deadline) in [("at-once", at(130)), ("after-a-slice", at(150))] {

@@ -9,8 +9,8 @@ use crate::balance::{Move, Weight};
 use crate::policies::sedf::{SPEC, Sedf};
 use crate::{Moment, Pick, Policy, TimesliceEnd, Topology};
 
-/// Half a CPU counts as much as an extra-weight of 64: both vCPUs get equal slack, and for a
-/// balancer their weights sum to 128. [balancer §5.1, N10]
+/// A slice of half a CPU counts as much as an extra-weight of 64. So both vCPUs get equal slack,
+/// and for a balancer their weights sum to 128. [balancer §5.1, N10]
 #[test]
 fn slice_of_half_a_cpu_weighs_64_for_slack_and_balancer() {
     let shares = ["slice=10ms period=20ms", "extra-weight=64"];
@@ -40,7 +40,7 @@ fn slice_of_half_a_cpu_weighs_64_for_slack_and_balancer() {
     assert_eq!(members.collect::<Vec<_>>(), [vcpus[1]]);
 }
 
-/// The cost of balancing is not reserved by a vCPU, so CPU 0 keeps a slice for it.
+/// No service vCPU reserves the cost of balancing, so CPU 0 keeps a slice for it.
 #[test]
 fn cpu_0_keeps_the_balancer_slice_free_of_reservations() {
     let promised = |words: &str, cpu: usize| {
@@ -68,9 +68,9 @@ fn cpu_0_keeps_the_balancer_slice_free_of_reservations() {
     assert_eq!(promised("balancer=planned balancer-slice=1ms", 0).0, Span::from_us(46_500));
 }
 
-/// Each of three equal vCPUs should get 2/3 of a CPU, so one of them fits on no CPU as a whole.
-/// While it is on a CPU it gets 2/3 of it, so slack costs it half as much as the vCPU that gets the
-/// remaining third there.
+/// Each of three equal vCPUs should get 2/3 of a CPU, so one of them fits on no CPU as a whole and
+/// is split. On each of its CPUs it gets 2/3 of the CPU. So a quantum of slack costs it half as
+/// much as the vCPU that gets the remaining third there.
 #[test]
 fn slack_cost_of_a_split_vcpu_matches_its_planned_rate() {
     let cpus = [0, 1].map(CpuId::new);
@@ -128,8 +128,8 @@ fn balancer_counts_slack_but_no_slices_as_available() {
     assert_eq!(balancer.books.available(cpu), Span::from_ms(50));
 }
 
-/// A running vCPU arrives on its new CPU as soon as the old CPU has made a pass. Until then the new
-/// CPU waits, and it is then rescheduled once.
+/// A running vCPU can start on its new CPU only after its old CPU has made a scheduling pass. Until
+/// then the new CPU waits, and it is then rescheduled once.
 #[test]
 fn migrating_vcpu_arrives_after_its_old_cpu_made_a_pass() {
     let [from, to] = [0, 1].map(CpuId::new);
