@@ -33,26 +33,26 @@ pub enum ReadError {
     /// The trace has a version that cannot be read.
     #[error(
         "this is a trace of version {version}; \
-         versions {OLDEST_VERSION} to {VERSION} are read here"
+         this program reads versions {OLDEST_VERSION} to {VERSION}"
     )]
     OtherVersion {
         /// Version of the trace.
         version: u32,
     },
     /// The file ends before the trace does.
-    #[error("the trace ends in the middle, after {entries} entries")]
+    #[error("the trace is cut off after {entries} entries")]
     Truncated {
         /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
     /// The file goes on after the checksum.
-    #[error("there is something behind the end of the trace, after {entries} entries")]
+    #[error("the file has more data after the end of the trace, which has {entries} entries")]
     Trailing {
         /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
     /// An entry names a vCPU that has no name.
-    #[error("entry {entry} of the trace is about a vCPU in slot {slot}, which nobody has")]
+    #[error("entry {entry} of the trace names vCPU slot {slot}, but no vCPU has that slot")]
     UnknownVcpu {
         /// Number of the entry, counted from zero.
         entry: u64,
@@ -60,7 +60,7 @@ pub enum ReadError {
         slot: u64,
     },
     /// An entry names a CPU that the header does not have.
-    #[error("entry {entry} of the trace is about CPU {cpu}, and there are {cpus}")]
+    #[error("entry {entry} of the trace names CPU {cpu}, but the trace has {cpus} CPUs, from 0")]
     UnknownCpu {
         /// Number of the entry, counted from zero.
         entry: u64,
