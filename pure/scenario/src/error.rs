@@ -115,7 +115,7 @@ pub enum ErrorKind {
         limit: Span,
     },
     /// A list does not have one value for each CPU.
-    #[error("{listed} values for {cpus} CPUs")]
+    #[error("the list has {listed} values, but the host has {cpus} CPUs")]
     OneForEachCpu {
         /// Number of values in the list.
         listed: usize,
@@ -123,7 +123,7 @@ pub enum ErrorKind {
         cpus: usize,
     },
     /// The size of a group does not divide the number of its members.
-    #[error("`{written}` does not divide {all}")]
+    #[error("`{written}` must divide {all}, the number of CPUs or cores")]
     Uneven {
         /// Text as it is in the file.
         written: String,
@@ -384,7 +384,7 @@ pub enum ErrorKind {
         vcpus: usize,
     },
     /// A target that exists once should be several domains.
-    #[error("{target} cannot be several domains")]
+    #[error("{target} cannot belong to several domains")]
     CopiesOfTarget {
         /// Kind and name of the target.
         target: String,
@@ -471,7 +471,7 @@ pub enum ErrorKind {
     #[error("cannot give this work to one vCPU: it needs the whole domain")]
     WorkOfVcpu,
     /// A list of jobs has more or fewer times than works.
-    #[error("cannot pair the jobs: there are {times} times and {jobs} works")]
+    #[error("the lists of jobs differ in length: {times} times, but {jobs} values in `work`")]
     UnevenJobs {
         /// Number of times in the list.
         times: usize,
@@ -479,7 +479,7 @@ pub enum ErrorKind {
         jobs: usize,
     },
     /// A job is ready before the one that precedes it.
-    #[error("cannot order the jobs: job {job} is ready at {time}, before the last one at {last}")]
+    #[error("jobs are out of order: job {job} is ready at {time}, the job before it at {last}")]
     UnorderedJobs {
         /// Job, counted from 1.
         job: usize,
@@ -489,7 +489,7 @@ pub enum ErrorKind {
         last: Span,
     },
     /// A job that never ends has others behind it.
-    #[error("cannot go on after job {job}: its work is `forever`")]
+    #[error("no job can follow job {job}, because its work is `forever`")]
     EndlessJob {
         /// Job, counted from 1.
         job: usize,
@@ -537,7 +537,7 @@ pub enum ErrorKind {
         leaves: Time,
     },
     /// A change has no effect.
-    #[error("this change changes nothing")]
+    #[error("this change sets neither a share nor CPUs nor a pause")]
     EmptyChange,
 
     /// A claim has no metric.
