@@ -68,7 +68,9 @@ pub enum ThreadError {
     Init,
     /// The first thread has exited and others run on. The kernel does not move such a process to
     /// another group.
-    #[error("the first thread of process {pid} has ended, so that it cannot be moved to a group")]
+    #[error(
+        "the first thread of process {pid} has ended, so the process cannot be moved to a cgroup"
+    )]
     FirstEnded {
         /// Id of the process.
         pid: Tid,

@@ -526,7 +526,7 @@ pub(crate) enum NotDone {
     Declined(AdmitError),
     /// The vCPU has a hard limit, and no event would report in time that it runs again after it
     /// blocked.
-    #[error("nothing tells in time that it runs again after it blocked: {why}")]
+    #[error("no kernel event reports in time that the vCPU runs again after it blocked: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused. Nothing has changed.
     #[error(transparent)]

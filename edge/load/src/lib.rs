@@ -210,7 +210,7 @@ pub enum LoadError {
         parent: u32,
     },
     /// The kernel refused to bind this process to its parent's end.
-    #[error("cannot bind this process to the end of process {parent}: {source}")]
+    #[error("cannot make this process end with process {parent}: {source}")]
     NotTied {
         /// Process id of the parent.
         parent: u32,

@@ -114,7 +114,7 @@ pub enum LimitError {
         longest: Span,
     },
     /// The interface acts on one thread, and the process has several.
-    #[error("cannot limit process {pid} by `deadline`: it has {count} threads, and 1 is possible")]
+    #[error("cannot limit process {pid} by `deadline`: it has {count} threads, not 1")]
     ManyThreads {
         /// Process to be limited.
         pid: Tid,

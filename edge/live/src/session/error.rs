@@ -31,7 +31,7 @@ pub enum RequestError {
         vcpu: VcpuId,
     },
     /// The request names CPUs that the session does not schedule.
-    #[error("cannot allow CPUs {cpus:?}: only CPUs 0 to {count}, exclusive, are scheduled")]
+    #[error("cannot allow CPUs {cpus:?}: this session schedules {count} CPUs, numbered from 0")]
     NoSuchCpus {
         /// CPUs in the request.
         cpus: CpuSet,
@@ -56,8 +56,8 @@ pub enum RequestError {
     },
     /// No event would report in time that a vCPU with a hard limit runs again after it blocked.
     #[error(
-        "cannot hold exactly to {slice}: the kernel does not count what it uses ({why}), and \
-         looking every {slice} would cost {look} each time, which is more than 1 % of a CPU"
+        "cannot enforce a hard limit of {slice}: the kernel does not count the CPU time of this \
+         vCPU ({why}), and a dispatcher pass of {look} every {slice} costs more than 1 % of a CPU"
     )]
     Unnoticed {
         /// Slice in the request.
@@ -85,13 +85,13 @@ pub enum RequestError {
     #[error(transparent)]
     Refused(ActError),
     /// The target's cpuset does not allow the CPUs that are scheduled. Nothing has changed.
-    #[error("cannot hold it: {finding}")]
+    #[error("cannot hold the target: {finding}")]
     Elsewhere {
         /// Cpuset and CPUs of the target.
         finding: Box<Finding>,
     },
     /// Another program has changed the threads, and the change still stands.
-    #[error("cannot control its threads: {finding}")]
+    #[error("cannot control the threads of the target: {finding}")]
     Contested {
         /// Change by the other program.
         finding: Box<Finding>,
@@ -157,7 +157,7 @@ impl RequestError {
                 Some("check this host with `slackline doctor`".into())
             }
             RequestError::Unnoticed { .. } => {
-                Some("reserve it as at-least, or with a longer slice and period".into())
+                Some("reserve without the hard limit, or with a longer slice and period".into())
             }
             RequestError::Unknown { .. }
             | RequestError::Taken { .. }
