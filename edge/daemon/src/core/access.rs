@@ -162,7 +162,7 @@ impl Access {
             (_, Some(_)) => return Err("a certificate is for remote clients only".into()),
         };
         if let Some(days) = days.filter(|days| !(1..=MOST_DAYS).contains(days)) {
-            return Err(format!("{days} days are not from 1 to {MOST_DAYS}"));
+            return Err(format!("cannot grant for {days} days: 1 to {MOST_DAYS} are allowed"));
         }
         users.sort_unstable();
         users.dedup();
@@ -378,7 +378,7 @@ mod tests {
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());
         let error = Access::grant("1", grant(Word::Viewer, Some(0)), now).unwrap_err();
-        assert_eq!(error, "0 days are not from 1 to 36500");
+        assert_eq!(error, "cannot grant for 0 days: 1 to 36500 are allowed");
         assert!(Access::grant("1", grant(Word::Viewer, Some(36_501)), now).is_err());
     }
 

@@ -21,7 +21,7 @@ use super::scout::{Listing, Looked, Order, Scout, Seen, Wanted};
 const THREADS: usize = 6;
 
 /// Most look-ups of one caller that may wait.
-const MOST_WAITING: usize = 4;
+pub(super) const MOST_WAITING: usize = 4;
 
 /// Most look-ups of one administrator that may be under way.
 const MOST_OF_ADMINISTRATOR: usize = 3;
