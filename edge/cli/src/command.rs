@@ -104,7 +104,7 @@ impl HeldCommand {
         if !left.is_empty() {
             let (program, list) = (&self.program, left.join(", "));
             terminal::tell(&format!(
-                "note:  {program} has ended; what it started runs on and is no longer held: \
+                "note:  {program} has ended; processes that it started still run, no longer held: \
                  {list}\n"
             ));
         }

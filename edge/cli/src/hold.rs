@@ -432,10 +432,9 @@ fn of_session(error: SessionError) -> Problem {
 fn of_request(error: RequestError) -> Problem {
     let hint = error.hint();
     match error {
-        RequestError::Declined(error) => Problem::BadOption {
-            message: format!("cannot reserve that: {error}"),
-            hint: error.hint(),
-        },
+        RequestError::Declined(error) => {
+            Problem::BadOption { message: format!("cannot reserve: {error}"), hint: error.hint() }
+        }
         RequestError::Host(error) => of_session(SessionError::Host(error)),
         RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
             of_thread(&error)

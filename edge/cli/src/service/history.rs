@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::terminal;
 
 /// Reason for the absence of a percentage.
-const NOTHING: &str = "nothing was due";
+const NOTHING: &str = "no CPU time was due to the VM";
 
 pub(crate) fn history(args: &History) -> Result<(), Problem> {
     let accounts = accounts(args, &mut connect(&args.at)?)?;

@@ -152,7 +152,7 @@ pub(super) const LATE: &str = "late";
 /// Explanation of a missing amount.
 const NOTHING_YET: &str = "not known yet";
 /// Explanation of a missing percentage of deadlines.
-const NO_DEADLINES: &str = "nothing was due lately";
+const NO_DEADLINES: &str = "no deadline passed in this time";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
     let recent = |cell: fn(&Delivered) -> Cell| {

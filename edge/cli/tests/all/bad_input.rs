@@ -167,7 +167,7 @@ fn file_that_is_not_a_trace_is_refused() {
     no_trace(&place, ".", "directory");
     for length in [18, 19, 60, bytes.len() / 2, bytes.len() - 9, bytes.len() - 1] {
         place.write("cut", &bytes[..length]);
-        no_trace(&place, "cut", "the trace ends in the middle");
+        no_trace(&place, "cut", "the trace is cut off");
     }
 }
 

@@ -356,7 +356,7 @@ fn joins_leaves_and_changes_of_a_scenario_happen_live() {
         !live.processes().iter().any(|(_, line)| is_guests(line))
     });
     let ran = runner.end().ended_with(0);
-    let ran = ran.shows("note: refused at 1500.000ms: `stays`: ").shows("guest");
+    let ran = ran.shows("note: join or change of `stays` refused at 1500.000ms: ").shows("guest");
     assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
     live.nothing_is_left();
 }
