@@ -151,7 +151,7 @@ fn changes_and_refusals_of_a_live_run_replay() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
-    assert!(told.contains("refused at 1500.000ms: `stays`: "), "{told}");
+    assert!(told.contains("`stays` refused at 1500.000ms: "), "{told}");
     let told = live.run(&["replay", "it.trace"]).good();
     assert!(told.ends_with(" orders, all as recorded\n"), "{told}");
     live.nothing_is_left();
