@@ -84,8 +84,8 @@ impl Access {
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
             format!(
                 "{name} is an operator without a grant. `slackline access migrate` makes {name} \
-                 a tenant, who could no longer see the log nor change reservations of others \
-                 ({others} now)"
+                 a tenant, who can neither see the log nor change reservations of others, of \
+                 which there are {others}"
             )
         };
         members.take(MOST_LINES).map(line).collect()
@@ -363,7 +363,7 @@ mod tests {
         let owners = [Principal::User(0), Principal::User(1000)];
         let lines = access.would_lose(&members, &owners);
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("ann ") && lines[0].contains("(1 now)"), "{lines:?}");
+        assert!(lines[0].starts_with("ann ") && lines[0].ends_with("there are 1"), "{lines:?}");
         access.migrate();
         assert_eq!(role(&access, 1000, 990), Some(Role::Tenant));
         assert_eq!(role(&access, 1001, 990), Some(Role::Operator), "a grant keeps its role");

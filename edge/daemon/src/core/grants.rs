@@ -67,7 +67,10 @@ impl Core {
             return;
         }
         let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
-            let problem = Problem::new(Kind::NoSuchReservation, "the grant was removed meanwhile");
+            let problem = Problem::new(
+                Kind::NoSuchReservation,
+                "another request removed the grant before this one",
+            );
             self.host.say(&wire::refused(ticket, problem));
             return;
         };
