@@ -140,6 +140,6 @@ pub(crate) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
 fn not_started(program: &str, why: &io::Error) -> Problem {
     Problem::BadOption {
         message: format!("cannot start `{program}`: {why}"),
-        hint: Some("install it, or write its full path".into()),
+        hint: Some("install the program, or write its full path".into()),
     }
 }

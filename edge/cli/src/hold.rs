@@ -488,6 +488,6 @@ fn of_group(error: &CgroupError) -> Problem {
 fn no_process(pid: i32) -> Problem {
     Problem::HostCannot {
         message: format!("there is no process {pid}"),
-        hint: Some(format!("check with `ps -p {pid}` whether it still runs")),
+        hint: Some(format!("check with `ps -p {pid}` whether the process still runs")),
     }
 }

@@ -217,11 +217,11 @@ impl ThreadError {
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
-            ThreadError::Gone { .. } => "check with `ps -p` whether it still runs",
+            ThreadError::Gone { .. } => "check with `ps -p PID` whether the process still runs",
             ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
                 "name a process that the host does not depend on"
             }
-            ThreadError::FirstEnded { .. } => "hold its cgroup or unit",
+            ThreadError::FirstEnded { .. } => "hold the cgroup or unit of the process",
             ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
         }
     }

@@ -230,7 +230,7 @@ impl LoadError {
             LoadError::NoServer { .. } => {
                 Some("start the server first, and give its port with --to")
             }
-            LoadError::NoNodes => Some("give each of them with --peer"),
+            LoadError::NoNodes => Some("give each other node with --peer"),
             LoadError::NoFile { .. } => Some("use a writable folder with --folder"),
             _ => None,
         }

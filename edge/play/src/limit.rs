@@ -225,7 +225,9 @@ impl LimitError {
             LimitError::BadCommand { .. } => {
                 Some("write e.g. cpulimit --pid={pid} --limit={percent}".into())
             }
-            LimitError::NotStarted { .. } => Some("install it, or write its full path".into()),
+            LimitError::NotStarted { .. } => {
+                Some("install the program, or write its full path".into())
+            }
             LimitError::Ended { .. } => Some("run the command by itself to see why".into()),
             LimitError::Session(error) => error.hint(),
             LimitError::NotJoined(error) => error.hint(),

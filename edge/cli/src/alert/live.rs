@@ -298,7 +298,7 @@ fn no_way(name: &str, all: &[LimitInterface]) -> Problem {
 fn gone(error: &slackline_play::limit::SampleError) -> Problem {
     Problem::HostCannot {
         message: format!("cannot limit the process: {error}"),
-        hint: Some("check whether another program ended it".into()),
+        hint: Some("check whether another program ended the process".into()),
     }
 }
 

@@ -36,7 +36,8 @@ fn missing_process_is_refused() {
     child.wait().unwrap();
     let pid = child.id();
     let ran = run_one(&live, &format!("pid = {pid}")).refused(3);
-    ran.says(&format!("`it`: process {pid} has no thread {pid}")).says("whether it still runs");
+    ran.says(&format!("`it`: process {pid} has no thread {pid}"))
+        .says("whether the process still runs");
     live.nothing_is_left();
 }
 

@@ -198,7 +198,8 @@ impl Host {
         let detail = format!(
             "{MOST_WAITING} requests of this user wait for VM look-ups, which is the limit"
         );
-        let problem = Problem::new(Kind::TooMany, detail).hinting("wait for their answers first");
+        let problem = Problem::new(Kind::TooMany, detail)
+            .hinting("wait for the answers to these requests first");
         self.say(&wire::refused(ticket, problem));
     }
 

@@ -116,9 +116,9 @@ impl RequestError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            RequestError::Fence(FenceError::HeldElsewhere { .. }) => Some(
-                "wait for that run, or use `slackline doctor --free` if it was killed".into(),
-            ),
+            RequestError::Fence(FenceError::HeldElsewhere { .. }) => {
+                Some("wait for that run, or use `slackline doctor --free` if it was killed".into())
+            }
             RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
                 Some(error.hint().into())
             }
@@ -128,7 +128,7 @@ impl RequestError {
                     .into(),
             ),
             RequestError::Fence(FenceError::Stopped { pid }) => {
-                Some(format!("continue it with `kill -CONT {pid}`"))
+                Some(format!("continue the process with `kill -CONT {pid}`"))
             }
             RequestError::Elsewhere { finding } => {
                 let Finding::Cpus { allowed, .. } = &**finding else { return None };
@@ -136,14 +136,14 @@ impl RequestError {
                 let cpus = cpus.collect::<Vec<_>>().join(",");
                 Some(format!("name CPUs of its cpuset, e.g. `--cpus {cpus}`"))
             }
-            RequestError::Contested { .. } => Some("undo that change first".into()),
+            RequestError::Contested { .. } => Some("undo the change of the other program".into()),
             RequestError::NotGivenBack { .. } => {
                 Some("try again with `slackline doctor --free`".into())
             }
             RequestError::Host(error) if error.is_bug() => None,
             RequestError::Fence(FenceError::Budget { .. }) => Some(
-                "reserve less, reduce real-time budgets of sibling cgroups, or move it to the root \
-                 of the hierarchy `cpu`"
+                "reserve less, reduce real-time budgets of sibling cgroups, or move the target to \
+                 the root of the hierarchy `cpu`"
                     .into(),
             ),
             RequestError::Fence(FenceError::Group(error)) => {
@@ -153,9 +153,7 @@ impl RequestError {
             RequestError::Fence(_)
             | RequestError::Unreadable { .. }
             | RequestError::Refused(_)
-            | RequestError::Host(_) => {
-                Some("check this host with `slackline doctor`".into())
-            }
+            | RequestError::Host(_) => Some("check this host with `slackline doctor`".into()),
             RequestError::Unnoticed { .. } => {
                 Some("reserve without the hard limit, or with a longer slice and period".into())
             }
