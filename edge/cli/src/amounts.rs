@@ -22,7 +22,8 @@ pub(crate) fn cpu_list(text: &str) -> Result<CpuList, String> {
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| {
-            let wrong = || format!("`{part}` is no CPU and no range; write it as `2` or `0-3,6`");
+            let wrong =
+                || format!("`{part}` is neither a CPU nor a range; write it as `2` or `0-3,6`");
             text.trim().parse::<usize>().map_err(|_| wrong())
         };
         let (first, last) = (number(first)?, number(last)?);

@@ -34,7 +34,9 @@ pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Prob
         Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
         Ok(()) => {
             let file = file.display();
-            terminal::tell(&format!("claim failed: refused, but it was admitted ({file})\n"));
+            terminal::tell(&format!(
+                "claim failed: `refused`, but admission accepted the scenario ({file})\n"
+            ));
             Err(Problem::ClaimsFailed(1))
         }
     }

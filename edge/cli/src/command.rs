@@ -107,7 +107,7 @@ impl HeldCommand {
         if !left.is_empty() {
             let (program, list) = (&self.program, left.join(", "));
             terminal::tell(&format!(
-                "note:  {program} has ended; what it started runs on and is no longer held: \
+                "note:  {program} has ended; processes that it started still run, no longer held: \
                  {list}\n"
             ));
         }
@@ -144,6 +144,6 @@ pub(crate) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
 fn not_started(program: &str, why: &io::Error) -> Problem {
     Problem::BadOption {
         message: format!("cannot start `{program}`: {why}"),
-        hint: Some("install it, or write its full path".into()),
+        hint: Some("install the program, or write its full path".into()),
     }
 }

@@ -100,7 +100,9 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec
                 Ok(live) => runs.push(live),
                 Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
                     terminal::report(&problem);
-                    terminal::tell("note:  only simulated runs follow\n\n");
+                    terminal::tell(
+                        "note:  no live run is possible here, so only simulated runs follow\n\n",
+                    );
                     return Ok(lives);
                 }
                 Err(problem) => return Err(problem),
@@ -147,7 +149,7 @@ impl Compared {
         if !(args.live || args.live_if_possible) || !was_stopped || begun == of {
             return String::new();
         }
-        format!("note: stopped in live run {begun} of {of}; the others were not run\n")
+        format!("note: stopped in live run {begun} of {of}; later live runs were not started\n")
     }
 
     /// Returns true if these runs are under the scenario's own policy, to which its claims apply.

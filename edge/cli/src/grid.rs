@@ -176,7 +176,7 @@ impl Varied {
         let count = axes.iter().map(|axis| axis.points.len()).product::<usize>();
         if !(1..=MOST_POINTS).contains(&count) {
             let message =
-                format!("the axes cross in {count} points: 1 to {MOST_POINTS} are possible");
+                format!("the axes have {count} points together; 1 to {MOST_POINTS} are allowed");
             let hint = "write fewer points, or at least one per axis";
             return Err(bad(axes[0].name.span(), message, hint));
         }

@@ -436,10 +436,9 @@ fn of_session(error: SessionError) -> Problem {
 fn of_request(error: RequestError) -> Problem {
     let hint = error.hint();
     match error {
-        RequestError::Declined(error) => Problem::BadOption {
-            message: format!("cannot reserve that: {error}"),
-            hint: error.hint(),
-        },
+        RequestError::Declined(error) => {
+            Problem::BadOption { message: format!("cannot reserve: {error}"), hint: error.hint() }
+        }
         RequestError::Host(error) => of_session(SessionError::Host(error)),
         RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
             of_thread(&error)
@@ -493,6 +492,6 @@ fn of_group(error: &CgroupError) -> Problem {
 fn no_process(pid: i32) -> Problem {
     Problem::HostCannot {
         message: format!("there is no process {pid}"),
-        hint: Some(format!("check with `ps -p {pid}` whether it still runs")),
+        hint: Some(format!("check with `ps -p {pid}` whether the process still runs")),
     }
 }

@@ -336,7 +336,7 @@ fn domain(keys: &Keys, file: Option<&str>) -> Result<Domain, Problem> {
 
 fn scenario(text: &str, file: Option<&str>) -> Result<Scenario, Problem> {
     let scenario = Scenario::with_files(text, &|_| {
-        file.map(str::to_owned).ok_or_else(|| "no file is given".to_owned())
+        file.map(str::to_owned).ok_or_else(|| "the command line names no file".to_owned())
     });
     scenario.map_err(|error| Problem::BadOption {
         message: error.kind.to_string(),

@@ -41,7 +41,7 @@ pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
 pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
     if args.live || args.live_if_possible {
         return Err(Problem::BadOption {
-            message: "cannot run a scenario with axes live: only one scenario can be run".into(),
+            message: "cannot run a scenario with axes live: --live runs a single scenario".into(),
             hint: Some("drop --live, or copy one point's values into the scenario".into()),
         });
     }
@@ -122,7 +122,7 @@ fn run(
 fn can_run(file: &Path, point: &Point, scenario: &Scenario) -> Result<(), Problem> {
     if expects_refusal(scenario) {
         let hint = "remove the claim `refused`, or use `slackline check`";
-        let what = "cannot run a scenario that must be refused: it has no metrics";
+        let what = "cannot run a scenario with the claim `refused`: it has no metrics";
         return Err(point.wrong(file, what, hint));
     }
     point.admitted(file, scenario)

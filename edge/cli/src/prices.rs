@@ -43,7 +43,7 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
     };
     let read: File = toml::from_str(text).map_err(|error| {
         let message =
-            error.message().lines().next().unwrap_or("this is not a table of prices").to_owned();
+            error.message().lines().next().unwrap_or("this is not a price table").to_owned();
         bad(error.span().map_or(0, |span| span.start), message)
     })?;
     let number = |text: &Spanned<String>, places| {
@@ -69,11 +69,18 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
         let up_to =
             up_to.map_err(|why| bad(place, format!("`{}` {why}", period.up_to.get_ref())))?;
         if factors.last().is_some_and(|last| last.up_to >= up_to) {
-            return Err(bad(place, format!("{up_to} is not longer than the period before it")));
+            return Err(bad(
+                place,
+                format!("{up_to} is not longer than `up-to` of the entry before it"),
+            ));
         }
         let times = number(&period.times, 3)?;
-        let beyond =
-            |_| bad(period.times.span().start, format!("{times} thousandths are too many"));
+        let beyond = |_| {
+            bad(
+                period.times.span().start,
+                "`times` is too large: the maximum is 4294967.295".into(),
+            )
+        };
         factors.push(Factor { up_to, thousandths: u32::try_from(times).map_err(beyond)? });
     }
     Ok(Prices { currency, cpu_hour, factors })
@@ -122,7 +129,10 @@ mod tests {
         assert!(says("\"0.04\"", "0.04").starts_with("prices:2:12: invalid type"));
         assert!(says("\"EUR\"", "\"E R\"").starts_with("prices:1:12: `E R` is not a currency"));
         assert!(says("cpu-hour", "cpu-our").starts_with("prices:2:1: unknown field `cpu-our`"));
-        assert!(says("\"10ms\"", "\"5ms\"").contains("5ms is not longer than the period before"));
+        assert!(
+            says("\"10ms\"", "\"5ms\"")
+                .contains("5ms is not longer than `up-to` of the entry before")
+        );
         assert!(says("\"5ms\"", "\"5\"").starts_with("prices:4:9: `5` has no unit"));
     }
 }

@@ -149,7 +149,7 @@ impl Problem {
             Problem::Live(error) => error.hint(),
             Problem::Load(error) => error.hint().map(str::to_owned),
             Problem::Unwritable { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                Some("create its folder first".into())
+                Some("create the folder of the file first".into())
             }
             Problem::Unreadable { source, .. } | Problem::Unwritable { source, .. } => {
                 Some(about_file(source).into())

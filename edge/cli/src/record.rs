@@ -131,7 +131,7 @@ fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let _ = fs::remove_file(&file);
     copied.map_err(|source| unwritable(args, source))?;
     let length = rounded(Span::from_ns(length_ns));
-    terminal::tell(&format!("note:  the daemon had recorded {length}\n"));
+    terminal::tell(&format!("note:  saved the last {length} of the daemon's recorded events\n"));
     Ok(())
 }
 

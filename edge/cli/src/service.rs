@@ -96,8 +96,11 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
 fn rebind(args: &Change, binding: String) -> Result<(), Problem> {
     if args.name.contains(['*', '?']) {
         return Err(Problem::BadOption {
-            message: format!("`{}` cannot be for one VM: it is a pattern", args.name),
-            hint: Some("name one reservation with `--for`".into()),
+            message: format!(
+                "cannot use --for with `{}`: it is a pattern, and --for moves one reservation",
+                args.name
+            ),
+            hint: Some("name the reservation that --for moves".into()),
         });
     }
     let change = Changed { binding: Some(binding), ..Changed::default() };
@@ -158,7 +161,7 @@ fn meant(client: &mut Client, name: &str, revision: Option<u64>) -> Result<Vec<S
     }
     if revision.is_some() {
         return Err(Problem::BadOption {
-            message: format!("`{name}` and --if-revision cannot be combined"),
+            message: format!("--if-revision cannot be combined with the pattern `{name}`"),
             hint: Some("name one reservation".into()),
         });
     }

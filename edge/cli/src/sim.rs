@@ -71,7 +71,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         }
         for (at, vcpu, error) in &finished.declined {
             let name = name(*vcpu);
-            let _ = writeln!(text, "note: refused at {at}: `{name}`: {error}");
+            let _ = writeln!(text, "note: join or change of `{name}` refused at {at}: {error}");
         }
         if let Some(cost) = cost {
             let _ = writeln!(text, "note: {cost}");

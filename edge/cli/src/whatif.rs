@@ -169,14 +169,16 @@ pub(crate) fn form_name(form: Form) -> &'static str {
 /// Returns what a prediction from this recording cannot tell, one line each.
 pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let mut lines = vec![
-        "how much more work comes if requests are answered sooner: the interval holds it only if \
-         clients behave as in one of the two forms"
+        "how many more requests clients send if answers come sooner: the range covers it only if \
+         clients behave as in the open or the closed form"
             .to_owned(),
         "how caches, memory and devices respond to another schedule".to_owned(),
     ];
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     if let [only] = forms[..] {
-        lines.push(format!("the other form: only the {only} form repeats the recording"));
+        lines.push(format!(
+            "a range between both forms: only the {only} form repeats the recording"
+        ));
     }
     let beyond = &answer.recording.demand.beyond;
     let counted = [
@@ -186,10 +188,12 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
         (beyond.elsewhere, "intervals in which a vCPU was left to another program"),
     ];
     for (count, what) in counted.into_iter().filter(|(count, _)| *count > 0) {
-        lines.push(format!("{what} under another schedule: the recording has {count}"));
+        lines.push(format!("{what} under another schedule; the recording has {count} of them"));
     }
     for (at, name, why) in &forecast.declined {
-        lines.push(format!("what follows at {at}: admission refuses a change of `{name}`: {why}"));
+        lines.push(format!(
+            "what happens after {at}: admission refuses a change of `{name}`: {why}"
+        ));
     }
     lines
 }

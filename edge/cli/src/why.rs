@@ -40,7 +40,7 @@ fn no_such_vm(args: &WhyArgs, answer: &Answer) -> Problem {
     let hint = if answer.vms.is_empty() {
         "record it with `slackline record`".into()
     } else {
-        format!("it has {}", answer.vms.join(", "))
+        format!("the recording has {}", answer.vms.join(", "))
     };
     Problem::BadOption { message, hint: Some(hint) }
 }

@@ -94,7 +94,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// TLS failed: one of the two sides does not trust the other.
-    #[error("cannot connect to {host}: TLS failed on one side: {source}")]
+    #[error("cannot connect to {host}: the TLS handshake failed: {source}")]
     Untrusted {
         /// Name and port of the host.
         host: String,
@@ -545,11 +545,14 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
                 .hinting("check grants and their expiry with `slackline access list` on its host")
         }
         StatusCode::TOO_MANY_REQUESTS => {
-            Problem::new(Kind::TooMany, "the daemon has too many requests")
+            Problem::new(Kind::TooMany, "the daemon receives too many requests")
+                .hinting("try again in a second")
         }
         // Another program may listen there, or a proxy may be in between.
         _ => {
-            return ClientError::Garbled(format!("status {status} without a reason of the daemon"));
+            return ClientError::Garbled(format!(
+                "status {status} without a reason, which a daemon would state"
+            ));
         }
     };
     ClientError::Refused(Box::new(problem))

@@ -49,7 +49,7 @@ impl Request {
                 let text = change.binding.clone().unwrap_or_default();
                 if change != (Change { binding: change.binding.clone(), ..Change::default() }) {
                     let detail = "`for` cannot be combined with other changes".to_owned();
-                    return Err(bad(detail, "change it in a request of its own"));
+                    return Err(bad(detail, "change `for` in a request of its own"));
                 }
                 let (name, binding) = (read_name(&name)?, read_binding(&text)?);
                 Of::Rebind { name, binding, if_revision }

@@ -355,11 +355,11 @@ impl CgroupError {
                 Some("write its full name, e.g. `web.service`, as `systemctl list-units` shows it")
             }
             CgroupError::SeveralUnits { .. } => Some("name one of them by its cgroup path"),
-            CgroupError::Empty { .. } => Some("start a process in it first"),
+            CgroupError::Empty { .. } => Some("start a process in the cgroup or unit first"),
             CgroupError::HoldsOurselves { .. } => {
                 Some("run slackline in another cgroup, or name a smaller target")
             }
-            CgroupError::Elsewhere { .. } => Some("hold each of them by its own cgroup"),
+            CgroupError::Elsewhere { .. } => Some("hold each of these cgroups by its path"),
             _ => None,
         }
     }

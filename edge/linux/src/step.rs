@@ -92,13 +92,13 @@ pub enum Act {
 impl fmt::Display for Act {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Act::Raise(priority) => write!(out, "raise to FIFO {}", priority.0),
+            Act::Raise(priority) => write!(out, "set SCHED_FIFO priority {} of", priority.0),
             Act::Reserve => out.write_str("reserve CPU time for"),
-            Act::Favour => out.write_str("favour"),
-            Act::Defer => out.write_str("defer"),
-            Act::Lower => out.write_str("restore the scheduling of"),
-            Act::Pin(cpu) => write!(out, "pin to {cpu}"),
-            Act::Confine => out.write_str("confine to some CPUs"),
+            Act::Favour => out.write_str("raise the nice priority of"),
+            Act::Defer => out.write_str("lower the nice priority of"),
+            Act::Lower => out.write_str("restore the scheduling class of"),
+            Act::Pin(cpu) => write!(out, "set the affinity to {cpu} of"),
+            Act::Confine => out.write_str("set the affinity of"),
             Act::Unpin => out.write_str("restore the affinity of"),
             Act::Stop => out.write_str("stop the process of"),
             Act::Continue => out.write_str("continue the process of"),
@@ -133,8 +133,8 @@ pub enum ActError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The thread has no means of being stopped, because it is held by [`Hold::Nothing`].
-    #[error("cannot stop thread {tid}: it is held in a way that never stops it")]
+    /// The thread is held in a way that never stops it.
+    #[error("cannot stop thread {tid}: it is held without a hard limit, which never stops it")]
     NeverHeldBack {
         /// Id of the thread.
         tid: Tid,

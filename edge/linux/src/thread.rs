@@ -67,9 +67,11 @@ pub enum ThreadError {
     /// The process is process 1. The host does not run without it.
     #[error("cannot schedule process 1: the host depends on it")]
     Init,
-    /// The first thread of the process has exited and others continue. The kernel does not move
-    /// such a process to another cgroup.
-    #[error("the first thread of process {pid} has ended, so that it cannot be moved to a group")]
+    /// The first thread has exited and others run on. The kernel does not move such a process to
+    /// another group.
+    #[error(
+        "the first thread of process {pid} has ended, so the process cannot be moved to a cgroup"
+    )]
     FirstEnded {
         /// Id of the process.
         pid: Tid,
@@ -216,11 +218,11 @@ impl ThreadError {
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
-            ThreadError::Gone { .. } => "check with `ps -p` whether it still runs",
+            ThreadError::Gone { .. } => "check with `ps -p PID` whether the process still runs",
             ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
                 "name a process that the host does not depend on"
             }
-            ThreadError::FirstEnded { .. } => "hold its cgroup or unit",
+            ThreadError::FirstEnded { .. } => "hold the cgroup or unit of the process",
             ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
         }
     }

@@ -60,7 +60,7 @@ pub fn measure(cpus: &[CpuId]) -> io::Result<Span> {
 }
 
 fn ended<T>() -> io::Result<T> {
-    Err(io::Error::other("a thread that measured ended without an answer"))
+    Err(io::Error::other("the thread that measures dispatch overhead ended without a result"))
 }
 
 fn measure_on(cpu: CpuId) -> io::Result<Span> {

@@ -531,9 +531,9 @@ pub(crate) enum NotDone {
     /// There is not enough capacity available.
     #[error("{0}")]
     Declined(AdmitError),
-    /// No event would report in time that this vCPU runs again after it blocked. A vCPU with a hard
-    /// limit needs such an event.
-    #[error("nothing tells in time that it runs again after it blocked: {why}")]
+    /// The vCPU has a hard limit, and no event would report in time that it runs again after it
+    /// blocked.
+    #[error("no kernel event reports in time that the vCPU runs again after it blocked: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused the request. Nothing has changed.
     #[error(transparent)]

@@ -149,7 +149,7 @@ pub enum FindError {
     },
     /// The process acts as several users at once, as a set-user-id program does. No file that its
     /// command line names is opened.
-    #[error("process {pid} acts as several users at once, so its monitor is not asked")]
+    #[error("cannot ask the monitor of process {pid}: its real, effective and saved ids differ")]
     SeveralUsers {
         /// Id of the process.
         pid: i32,
@@ -207,9 +207,8 @@ pub enum QmpError {
     /// So many clients wait for this monitor that the connection was not accepted.
     #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
     Busy,
-    /// The process that listens on the socket is neither the VM's nor another process of the VM's
-    /// user.
-    #[error("what listens there is process {pid} of uid {uid}, which is not the VM's user")]
+    /// The listening process is neither the VM's nor another one of its user.
+    #[error("process {pid} of uid {uid} listens there, and uid {uid} is not the VM's user")]
     Stranger {
         /// Id of the listening process.
         pid: i32,
@@ -225,16 +224,15 @@ pub enum QmpError {
         source: io::Error,
     },
     /// The monitor closed the connection.
-    #[error("disconnected instead of sending {awaited}")]
+    #[error("the monitor disconnected instead of sending {awaited}")]
     Closed {
         /// Message that was expected when the monitor closed the connection.
         awaited: &'static str,
         /// Start of an unfinished message. An empty one is shown as `nothing`.
         received: String,
     },
-    /// An expected message did not arrive in time: the monitor was slow or silent, or sent only
-    /// events.
-    #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s ({events} events did)")]
+    /// The message did not arrive in time: the monitor was slow, silent, or sent only events.
+    #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s; {events} events arrived")]
     TooLate {
         /// Message that was expected.
         awaited: &'static str,
@@ -243,8 +241,8 @@ pub enum QmpError {
         /// Start of an unfinished message. An empty one is shown as `nothing`.
         received: String,
     },
-    /// A message is longer than any message of a correct monitor.
-    #[error("a message of more than {LONGEST_MESSAGE} bytes arrived as {awaited}")]
+    /// A message is longer than any that a monitor sends.
+    #[error("{awaited} has more than {LONGEST_MESSAGE} bytes, the maximum")]
     TooLong {
         /// Message that was expected.
         awaited: &'static str,
@@ -270,7 +268,7 @@ pub enum QmpError {
         received: String,
     },
     /// The monitor understood the command and refused it.
-    #[error("refused {awaited}")]
+    #[error("the monitor sent an error instead of {awaited}")]
     Declined {
         /// Message that was expected.
         awaited: &'static str,

@@ -210,7 +210,7 @@ pub enum LoadError {
         parent: u32,
     },
     /// The kernel refused to bind this process to its parent's end.
-    #[error("cannot bind this process to the end of process {parent}: {source}")]
+    #[error("cannot make this process end with process {parent}: {source}")]
     NotTied {
         /// Process id of the parent.
         parent: u32,
@@ -230,7 +230,7 @@ impl LoadError {
             LoadError::NoServer { .. } => {
                 Some("start the server first, and give its port with --to")
             }
-            LoadError::NoNodes => Some("give each of them with --peer"),
+            LoadError::NoNodes => Some("give each other node with --peer"),
             LoadError::NoFile { .. } => Some("use a writable folder with --folder"),
             _ => None,
         }

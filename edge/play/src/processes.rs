@@ -84,7 +84,9 @@ impl ProcessError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            ProcessError::NotStarted { .. } => Some("install it, or write its full path".into()),
+            ProcessError::NotStarted { .. } => {
+                Some("install the program, or write its full path".into())
+            }
             ProcessError::NoPort { .. } => Some("bring the loopback interface up".into()),
             ProcessError::EndedAtOnce { .. } => Some("run the command by itself to see why".into()),
             ProcessError::WrongCount { found, .. } => Some(format!("write vcpus = {found}")),

@@ -22,7 +22,7 @@ pub struct MetricValues {
 const LEGEND: &str = "mean and its 95 % confidence interval\n";
 
 /// Reason for a dash.
-const NOT_KNOWN: &str = "not every run knows this number";
+const NOT_KNOWN: &str = "some runs do not have this metric";
 
 /// Returns a table of metrics with a row for each case.
 ///
@@ -46,7 +46,7 @@ pub fn by_metric(
     for metric in
         metrics.iter().filter(|metric| metric.values.iter().flatten().all(Option::is_none))
     {
-        text += &format!(" no run knows `{}`\n", metric.name);
+        text += &format!(" no run has the metric `{}`\n", metric.name);
     }
     if seeds > 1 {
         text += &format!(" {seeds} runs: {LEGEND}");

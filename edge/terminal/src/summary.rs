@@ -12,15 +12,15 @@ use crate::numbers::{Unit, count, fine_percent, megabits, part_percent, percent,
 use crate::paint::Paint;
 
 /// Reasons for missing values, for the footnotes of dashes.
-const NO_PROMISE: &str = "nothing was promised";
-const SLEPT: &str = "slept, so that less than its promise is no error: see its deadlines";
-const TOO_SHORT: &str = "no whole period or second of its promise was measured";
-const NO_DEADLINE: &str = "no deadline passed until which it was awake";
-const NO_WAKE: &str = "did not wake after it had joined";
-const ONE: &str = "a single one has no quantiles";
+const NO_PROMISE: &str = "nothing was reserved";
+const SLEPT: &str = "blocked, so less CPU time than reserved is no error: see its deadlines";
+const TOO_SHORT: &str = "no whole period or second of its reservation was measured";
+const NO_DEADLINE: &str = "was not runnable until any of its deadlines";
+const NO_WAKE: &str = "never woke after it joined";
+const ONE: &str = "a single value has no quantiles";
 
 /// Explanation of the plus behind a reservation.
-const LOWER_BOUND: &str = " +  may have more than its promise: only less is an error\n";
+const LOWER_BOUND: &str = " +  work-conserving: only less than reserved is an error\n";
 
 /// Shared heading of the errors of whole seconds.
 const SECONDS: &str = "error in 1 s, %";
@@ -91,11 +91,11 @@ fn legend(run: &Summary) -> String {
         text += LOWER_BOUND;
     }
     if !run.knows.sleep {
-        text += " Not shown, since this machine does not see who sleeps: deadlines, misses, \
+        text += " Not shown, since this host does not see when vCPUs block: deadlines, misses, \
                  wake to run, waiting.\n";
     } else if !run.knows.stretches {
-        text += " Not shown, since this machine only sees how much was used between two looks: \
-                 deadlines, misses, wake to run.\n";
+        text += " Not shown, since this host reads CPU time only from time to time: deadlines, \
+                 misses, wake to run.\n";
     }
     text
 }
@@ -186,7 +186,7 @@ fn machine_lines(run: &Summary) -> String {
         }
     };
     if let Some(lateness) = &run.timer_lateness {
-        text += &format!(" timers rang late by {}\n", spread(lateness));
+        text += &format!(" timers expired late by {}\n", spread(lateness));
     }
     if let Some(delay) = &run.changes {
         text += &format!(" changes took effect after {}\n", spread(delay));
@@ -195,7 +195,7 @@ fn machine_lines(run: &Summary) -> String {
         text += &format!(" changes that could not be admitted: {}\n", count(run.declined));
     }
     if run.refused > 0 {
-        text += &format!(" orders that the machine refused: {}\n", count(run.refused));
+        text += &format!(" scheduling decisions that the host refused: {}\n", count(run.refused));
     }
     text
 }

@@ -34,8 +34,8 @@ impl Fault {
 /// Breach of the contract by the hardware or the policy.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Broken {
-    /// The hardware reported a time earlier than that of its previous report.
-    #[error("the hardware reported {now} after it had reported {before}")]
+    /// The hardware reported an instant earlier than its previous report.
+    #[error("the hardware reported time {now} after the later time {before}")]
     TimeWentBack {
         /// Time of the previous report.
         before: Time,
@@ -44,7 +44,7 @@ pub enum Broken {
     },
     /// The hardware reported more CPU time than has elapsed.
     #[error(
-        "{} used {} between {} and {}, which is longer",
+        "{} used {} of CPU time between {} and {}, more than that interval",
         used.vcpu, used.ran, used.from, used.to
     )]
     UsedTooMuch {
@@ -53,7 +53,7 @@ pub enum Broken {
     },
     /// The hardware reported CPU time that overlaps time already reported for the CPU.
     #[error(
-        "{} used {} from {}, but that had been reported until {reported}",
+        "the hardware reported CPU time of {} on {} from {}, and before that until {reported}",
         used.vcpu, used.cpu, used.from
     )]
     UsedTwice {
@@ -74,26 +74,26 @@ pub enum Broken {
         /// vCPU that was reported as joining.
         vcpu: VcpuId,
     },
-    /// The hardware reported an affinity that contains no CPU.
-    #[error("the hardware allowed {vcpu} no CPU that there is")]
+    /// The hardware allowed a vCPU to run on no CPU.
+    #[error("the affinity of {vcpu} has no CPU that is scheduled")]
     Nowhere {
         /// vCPU with the empty affinity.
         vcpu: VcpuId,
     },
     /// The hardware reported a wake of a vCPU that is already runnable.
-    #[error("the hardware woke {vcpu}, which was awake")]
+    #[error("the hardware woke {vcpu}, which was runnable already")]
     WokeAwake {
         /// vCPU that was reported as waking.
         vcpu: VcpuId,
     },
     /// The hardware reported that a blocked vCPU blocks.
-    #[error("the hardware blocked {vcpu}, which was asleep")]
+    #[error("the hardware blocked {vcpu}, which was blocked already")]
     BlockedAsleep {
         /// vCPU that was reported as blocking.
         vcpu: VcpuId,
     },
     /// The hardware reported the end of a timeslice on an idle CPU.
-    #[error("the hardware ended a turn on {cpu}, which nobody had")]
+    #[error("the hardware ended a timeslice on {cpu}, which runs no vCPU")]
     NobodyThere {
         /// CPU that is idle.
         cpu: CpuId,
@@ -127,13 +127,15 @@ pub enum Broken {
         why: NotEligible,
     },
     /// Livelock of the policy: it keeps rescheduling CPUs or picking zero-length timeslices.
-    #[error("at {now} one CPU after the other is asked, or one turn of no length follows another")]
+    #[error(
+        "policy livelock at {now}: it keeps rescheduling CPUs or picking zero-length timeslices"
+    )]
     Endless {
         /// Time at which the livelock occurs.
         now: Time,
     },
-    /// The policy set the timer of a CPU to a time in the past.
-    #[error("the alarm of {cpu} is set to {alarm}, which is not after {now}")]
+    /// The policy set its timer to a time in the past.
+    #[error("the policy set the timer of {cpu} to {alarm}, which is not after {now}")]
     AlarmPassed {
         /// CPU of the timer.
         cpu: CpuId,
@@ -151,16 +153,16 @@ pub enum NotEligible {
     #[error("it has not joined")]
     Unknown,
     /// The vCPU is blocked.
-    #[error("it is asleep")]
+    #[error("it is blocked or paused")]
     Asleep,
     /// The vCPU is running on this other CPU.
-    #[error("{0} has it")]
+    #[error("it runs on {0}")]
     Elsewhere(CpuId),
     /// The affinity of the vCPU excludes the CPU.
-    #[error("it is confined to other CPUs")]
+    #[error("its affinity excludes that CPU")]
     Confined,
-    /// The hardware refused to run the vCPU and has not reported since that the vCPU can run again.
-    #[error("the hardware refused it")]
+    /// The hardware refused to run the vCPU and has not allowed it again.
+    #[error("the hardware refused to run it")]
     Barred,
 }
 

@@ -369,12 +369,12 @@ const RUN: &[Term] = &[
     ),
     number(
         "refused",
-        "orders that the machine refused",
+        "scheduling decisions that the host refused",
         "number of scheduling decisions that the host could not carry out",
     ),
     spread(
         "timer_lateness",
-        "timers rang late by",
+        "timers expired late by",
         "delay of timers after the time for which they were set",
     ),
     spread(

@@ -115,15 +115,15 @@ pub enum ErrorKind {
         limit: Span,
     },
     /// A list does not have one value for each CPU.
-    #[error("{listed} values for {cpus} CPUs")]
+    #[error("the list has {listed} values, but the host has {cpus} CPUs")]
     OneForEachCpu {
         /// Number of values in the list.
         listed: usize,
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The size of a group of CPUs does not divide the total number of its possible members.
-    #[error("`{written}` does not divide {all}")]
+    /// The size of a group does not divide the number of its members.
+    #[error("`{written}` must divide {all}, the number of CPUs or cores")]
     Uneven {
         /// Key and value as written in the scenario file.
         written: String,
@@ -383,8 +383,8 @@ pub enum ErrorKind {
         /// Number of vCPUs in total, up to and including this domain.
         vcpus: usize,
     },
-    /// `copies` is set for a domain whose live target exists only once.
-    #[error("{target} cannot be several domains")]
+    /// A target that exists once should be several domains.
+    #[error("{target} cannot belong to several domains")]
     CopiesOfTarget {
         /// Kind and name of the target.
         target: String,
@@ -470,8 +470,8 @@ pub enum ErrorKind {
     /// Work that needs a whole domain is given to a single vCPU.
     #[error("cannot give this work to one vCPU: it needs the whole domain")]
     WorkOfVcpu,
-    /// A list of jobs has more or fewer times than amounts of work.
-    #[error("cannot pair the jobs: there are {times} times and {jobs} works")]
+    /// A list of jobs has more or fewer times than works.
+    #[error("the lists of jobs differ in length: {times} times, but {jobs} values in `work`")]
     UnevenJobs {
         /// Number of times in the list.
         times: usize,
@@ -479,7 +479,7 @@ pub enum ErrorKind {
         jobs: usize,
     },
     /// A job is ready before the one that precedes it.
-    #[error("cannot order the jobs: job {job} is ready at {time}, before the last one at {last}")]
+    #[error("jobs are out of order: job {job} is ready at {time}, the job before it at {last}")]
     UnorderedJobs {
         /// Number of the job, counted from 1.
         job: usize,
@@ -488,8 +488,8 @@ pub enum ErrorKind {
         /// Time at which the job before it is ready.
         last: Span,
     },
-    /// A job that never ends has other jobs after it.
-    #[error("cannot go on after job {job}: its work is `forever`")]
+    /// A job that never ends has others behind it.
+    #[error("no job can follow job {job}, because its work is `forever`")]
     EndlessJob {
         /// Number of the job, counted from 1.
         job: usize,
@@ -537,7 +537,7 @@ pub enum ErrorKind {
         leaves: Time,
     },
     /// A change has no effect.
-    #[error("this change changes nothing")]
+    #[error("this change sets neither a share nor CPUs nor a pause")]
     EmptyChange,
 
     /// The text of a claim does not begin with a metric.

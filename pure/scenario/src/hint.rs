@@ -142,7 +142,7 @@ impl ErrorKind {
                 format!("its vCPUs are `{domain}.0` to `{domain}.{}`", vcpus - 1)
             }
             ErrorKind::NoDriver { .. } => "write [driver] with domain = \"dom0\"".to_owned(),
-            ErrorKind::DuplicateTask { .. } => "give each its own name, or none".to_owned(),
+            ErrorKind::DuplicateTask { .. } => "give each task its own name, or none".to_owned(),
             ErrorKind::NumberAsName { .. } => "use a name with a letter".to_owned(),
             ErrorKind::NotBelow { limit, .. } => format!("write at most {}", *limit / 2),
             ErrorKind::OneForEachCpu { cpus, .. } => format!("write {cpus} values, or one"),
@@ -153,7 +153,7 @@ impl ErrorKind {
             }
             ErrorKind::LockOfOne => "set vcpus = 4".to_owned(),
             ErrorKind::NodeInSystem | ErrorKind::LockInSystem | ErrorKind::UntilInSystem => {
-                "make it the domain's `work`, without tasks and `kernel`".to_owned()
+                "write it as the domain's `work`, without tasks and `kernel`".to_owned()
             }
             ErrorKind::SingleNode { .. } => {
                 "set more `vcpus`, or name the program in another domain too".to_owned()

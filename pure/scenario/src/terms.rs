@@ -13,7 +13,7 @@ use crate::{Exception, guest, keys, parameters};
 
 /// Reads an affinity such as `cpus = [0, 1]` on a host with `cpus` CPUs.
 pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
-    const WANTS: &str = "a non-empty array of CPU numbers";
+    const WANTS: &str = "an array of at least one CPU number";
     let mut set = CpuSet::NONE;
     for element in item.elements(WANTS)? {
         let cpu = CpuId::new(element.count(0..=cpus - 1)?);

@@ -122,7 +122,8 @@ mod tests {
         let Err(refusal) = allows(terms(6, 10, 1)) else { panic!("1.53 of 1.5") };
         assert_eq!(
             refusal.to_string(),
-            "cannot reserve: uid 1000 would have 1.533334cpu, and the budget is 1.5cpu"
+            "cannot reserve: uid 1000 would have 1.533334cpu in total, more than the budget of \
+             1.5cpu"
         );
         // A change replaces the old terms and is not added to them.
         let change = |new| budget.allows(OWNER, rows[1..].iter(), (Some(rows[0].terms), new));
@@ -146,7 +147,7 @@ mod tests {
         let Err(refusal) = budget.allows(OWNER, rows.iter(), (None, terms(1, 100, 1))) else {
             panic!("a second one");
         };
-        let says = "cannot reserve: uid 1000 would have 2 reservations, and the budget is 1";
+        let says = "cannot reserve: uid 1000 would have 2 reservations, more than the budget of 1";
         assert_eq!(refusal.to_string(), says);
     }
 }

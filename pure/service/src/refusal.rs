@@ -148,7 +148,7 @@ pub enum Refusal {
         terms: Terms,
     },
     /// The reservations of the owner would exceed its budget of CPU time.
-    #[error("cannot reserve: {owner} would have {asked}, and the budget is {most}")]
+    #[error("cannot reserve: {owner} would have {asked} in total, more than the budget of {most}")]
     OverBudgetCpu {
         /// Owner of the budget.
         owner: Principal,
@@ -158,7 +158,9 @@ pub enum Refusal {
         most: CpuShare,
     },
     /// The owner would have more reservations than its budget allows.
-    #[error("cannot reserve: {owner} would have {asked} reservations, and the budget is {most}")]
+    #[error(
+        "cannot reserve: {owner} would have {asked} reservations, more than the budget of {most}"
+    )]
     OverBudgetMachines {
         /// Owner of the budget.
         owner: Principal,
@@ -210,7 +212,7 @@ pub enum Refusal {
         what: Binding,
     },
     /// The idempotency key was used before for another request.
-    #[error("cannot use this key again: it belongs to another request: {was}")]
+    #[error("cannot use this idempotency key: another request has used it: {was}")]
     KeyReused {
         /// Text of the earlier request, in one line.
         was: String,
@@ -285,9 +287,10 @@ impl Refusal {
                 let us = u64::try_from(share).unwrap_or_default();
                 Some(format!("the same share is --slice {} --period 1s", Span::from_us(us)))
             }
-            Refusal::Held { .. } => {
-                Some(format!("wait up to {}: it ends then unless it begins", crate::gang::LEASE))
-            }
+            Refusal::Held { .. } => Some(format!(
+                "wait up to {}: the reservation ends then unless the gang starts",
+                crate::gang::LEASE
+            )),
             Refusal::TooLate { .. } | Refusal::TooFar { .. } => {
                 Some("set the clocks of the gang's hosts to the same time".into())
             }

@@ -39,7 +39,7 @@ pub struct Implausible {
 impl fmt::Display for Implausible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = self.entry;
-        write!(out, "entry {entry} of the trace tells of more time than so few entries can")
+        write!(out, "the trace claims more time by entry {entry} than so few entries can cover")
     }
 }
 

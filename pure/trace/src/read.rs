@@ -33,34 +33,34 @@ pub enum ReadError {
     /// The version of the trace is not supported.
     #[error(
         "this is a trace of version {version}; \
-         versions {OLDEST_VERSION} to {VERSION} are read here"
+         this program reads versions {OLDEST_VERSION} to {VERSION}"
     )]
     OtherVersion {
         /// Version of the trace.
         version: u32,
     },
-    /// The file ends before the end of the trace.
-    #[error("the trace ends in the middle, after {entries} entries")]
+    /// The file ends before the trace does.
+    #[error("the trace is cut off after {entries} entries")]
     Truncated {
         /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
-    /// The file continues after the checksum.
-    #[error("there is something behind the end of the trace, after {entries} entries")]
+    /// The file goes on after the checksum.
+    #[error("the file has more data after the end of the trace, which has {entries} entries")]
     Trailing {
         /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
-    /// An entry refers to a vCPU that has no name in the trace.
-    #[error("entry {entry} of the trace is about a vCPU in slot {slot}, which nobody has")]
+    /// An entry names a vCPU that has no name.
+    #[error("entry {entry} of the trace names vCPU slot {slot}, but no vCPU has that slot")]
     UnknownVcpu {
         /// Number of the entry, counted from zero.
         entry: u64,
         /// Slot of the vCPU.
         slot: u64,
     },
-    /// An entry refers to a CPU that the header does not have.
-    #[error("entry {entry} of the trace is about CPU {cpu}, and there are {cpus}")]
+    /// An entry names a CPU that the header does not have.
+    #[error("entry {entry} of the trace names CPU {cpu}, but the trace has {cpus} CPUs, from 0")]
     UnknownCpu {
         /// Number of the entry, counted from zero.
         entry: u64,

@@ -289,7 +289,7 @@ fn no_way(name: &str, all: &[LimitInterface]) -> Problem {
     let names = || all.iter().map(LimitInterface::name);
     let hint = match nearest(name, names()) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+        None => format!("use one of {}", names().collect::<Vec<_>>().join(", ")),
     };
     let message = format!("there is no limiter `{name}`");
     Problem::BadOption { message, hint: Some(hint) }
@@ -298,7 +298,7 @@ fn no_way(name: &str, all: &[LimitInterface]) -> Problem {
 fn gone(error: &slackline_play::limit::SampleError) -> Problem {
     Problem::HostCannot {
         message: format!("cannot limit the process: {error}"),
-        hint: Some("check whether another program ended it".into()),
+        hint: Some("check whether another program ended the process".into()),
     }
 }
 

@@ -178,12 +178,12 @@ impl<'a> Calls<'a> {
             }
         }
         if let Some(host) = unknown {
-            let says = "does not report the error of its clock; slices may not start together";
+            let says = "does not report the error of its clock, so slices may not begin together";
             terminal::tell(&format!("warning: {host} {says}\n"));
         } else if most > self.slice / 20 {
             terminal::tell(&format!(
-                "warning: clocks may differ by {most}; members may not run together for so much \
-                 of each slice of {}\n",
+                "warning: clocks may differ by {most}, so members may run apart for that part of \
+                 each slice of {}\n",
                 self.slice
             ));
         }
@@ -286,8 +286,8 @@ impl<'a> Calls<'a> {
             let untold: Vec<String> = untold.iter().map(|&member| name(member)).collect();
             let untold = untold.join(", ");
             format!(
-                "cannot start gang {gang}: {whys}. Not reached, so they may be held for 10 s or \
-                 reserved: {untold}"
+                "cannot start gang {gang}: {whys}. Members not reached, which may stay held \
+                 for 10 s or reserved: {untold}"
             )
         };
         refused(Refused::new(kind, detail).hinting("check each host with `slackline room`"))
@@ -447,12 +447,13 @@ impl Calls<'_> {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(GangMessage::Break { lost }, &others);
         let (gang, name) = (&self.file.name, self.file.name_of(lost));
-        let comes = if self.file.strict { "the others end" } else { "the others continue" };
-        let mut message = format!("gang {gang} is broken, {comes}: {name} is lost: {why}");
+        let comes =
+            if self.file.strict { "all other members end" } else { "the other members continue" };
+        let mut message = format!("gang {gang} lost its member {name}; {comes}: {why}");
         let untold = said.iter().zip(&others).filter(|(said, _)| **said == GangReply::Nothing);
         let untold: Vec<String> = untold.map(|(_, &member)| self.file.name_of(member)).collect();
         if !untold.is_empty() {
-            message += &format!(". Not reached: {}", untold.join(", "));
+            message += &format!(". Members not reached: {}", untold.join(", "));
         }
         Problem::HostCannot { message, hint: None }
     }

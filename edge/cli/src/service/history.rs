@@ -16,8 +16,8 @@ use super::{answer, connect};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Explanation of a missing percentage.
-const NOTHING: &str = "nothing was due";
+/// Reason for the absence of a percentage.
+const NOTHING: &str = "no CPU time was due to the VM";
 
 pub(crate) fn history(args: &History) -> Result<(), Problem> {
     let accounts = accounts(args, &mut connect(&args.at)?)?;

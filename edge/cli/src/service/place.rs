@@ -152,7 +152,10 @@ fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -
             Ok(Seen { room, .. }) => {
                 let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());
                 let slices: Vec<String> = slices.collect();
-                whys.push(format!("{host} has slices of {} left", slices.join(" and ")));
+                whys.push(format!(
+                    "{host} has room for slices of {} on its CPUs",
+                    slices.join(" and ")
+                ));
             }
             Err(error) => {
                 whys.push(format!("{host}: {error}"));

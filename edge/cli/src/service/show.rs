@@ -151,8 +151,8 @@ pub(super) const LATE: &str = "late";
 
 /// Explanation of an amount that is missing in a table.
 const NOTHING_YET: &str = "not known yet";
-/// Explanation of a missing percentage of met deadlines.
-const NO_DEADLINES: &str = "nothing was due lately";
+/// Explanation of a missing percentage of deadlines.
+const NO_DEADLINES: &str = "no deadline passed in this time";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
     let recent = |cell: fn(&Delivered) -> Cell| {

@@ -111,7 +111,7 @@ fn pattern_asks_for_each_reservation_that_it_matches() {
     daemon.run(&["pause", "w?b", "--yes"]).good();
     daemon.run(&["change", "x*", "--slice", "1ms"]).refused(2).says("no reservation matches `x*`");
     let both = ["resume", "*", "--if-revision", "7"];
-    daemon.run(&both).refused(2).says("`*` and --if-revision cannot be combined");
+    daemon.run(&both).refused(2).says("--if-revision cannot be combined with the pattern `*`");
 }
 
 /// Plays a core with a log of 1,200 events, in which number 7 is missing.

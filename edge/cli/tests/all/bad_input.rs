@@ -164,12 +164,12 @@ fn file_that_is_not_a_trace_is_refused() {
         no_trace(&place, file, "this is not a Slackline trace");
     }
     place.write("older", b"slackline-trace-2\n");
-    no_trace(&place, "older", "this is a trace of version 2; versions 4 to 6 are read here");
+    no_trace(&place, "older", "this is a trace of version 2; this program reads versions 4 to 6");
     no_trace(&place, "nothing", "No such file");
     no_trace(&place, ".", "directory");
     for length in [18, 19, 60, bytes.len() / 2, bytes.len() - 9, bytes.len() - 1] {
         place.write("cut", &bytes[..length]);
-        no_trace(&place, "cut", "the trace ends in the middle");
+        no_trace(&place, "cut", "the trace is cut off");
     }
 }
 

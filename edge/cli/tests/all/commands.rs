@@ -195,7 +195,7 @@ fn claim_refused_holds_only_if_the_scenario_is_refused() {
         place
             .run(&[command, "it.toml"])
             .ended_with(1)
-            .says("claim failed: refused, but it was admitted");
+            .says("claim failed: `refused`, but admission accepted the scenario");
     }
 }
 
@@ -471,11 +471,13 @@ fn saved_trace_replays_to_the_same_decisions() {
     let place = traced();
     let told = place.run(&["replay", "it.trace"]).good();
     let words: Vec<&str> = told.split_whitespace().collect();
-    let [facts, "facts,", orders, "orders,", "the", "same"] = words[..] else { panic!("{told}") };
+    let [facts, "facts,", orders, "orders,", "all", "as", "recorded"] = words[..] else {
+        panic!("{told}")
+    };
     let count = |text: &str| text.parse::<u64>().expect("a number");
     assert!(count(facts) > 100 && count(orders) > 50, "{told}");
     place.write("cut", &place.read("it.trace")[..500]);
-    place.run(&["replay", "cut"]).refused(2).says("the trace ends in the middle");
+    place.run(&["replay", "cut"]).refused(2).says("the trace is cut off");
 }
 
 /// `check` examines the live target of each domain. A missing target gives a note and no error,

@@ -154,7 +154,7 @@ fn compare_by_named_metrics_shows_paired_differences() {
     let rows = |name: &str| text.lines().filter(|line| line.trim().starts_with(name)).count();
     assert_eq!((rows("edf"), rows("credit")), (1, 1), "{text}");
     let unknown = [&compare[..], &["--metric", "response p99 of gold"]].concat();
-    assert!(place.run(&unknown).good().contains("no run knows `response p99 of gold`"));
+    assert!(place.run(&unknown).good().contains("no run has the metric `response p99 of gold`"));
     let ran = place.run(&[&compare[..], &["--metric", "delivered of bronze"]].concat()).refused(2);
     ran.says("cannot show --metric `delivered of bronze`");
 }

@@ -107,5 +107,5 @@ fn impossible_questions_are_refused_with_a_hint() {
     refused(&["--move", "web", "--to-cpu", "7"], 2, "cannot use cpu7");
     refused(&["--save", "it.trace"], 2, "are the same file");
     place.write("cut", &place.read("it.trace")[..500]);
-    place.run(&["whatif", "cut"]).refused(2).says("the trace ends in the middle");
+    place.run(&["whatif", "cut"]).refused(2).says("the trace is cut off");
 }

@@ -36,7 +36,8 @@ fn missing_process_is_refused() {
     child.wait().unwrap();
     let pid = child.id();
     let ran = run_one(&live, &format!("pid = {pid}")).refused(3);
-    ran.says(&format!("`it`: process {pid} has no thread {pid}")).says("whether it still runs");
+    ran.says(&format!("`it`: process {pid} has no thread {pid}"))
+        .says("whether the process still runs");
     live.nothing_is_left();
 }
 
@@ -79,7 +80,7 @@ fn runner_itself_is_refused() {
 fn program_that_cannot_be_started_is_refused() {
     let Some(live) = live::begin() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
-    ran.says("cannot start `slackline-has-no-such-program`: No such file").says("install it");
+    ran.says("cannot start `slackline-has-no-such-program`: No such file").says("install the program");
     live.nothing_is_left();
 }
 
@@ -358,7 +359,7 @@ fn joins_leaves_and_changes_of_a_scenario_happen_live() {
         !live.processes().iter().any(|(_, line)| is_guests(line))
     });
     let ran = runner.end().ended_with(0);
-    let ran = ran.shows("note: refused at 1500.000ms: `stays`: ").shows("guest");
+    let ran = ran.shows("note: join or change of `stays` refused at 1500.000ms: ").shows("guest");
     assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
     live.nothing_is_left();
 }

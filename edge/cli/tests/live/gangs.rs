@@ -80,7 +80,8 @@ fn gang_begins_on_all_hosts_or_on_none() {
     let [first, second] = victims;
     drop(second);
     let said = Ran::new(&watcher.wait_with_output().expect("it ends")).ended_with(3);
-    said.shows("gang bsp begins in").says("gang bsp is broken, the others continue: bsp-2 is lost");
+    said.shows("gang bsp begins in")
+        .says("gang bsp lost its member bsp-2; the other members continue");
     let alone = shown(&live, HOSTS[0], "bsp-1").expect("it goes on");
     assert_eq!((&alone["state"], &alone["gang"]), (&"active".into(), &Value::Null), "{alone}");
     live.run(&["log", "bsp-1", "--socket", HOSTS[0]]).ended_with(0).shows("gang-broken");

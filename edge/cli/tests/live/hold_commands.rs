@@ -184,7 +184,7 @@ fn processes_that_outlive_held_command_are_reported() {
     let left = live.processes_of("sleep");
     assert_eq!(left.len(), 1);
     kill(left[0], Signal::KILL);
-    ran.says(&format!("what it started runs on and is no longer held: {}", left[0]));
+    ran.says(&format!("processes that it started still run, no longer held: {}", left[0]));
     wait_until("it to end", || live.processes_of("sleep").is_empty());
     live.nothing_is_left();
 }

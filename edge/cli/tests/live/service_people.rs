@@ -125,7 +125,7 @@ fn remote_client_has_token_role_and_budget_until_revoked() {
     remote(&reserve, "token").ended_with(0);
     assert_eq!(daemon.one("web")["owner"], "@alice");
     let over = remote("change web --slice 2ms", "token");
-    over.refused(4).says("@alice would have 0.2cpu, and the budget is 0.15cpu");
+    over.refused(4).says("@alice would have 0.2cpu in total, more than the budget of 0.15cpu");
     remote("access list", "token").refused(5).says("`access` is not permitted for role operator");
     let root = local("access add carol --role administrator").good();
     fs::write(path("root"), &root).unwrap();
@@ -185,11 +185,11 @@ fn operator_reserves_for_own_vms_only() {
     let theirs = format!("qemu:{}", name("theirs"));
     ask(&format!("reserve web --slice 1ms --period 10ms --for {theirs}")).ended_with(0);
     let over = ask("reserve db --slice 1ms --period 10ms --vcpus 1 --for qemu:later");
-    over.refused(4).says("uid 65534 would have 0.2cpu, and the budget is 0.15cpu");
+    over.refused(4).says("uid 65534 would have 0.2cpu in total, more than the budget of 0.15cpu");
     ask("change web --slice 2ms").refused(4).says("uid 65534 would have 0.2cpu");
     ask("reserve db --slice 50us --period 10ms --vcpus 1 --for qemu:later").ended_with(0);
     let over = ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third");
-    over.refused(4).says("would have 3 reservations, and the budget is 2");
+    over.refused(4).says("would have 3 reservations, more than the budget of 2");
     // Grants survive the daemon, as reservations do.
     daemon.kill();
     let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };

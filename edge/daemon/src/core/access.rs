@@ -87,8 +87,8 @@ impl Access {
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
             format!(
                 "{name} is an operator without a grant. `slackline access migrate` makes {name} \
-                 a tenant, who could no longer see the log nor change reservations of others \
-                 ({others} now)"
+                 a tenant, who can neither see the log nor change reservations of others, of \
+                 which there are {others}"
             )
         };
         members.take(MOST_LINES).map(line).collect()
@@ -165,7 +165,7 @@ impl Access {
             (_, Some(_)) => return Err("a certificate is for remote clients only".into()),
         };
         if let Some(days) = days.filter(|days| !(1..=MOST_DAYS).contains(days)) {
-            return Err(format!("{days} days are not from 1 to {MOST_DAYS}"));
+            return Err(format!("cannot grant for {days} days: 1 to {MOST_DAYS} are allowed"));
         }
         users.sort_unstable();
         users.dedup();
@@ -368,7 +368,7 @@ mod tests {
         let owners = [Principal::User(0), Principal::User(1000)];
         let lines = access.would_lose(&members, &owners);
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("ann ") && lines[0].contains("(1 now)"), "{lines:?}");
+        assert!(lines[0].starts_with("ann ") && lines[0].ends_with("there are 1"), "{lines:?}");
         access.migrate();
         assert_eq!(role(&access, 1000, 990), Some(Role::Tenant));
         assert_eq!(role(&access, 1001, 990), Some(Role::Operator), "a grant keeps its role");
@@ -383,7 +383,7 @@ mod tests {
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());
         let error = Access::grant("1", grant(Word::Viewer, Some(0)), now).unwrap_err();
-        assert_eq!(error, "0 days are not from 1 to 36500");
+        assert_eq!(error, "cannot grant for 0 days: 1 to 36500 are allowed");
         assert!(Access::grant("1", grant(Word::Viewer, Some(36_501)), now).is_err());
     }
 

@@ -368,11 +368,12 @@ impl FlightThread {
     fn why(&self, name: &str, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
         let mut why = CulpritFinder::new(name);
         let read = self.ring.replay(Time::START, &mut why);
-        let damaged = |error| Problem::new(Kind::Bug, format!("cannot read the ring: {error}"));
+        let damaged =
+            |error| Problem::new(Kind::Bug, format!("cannot read recorded events: {error}"));
         read.map_err(damaged)?;
         let mut answer = why.answer();
         if answer.vcpus.is_empty() {
-            let detail = format!("nothing of {name} is recorded yet");
+            let detail = format!("the flight recorder has no events of {name} yet");
             return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
         }
         if let Some(own) = own {

@@ -13,7 +13,7 @@ impl Core {
     /// Starts a change to grants. The change takes effect once the ledger has written it.
     pub(super) fn change_access(&mut self, ticket: Ticket, by: Principal, change: Change) {
         if let Err(detail) = self.access.check_room(&change) {
-            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke one first");
+            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke a grant first");
             return self.host.say(&wire::refused(ticket, problem));
         }
         match self.host.ledger.change_access(ticket.0, change.write.clone()) {
@@ -67,7 +67,10 @@ impl Core {
             return;
         }
         let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
-            let problem = Problem::new(Kind::NoSuchReservation, "the grant was removed meanwhile");
+            let problem = Problem::new(
+                Kind::NoSuchReservation,
+                "another request removed the grant before this one",
+            );
             self.host.say(&wire::refused(ticket, problem));
             return;
         };

@@ -18,7 +18,7 @@ use slackline_units::{CpuShare, DomId, Span, Time};
 use super::costs::Costs;
 use super::flight::Flight;
 use super::front_process::FrontProcess;
-use super::lookups::{Lookups, TooMany, sought_text};
+use super::lookups::{Lookups, MOST_WAITING, TooMany, sought_text};
 use super::scheduler::Scheduler;
 use super::scout::{Awaited, Held, Listing, Looked, Scout};
 use super::tally::Tally;
@@ -196,8 +196,11 @@ impl Host {
 
     fn refuse_look_up(&mut self, ticket: Ticket) {
         self.rests.remove(&ticket);
-        let detail = "too many requests of this user wait for VM look-ups";
-        let problem = Problem::new(Kind::TooMany, detail).hinting("wait for their answers first");
+        let detail = format!(
+            "{MOST_WAITING} requests of this user wait for VM look-ups, which is the limit"
+        );
+        let problem = Problem::new(Kind::TooMany, detail)
+            .hinting("wait for the answers to these requests first");
         self.say(&wire::refused(ticket, problem));
     }
 

@@ -20,8 +20,8 @@ use super::scout::{Listing, Looked, Order, Scout, Seen, Wanted};
 /// Number of threads that look up VMs. The first of them serves only administrators.
 const THREADS: usize = 6;
 
-/// Maximum number of look-ups of one caller that may wait.
-const MOST_WAITING: usize = 4;
+/// Most look-ups of one caller that may wait.
+pub(super) const MOST_WAITING: usize = 4;
 
 /// Maximum number of look-ups of one administrator that may run at the same time.
 const MOST_OF_ADMINISTRATOR: usize = 3;

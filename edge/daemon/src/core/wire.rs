@@ -121,7 +121,8 @@ pub(super) fn heard(
     let rest = Rest::of(&ask.request);
     let request = ask.request.in_service(each, wall_ahead).map_err(fail)?;
     let bad = |says: String| fail(Problem::new(Kind::Bad, says));
-    let request = request.ok_or_else(|| bad("the request is unknown".into()))?;
+    let request = request
+        .ok_or_else(|| bad("this version of the daemon does not know the request".into()))?;
     let key = ask.key.map(|key| key.parse::<Key>()).transpose();
     let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);

@@ -21,8 +21,8 @@ pub enum Absent {
         /// Binding that was looked up.
         binding: Binding,
     },
-    /// Several machines match the binding, and the search prefers none of them.
-    #[error("cannot choose a process for {binding}: {first} and {second} match")]
+    /// Several machines have the binding, and none of them is preferred.
+    #[error("cannot choose a process for {binding}: processes {first} and {second} both match")]
     Several {
         /// Binding that was looked up.
         binding: Binding,
@@ -106,7 +106,7 @@ impl Absent {
                 Some("try again in some seconds, when its monitor has answered".to_owned())
             }
             Absent::Group(error) => error.hint().map(str::to_owned),
-            Absent::Empty { .. } => Some("start a process in it first".to_owned()),
+            Absent::Empty { .. } => Some("start a process in the cgroup or unit first".to_owned()),
             Absent::Unreadable { .. } => Some("run as root".to_owned()),
         }
     }

@@ -231,7 +231,8 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
             // A user who connects in a loop reads no answer.
             Full::TooOften => return Vec::new(),
         };
-        let problem = Problem::new(Kind::TooMany, detail).hinting("close one, or try again later");
+        let problem =
+            Problem::new(Kind::TooMany, detail).hinting("close a connection, or try again later");
         No(problem).raw()
     })?;
     let gids = front.people.that_matter(&gids);

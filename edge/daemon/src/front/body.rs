@@ -140,7 +140,7 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
         b"" | b"{}" => Ok(()),
         more => {
             let detail = format!("the body has {} bytes; none is expected", more.len());
-            Err(No::bad(detail, "send it without a body"))
+            Err(No::bad(detail, "send the request without a body"))
         }
     }
 }
@@ -164,7 +164,9 @@ async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u
         };
         match frame {
             None => return Ok(bytes),
-            Some(Err(error)) => return Err(No::bad(format!("body: {error}"), "send it again")),
+            Some(Err(error)) => {
+                return Err(No::bad(format!("body: {error}"), "send the request again"));
+            }
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     if bytes.len() + data.len() > longest {
@@ -246,10 +248,10 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.next().is_some() {
-        return Err(No::bad(format!("{name} is given twice"), "send it once"));
+        return Err(No::bad(format!("{name} is given twice"), "send the header once"));
     }
     let text = first.map(|value| value.to_str()).transpose();
-    text.map_err(|_| No::bad(format!("{name} is not ASCII"), "send it in ASCII"))
+    text.map_err(|_| No::bad(format!("{name} is not ASCII"), "send the header in ASCII"))
 }
 
 /// Returns the answer to a request for a page that exists but does not support the request's

@@ -73,7 +73,7 @@ pub(super) async fn events(
     })?;
     let held = Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
         let detail = format!("this user has {most} event streams open, which is the limit");
-        No(Problem::new(Kind::TooMany, detail).hinting("close one"))
+        No(Problem::new(Kind::TooMany, detail).hinting("close one of the streams"))
     })?;
     let (to, parts) = mpsc::channel(UNWRITTEN);
     // Subscribed before past events are read, so that none is missed in between.

@@ -234,8 +234,8 @@ pub(super) async fn reserve(
     let name = name(path)?;
     body::without(&headers, &[IF_MATCH])?;
     if body::only(&headers, &IF_NONE_MATCH)?.is_some_and(|text| text != "*") {
-        let hint = "leave it out: PUT never replaces a reservation";
-        return Err(No::bad("If-None-Match is not `*`", hint));
+        let hint = "leave the header out: PUT never replaces a reservation";
+        return Err(No::bad("If-None-Match must be `*`", hint));
     }
     let example = r#"{"slice":"2ms","period":"10ms"} or {"cpu":"1.5cpu"}"#;
     let wanted: Wanted = body::read(sent, caller.until, example).await?;

@@ -61,7 +61,7 @@ impl TlsError {
     pub fn hint(&self) -> &'static str {
         match self {
             TlsError::File { .. } => "use PEM files for certificates and keys",
-            TlsError::Open { .. } => "restrict it with `chmod 600`",
+            TlsError::Open { .. } => "restrict the file with `chmod 600`",
             TlsError::Unfit { .. } => "give --key the key of this certificate",
         }
     }

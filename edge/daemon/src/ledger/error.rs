@@ -125,10 +125,12 @@ impl LedgerError {
             }
             LedgerError::Foreign { .. } => Some("use another folder with `--state`".to_owned()),
             LedgerError::Newer { backup: Some(backup), .. } => Some(format!(
-                "run the later version, or replace the ledger by its last backup {}",
+                "run the later version of slackline, or replace the ledger by its last backup {}",
                 backup.display()
             )),
-            LedgerError::Newer { backup: None, .. } => Some("run the later version".to_owned()),
+            LedgerError::Newer { backup: None, .. } => {
+                Some("run the later version of slackline".to_owned())
+            }
             LedgerError::Locked { path } => {
                 Some(format!("find that program with `fuser {}`", path.display()))
             }

@@ -51,7 +51,7 @@ pub fn value_at(table: &mut Table, path: &str) -> Result<String, PathError> {
 fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result<(), PathError> {
     for path in edit.unset {
         let (place, key) = place(table, path)?;
-        place.remove(&key).ok_or_else(|| PathError::new(path, "there is no such value"))?;
+        place.remove(&key).ok_or_else(|| PathError::new(path, "the scenario has no such key"))?;
     }
     for (path, value) in edit.set {
         let value = filled(value, lets).map_err(|why| PathError::new(path, why))?;
@@ -61,7 +61,7 @@ fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result
     for (path, by) in edit.scale {
         let (place, key) = place(table, path)?;
         let value =
-            place.get(&key).ok_or_else(|| PathError::new(path, "there is no such value"))?;
+            place.get(&key).ok_or_else(|| PathError::new(path, "the scenario has no such key"))?;
         let scaled = scaled(value, by).map_err(|why| PathError::new(path, why))?;
         place.insert(key, scaled);
     }

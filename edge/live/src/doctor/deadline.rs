@@ -35,7 +35,7 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
     };
     let total = u32::try_from(cpus).unwrap_or(u32::MAX);
     let each = CpuShare::from_ppm(free.ppm() / total.max(1));
-    let found = format!("{free} of {total}cpu: {each} of each CPU");
+    let found = format!("{free} of {total}cpu is free, {each} on each CPU");
     let limit = limit()?.unwrap_or(CpuShare::ONE);
     if each > limit {
         // Seen when two programs take and release deadline bandwidth in the same milliseconds.
@@ -48,7 +48,7 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
     let verdict = if each >= explained {
         Verdict::good(found)
     } else {
-        Verdict::limited(format!("{found}; without other deadline threads {explained}"))
+        Verdict::limited(format!("{found}; {explained} if no other thread used SCHED_DEADLINE"))
             .hint("find the threads that have the rest under other-realtime")
     };
     Ok(verdict.figure("deadline_free_ppm", free.ppm().into()))

@@ -38,7 +38,7 @@ pub(super) fn fifo(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(match tried {
         Ok(true) => Verdict::good("a thread can become SCHED_FIFO 99"),
         Ok(false) => Verdict::missing("the kernel accepts SCHED_FIFO 99 but does not set it")
-            .hint("run outside of the sandbox that ignores it"),
+            .hint("run outside of the sandbox that ignores calls for real-time scheduling"),
         Err(error) if host.root && error.kind() == io::ErrorKind::PermissionDenied => {
             Verdict::missing(format!("SCHED_FIFO 99 is refused to root: {error}"))
                 .hint("see rt-group; in a container, add CAP_SYS_NICE")

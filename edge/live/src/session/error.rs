@@ -31,7 +31,7 @@ pub enum RequestError {
         vcpu: VcpuId,
     },
     /// The request names CPUs that the session does not schedule.
-    #[error("cannot allow CPUs {cpus:?}: only CPUs 0 to {count}, exclusive, are scheduled")]
+    #[error("cannot allow CPUs {cpus:?}: this session schedules {count} CPUs, numbered from 0")]
     NoSuchCpus {
         /// CPUs in the request.
         cpus: CpuSet,
@@ -58,8 +58,8 @@ pub enum RequestError {
     /// No event would report in time that this vCPU runs again after it blocked. A vCPU with a hard
     /// limit needs such an event.
     #[error(
-        "cannot hold exactly to {slice}: the kernel does not count what it uses ({why}), and \
-         looking every {slice} would cost {look} each time, which is more than 1 % of a CPU"
+        "cannot enforce a hard limit of {slice}: the kernel does not count the CPU time of this \
+         vCPU ({why}), and a dispatcher pass of {look} every {slice} costs more than 1 % of a CPU"
     )]
     Unnoticed {
         /// Slice in the request, which is a hard limit.
@@ -86,15 +86,14 @@ pub enum RequestError {
     /// The kernel refused an order for a thread of the vCPU.
     #[error(transparent)]
     Refused(ActError),
-    /// The target's cpuset excludes some of the CPUs on which the session would schedule it.
-    /// Nothing has changed.
-    #[error("cannot hold it: {finding}")]
+    /// The target's cpuset does not allow the CPUs that are scheduled. Nothing has changed.
+    #[error("cannot hold the target: {finding}")]
     Elsewhere {
         /// Cpuset and CPUs of the target.
         finding: Box<Finding>,
     },
-    /// Another program has changed the threads' scheduling, and that change is still in place.
-    #[error("cannot control its threads: {finding}")]
+    /// Another program has changed the threads, and the change still stands.
+    #[error("cannot control the threads of the target: {finding}")]
     Contested {
         /// Change that the other program made.
         finding: Box<Finding>,
@@ -119,9 +118,9 @@ impl RequestError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            RequestError::Fence(FenceError::HeldElsewhere { .. }) => Some(
-                "wait for that run, or use `slackline doctor --free` if it was killed".into(),
-            ),
+            RequestError::Fence(FenceError::HeldElsewhere { .. }) => {
+                Some("wait for that run, or use `slackline doctor --free` if it was killed".into())
+            }
             RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
                 Some(error.hint().into())
             }
@@ -131,7 +130,7 @@ impl RequestError {
                     .into(),
             ),
             RequestError::Fence(FenceError::Stopped { pid }) => {
-                Some(format!("continue it with `kill -CONT {pid}`"))
+                Some(format!("continue the process with `kill -CONT {pid}`"))
             }
             RequestError::Elsewhere { finding } => {
                 let Finding::Cpus { allowed, .. } = &**finding else { return None };
@@ -139,14 +138,14 @@ impl RequestError {
                 let cpus = cpus.collect::<Vec<_>>().join(",");
                 Some(format!("name CPUs of its cpuset, e.g. `--cpus {cpus}`"))
             }
-            RequestError::Contested { .. } => Some("undo that change first".into()),
+            RequestError::Contested { .. } => Some("undo the change of the other program".into()),
             RequestError::NotGivenBack { .. } => {
                 Some("try again with `slackline doctor --free`".into())
             }
             RequestError::Host(error) if error.is_bug() => None,
             RequestError::Fence(FenceError::Budget { .. }) => Some(
-                "reserve less, reduce real-time budgets of sibling cgroups, or move it to the root \
-                 of the hierarchy `cpu`"
+                "reserve less, reduce real-time budgets of sibling cgroups, or move the target to \
+                 the root of the hierarchy `cpu`"
                     .into(),
             ),
             RequestError::Fence(FenceError::Group(error)) => {
@@ -156,11 +155,9 @@ impl RequestError {
             RequestError::Fence(_)
             | RequestError::Unreadable { .. }
             | RequestError::Refused(_)
-            | RequestError::Host(_) => {
-                Some("check this host with `slackline doctor`".into())
-            }
+            | RequestError::Host(_) => Some("check this host with `slackline doctor`".into()),
             RequestError::Unnoticed { .. } => {
-                Some("reserve it as at-least, or with a longer slice and period".into())
+                Some("reserve without the hard limit, or with a longer slice and period".into())
             }
             RequestError::Unknown { .. }
             | RequestError::Taken { .. }

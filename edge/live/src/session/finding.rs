@@ -66,8 +66,8 @@ impl fmt::Display for Finding {
                 let (allowed, scheduled) = (listed(allowed), listed(scheduled));
                 write!(
                     out,
-                    "thread {tid} may run on CPU {allowed} only, and CPU {scheduled} is scheduled \
-                     here"
+                    "thread {tid} may run only on CPU {allowed}, but Slackline schedules CPU \
+                     {scheduled}"
                 )?;
                 let cpuset = cpuset.as_ref();
                 cpuset.map_or(Ok(()), |group| write!(out, " (cpuset {})", group.display()))

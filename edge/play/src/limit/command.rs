@@ -145,7 +145,7 @@ fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "in no way that the kernel tells".into(),
+        (None, None) => "neither an exit code nor a signal is known".into(),
     }
 }
 

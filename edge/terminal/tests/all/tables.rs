@@ -81,17 +81,17 @@ a title: edf, sim, seed 1, 2s measured
  vCPU    jobs  late    p50    p99  worst     p50     p99   worst    n
 ──────────────────────────────────────────────────────────────────────
  player   100   100  1.000  1.000  1.000  6001.0  6001.0  6001.0  100
- -¹ slept, so that less than its promise is no error: see its deadlines
- -² nothing was promised
- -³ a single one has no quantiles
- -⁴ did not wake after it had joined
- +  may have more than its promise: only less is an error
+ -¹ blocked, so less CPU time than reserved is no error: see its deadlines
+ -² nothing was reserved
+ -³ a single value has no quantiles
+ -⁴ never woke after it joined
+ +  work-conserving: only less than reserved is an error
 
  CPU   busy %  owed %  unclaimed %  idle %  switches  overhead us
 ──────────────────────────────────────────────────────────────────
  cpu0  100.00   55.00        45.00    0.00       300       1234.0
  cpu1    9.50    9.50         0.00   90.50       100
- timers rang late by p50 3.0, p99 61.0, worst 61.0 us, n 2
+ timers expired late by p50 3.0, p99 61.0, worst 61.0 us, n 2
  changes took effect after 12.0 us, n 1
 ",
     );
@@ -148,7 +148,7 @@ fn runs_are_shown_side_by_side() {
 ────────────────────────────────────────────────
  web.0        0.000       0.000      99      99
  web.1       12.000      12.000      99      99
- +  may have more than its promise: only less is an error
+ +  work-conserving: only less than reserved is an error
 ",
     );
 }
@@ -175,7 +175,7 @@ fn servers_are_compared_by_answers_and_response_times() {
  vCPU      bvt    sedf    bvt    sedf         bvt      sedf
 ────────────────────────────────────────────────────────────
  web     50.00   50.00      3       1       700.0        -¹
- -¹ a single one has no quantiles
+ -¹ a single value has no quantiles
 ",
     );
 }
@@ -192,8 +192,8 @@ a title: edf, sim, seed 1, 500ms measured
  vCPU              promised  delivered %  error %
 ──────────────────────────────────────────────────
  a     2ms/10ms = 20.00 % +        18.00  -10.000
- +  may have more than its promise: only less is an error
- Not shown, since this machine does not see who sleeps: deadlines, misses, wake to run, waiting.
+ +  work-conserving: only less than reserved is an error
+ Not shown, since this host does not see when vCPUs block: deadlines, misses, wake to run, waiting.
 
  CPU   busy %  owed %  unclaimed %  idle %
 ───────────────────────────────────────────

@@ -96,10 +96,10 @@ web and db next to batch, edf, sim, seed 1
 
     cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
 
-  ▁█ ran, owed: a bit to all of a column (A: on its CPU)
-  ░▒ ran, unclaimed (a)   ╌─ waiting (blank: asleep)
-  · CPU: mostly nobody   ╵ a period begins
-  ✗ the one before had less
+  ▁█ ran as entitled, part to all of a column (CPU: A)
+  ░▒ ran in slack (CPU: a)   ╌─ waiting (blank: blocked)
+  · CPU mostly without vCPU   ╵ a period begins
+  ✗ the period before had less than its slice
   The run ended at 38.000ms.
 ";
 
@@ -116,10 +116,10 @@ web and db next to batch, edf, sim, seed 1
 
     cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
 
-  +# ran, owed: a bit to all of a column (A: on its CPU)
-  -= ran, unclaimed (a)   . waiting (blank: asleep)
-  . CPU: mostly nobody   | a period begins
-  ! the one before had less
+  +# ran as entitled, part to all of a column (CPU: A)
+  -= ran in slack (CPU: a)   . waiting (blank: blocked)
+  . CPU mostly without vCPU   | a period begins
+  ! the period before had less than its slice
   The run ended at 38.000ms.
 ";
 
@@ -148,8 +148,10 @@ fn timeline_remarks_on_unobserved_facts() {
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
     // The remarks are in lines that are no wider than the timeline.
     let said = picture.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("Blank is asleep or waiting: this host cannot tell which."));
-    assert!(said.contains("Use was measured now and then, and is drawn evenly in between."));
+    assert!(said.contains("Blank is blocked or waiting: this host does not see which."));
+    assert!(
+        said.contains("CPU time was read only from time to time, and is drawn evenly in between.")
+    );
     assert!(!picture.contains('!'), "a shortfall cannot be known:\n{picture}");
 }
 

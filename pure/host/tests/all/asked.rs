@@ -71,7 +71,7 @@ fn policy_that_never_settles_an_instant_is_stopped() {
     story.answers().picks.insert(CPU0, run(1, 1));
     let (broken, text) = story.broken(Fact::LimitReached(CPU0));
     assert_eq!(broken, Broken::Endless { now: at(7) });
-    assert!(text.starts_with("at 7.000ms "), "{text}");
+    assert!(text.starts_with("policy livelock at 7.000ms: "), "{text}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn reported_time_never_decreases() {
     story.hardware.now = now;
     let (broken, text) = story.broken(Fact::Passed);
     assert_eq!(broken, Broken::TimeWentBack { before: at(5), now });
-    assert_eq!(text, "the hardware reported 4.999ms after it had reported 5.000ms");
+    assert_eq!(text, "the hardware reported time 4.999ms after the later time 5.000ms");
 }
 
 #[test]
@@ -43,7 +43,10 @@ fn used_time_above_elapsed_time_is_refused() {
     story.hardware.now = at(4);
     let (broken, text) = story.broken(Fact::LimitReached(CPU0));
     assert_eq!(broken, Broken::UsedTooMuch { used: more });
-    assert_eq!(text, "d0v0 used 2.000001ms between 2.000ms and 4.000ms, which is longer");
+    assert_eq!(
+        text,
+        "d0v0 used 2.000001ms of CPU time between 2.000ms and 4.000ms, more than that interval"
+    );
     assert_eq!(story.answers().charged, [(vcpu(0), Span::from_ms(2))]);
 }
 
@@ -69,7 +72,10 @@ fn overlapping_used_time_on_a_cpu_is_refused() {
     story.report(&[first, next, other], Fact::Passed).expect("the intervals do not overlap");
     let (broken, text) = story.broken_by(&[twice], Fact::Passed);
     assert_eq!(broken, Broken::UsedTwice { used: twice, reported: at(3) });
-    assert_eq!(text, "d0v0 used cpu0 from 2.999ms, but that had been reported until 3.000ms");
+    assert_eq!(
+        text,
+        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms, and before that until 3.000ms"
+    );
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn affinity_without_an_existing_cpu_is_refused() {
                 unreachable!()
             };
             assert_eq!(broken, Broken::Nowhere { vcpu }, "{cpus:?}");
-            assert_eq!(text, format!("the hardware allowed {vcpu} no CPU that there is"));
+            assert_eq!(text, format!("the affinity of {vcpu} has no CPU that is scheduled"));
         }
     }
 }
@@ -149,7 +155,7 @@ fn wake_of_runnable_vcpu_is_refused() {
     let mut story = one_runs();
     let (broken, text) = story.broken(Fact::Woke(vcpu(0)));
     assert_eq!(broken, Broken::WokeAwake { vcpu: vcpu(0) });
-    assert_eq!(text, "the hardware woke d0v0, which was awake");
+    assert_eq!(text, "the hardware woke d0v0, which was runnable already");
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn block_of_blocked_vcpu_is_refused() {
         story.join(1, &[]);
         let (broken, text) = story.broken(fact);
         assert_eq!(broken, Broken::BlockedAsleep { vcpu: vcpu(1) });
-        assert_eq!(text, "the hardware blocked d1v0, which was asleep");
+        assert_eq!(text, "the hardware blocked d1v0, which was blocked already");
     }
 }
 
@@ -168,7 +174,7 @@ fn end_of_timeslice_on_idle_cpu_is_refused() {
     for fact in [Fact::Yielded(CPU1), Fact::LimitReached(CPU1)] {
         let (broken, text) = one_runs().broken(fact);
         assert_eq!(broken, Broken::NobodyThere { cpu: CPU1 });
-        assert_eq!(text, "the hardware ended a turn on cpu1, which nobody had");
+        assert_eq!(text, "the hardware ended a timeslice on cpu1, which runs no vCPU");
     }
 }
 
@@ -234,17 +240,17 @@ fn pick_of_unknown_vcpu_is_refused() {
 
 #[test]
 fn pick_of_blocked_vcpu_is_refused() {
-    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "it is asleep");
+    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "it is blocked or paused");
     let pauses = |story: &mut Story| {
         story.wake_new(3);
         story.step(Fact::Paused(vcpu(3)));
     };
-    picked(pauses, 3, NotEligible::Asleep, "it is asleep");
+    picked(pauses, 3, NotEligible::Asleep, "it is blocked or paused");
 }
 
 #[test]
 fn pick_of_vcpu_on_another_cpu_is_refused() {
-    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "cpu0 has it");
+    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "it runs on cpu0");
 }
 
 #[test]
@@ -255,7 +261,7 @@ fn pick_against_affinity_is_refused() {
         story.step(Fact::Joined(vcpu(3), terms));
         story.step(Fact::Woke(vcpu(3)));
     };
-    picked(confined, 3, NotEligible::Confined, "it is confined to other CPUs");
+    picked(confined, 3, NotEligible::Confined, "its affinity excludes that CPU");
 }
 
 #[test]
@@ -268,7 +274,7 @@ fn second_pick_of_refused_vcpu_is_stopped() {
     let (broken, text) = story.broken(Fact::Woke(vcpu(3)));
     let (vcpu, cpu, now, why) = (vcpu(3), CPU1, at(2), NotEligible::Barred);
     assert_eq!(broken, Broken::NotEligible { vcpu, cpu, now, why });
-    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused it";
+    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused to run it";
     assert_eq!(text, says);
 }
 
@@ -289,7 +295,7 @@ fn endless_zero_length_timeslices_are_stopped() {
     let next = |_| story.report(&[], Fact::LimitReached(CPU0)).err();
     let fault = (0..10_000).find_map(next).expect("the contract is broken");
     let says =
-        "at 2.000ms one CPU after the other is asked, or one turn of no length follows another";
+        "policy livelock at 2.000ms: it keeps rescheduling CPUs or picking zero-length timeslices";
     assert_eq!(fault.to_string(), says);
     assert!(matches!(*fault, Fault::Broken(Broken::Endless { now }) if now == at(2)));
 }
@@ -313,7 +319,8 @@ fn expired_timer_must_be_cleared_or_moved_later() {
         story.answers().alarms.insert(CPU1, alarm);
         let (broken, text) = story.broken(Fact::AlarmRang(CPU1));
         assert_eq!(broken, Broken::AlarmPassed { cpu: CPU1, alarm, now: at(3) });
-        let says = format!("the alarm of cpu1 is set to {says}, which is not after 3.000ms");
+        let says =
+            format!("the policy set the timer of cpu1 to {says}, which is not after 3.000ms");
         assert_eq!(text, says);
     }
 }

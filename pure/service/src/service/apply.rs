@@ -157,7 +157,7 @@ impl Service {
         row: &Row,
     ) -> Result<Step, Refusal> {
         let Request::Reserve { amount, exact, phase, vcpus, binding, user, .. } = target else {
-            return Err(Refusal::Unkeepable("the request reserves nothing".into()));
+            return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
         if !asked.owns(row) {
             return Err(Refusal::NotOwner { name: row.name.clone() });
@@ -187,13 +187,14 @@ impl Service {
     /// that starts later.
     fn plan_new(&self, asked: &ClientRequest, target: &Request) -> Result<Step, Refusal> {
         let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = target else {
-            return Err(Refusal::Unkeepable("the request reserves nothing".into()));
+            return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
         let Some(binding) = binding.clone() else {
             return Err(Refusal::NoMachine { what: format!("a VM for {name} without `for`") });
         };
         if !binding.lasts() {
-            let says = format!("a list cannot reserve for {binding}: a process does not come back");
+            let says =
+                format!("a list cannot reserve for {binding}: a process id ends with its process");
             return Err(Refusal::Unkeepable(says));
         }
         self.check_free(&binding, None)?;

@@ -46,7 +46,7 @@ impl Service {
         world: &mut impl World,
     ) -> Result<(Row, Option<Machine>), Refusal> {
         let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = request else {
-            return Err(Refusal::Unkeepable("the request reserves nothing".into()));
+            return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
         let binding = match binding {
             Some(binding) => binding.clone(),
