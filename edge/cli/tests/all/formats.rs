@@ -45,7 +45,7 @@ work = { kind = "spin" }
 
 /// From a pipe all of the trace is read, from a file only the blocks of the window.
 #[test]
-fn window_by_index_equals_window_of_whole_trace() {
+fn window_read_by_index_equals_window_read_from_a_pipe() {
     let place = Place::with(LONG);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let length = place.read("it.trace").len();

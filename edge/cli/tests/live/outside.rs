@@ -64,7 +64,7 @@ fn live_client_measurements_are_compared_with_simulated_ones() {
 
 /// The node with 2 ms per 20 ms needs all of it for a round, so it limits the other node as well.
 #[test]
-fn slow_node_of_a_parallel_program_limits_the_others() {
+fn slow_bsp_node_limits_the_rate_of_the_other_nodes() {
     let Some(live) = live::begin() else { return };
     let node = |name: &str, slice: &str, compute: &str| {
         format!(
@@ -90,7 +90,7 @@ fn slow_node_of_a_parallel_program_limits_the_others() {
 
 /// The scenario has every kind of workload and client.
 #[test]
-fn every_kind_of_work_and_of_client_runs() {
+fn every_kind_of_workload_and_client_runs_live() {
     let Some(live) = live::begin() else { return };
     let domain = |name: &str, work: &str| {
         format!(
@@ -210,7 +210,7 @@ fn cpus_of(pid: i32) -> String {
 }
 
 #[test]
-fn clients_run_on_unscheduled_cpus() {
+fn clients_of_a_live_run_run_on_unmanaged_cpus() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     let (tasks, callers) = parts(&live);
@@ -248,7 +248,7 @@ fn run_continues_after_a_client_or_server_is_killed() {
 }
 
 #[test]
-fn killed_runner_leaves_neither_server_nor_client() {
+fn killed_live_run_leaves_no_server_or_client_process() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     runner.signal(Signal::KILL);

@@ -342,7 +342,7 @@ fn spare_input() -> ChildStdin {
 }
 
 #[test]
-fn owner_killed_after_any_step_leaves_nothing_behind() {
+fn kill_of_owner_at_any_step_restores_threads() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for last in 0..=LAST {
