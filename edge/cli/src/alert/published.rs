@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_compares_no_case_whose_rules_differ_from_the_paper() {
+    fn alert_compares_only_cases_with_the_rules_of_the_paper() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_whose_clocks_differ_by_half_a_slice_is_refused() {
+    fn gang_with_host_clocks_half_a_slice_apart_is_refused() {
         let trust = nobody();
         let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
         assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));
