@@ -117,7 +117,7 @@ mod tests {
                         cpu10 0 0 0 100 0 0 0 0 0 0\nintr 12 13 14\n";
 
     #[test]
-    fn idle_and_stolen_time_are_read_from_the_line_of_the_cpu() {
+    fn proc_stat_idle_and_stolen_time_is_read_per_cpu() {
         let read = |text, cpu| counted(text, CpuId::new(cpu), Span::from_ms(10));
         let ms = Span::from_ms;
         assert_eq!(read(STAT, 0), Some((ms(1_020), ms(400))));
