@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_vm_names_of_any_bytes_are_printable_and_reversible(name in vec(any::<u8>(), 0..40)) {
+        fn escaped_vm_names_are_printable_and_reversible(name in vec(any::<u8>(), 0..40)) {
             let text = shown(&name);
             prop_assert!(!text.chars().any(|letter| letter.is_control()));
             prop_assert_eq!(meant(&text), name);
