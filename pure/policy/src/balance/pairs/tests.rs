@@ -145,7 +145,7 @@ const CASES: [Case; 14] = [
 ];
 
 #[test]
-fn swap_sets_match_those_found_by_hand() {
+fn balancer_swap_sets_match_those_computed_by_hand() {
     for Case { id, times, hot, idle, moves: expected } in CASES {
         assert_eq!(moves(&pair(times, hot, idle), &LITERAL), expected, "{id}");
     }
@@ -153,7 +153,7 @@ fn swap_sets_match_those_found_by_hand() {
 
 /// Case S8 with thrift; S13 and S14 if more than w_ideal may migrate.
 #[test]
-fn thrift_and_improvement_rules_change_swap_sets() {
+fn balancer_thrift_and_improvement_rules_change_swap_sets() {
     let found = |id, rules| {
         let case = CASES.iter().find(|case| case.id == id).unwrap();
         moves(&pair(case.times, case.hot, case.idle), &rules)
@@ -169,7 +169,7 @@ fn thrift_and_improvement_rules_change_swap_sets() {
 /// Trap 13: weight 10 on a whole CPU, weight 0.5 on a tenth of one. A move of 0.68 is close to
 /// w_ideal, but would leave the idle CPU with a lower tau than the hot one has.
 #[test]
-fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
+fn improvement_rule_rejects_a_swap_that_lowers_the_lower_tau() {
     let heavy = Weight((932 << PLACES) / 100);
     let light = Weight((68 << PLACES) / 100);
     let mut hot = load(0, 1_000, 1, &[(0, 1_000), (0, 900)]);
@@ -189,7 +189,7 @@ fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
 
 /// A bound vCPU counts in the weight of its CPU and stays.
 #[test]
-fn bound_vcpu_never_migrates() {
+fn balancer_never_migrates_a_vcpu_allowed_on_one_cpu_only() {
     let mut loads = pair(WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)]);
     loads[0].members[0].allowed = CpuSet::one(CpuId::new(0));
     assert_eq!(moves(&loads, &LITERAL), "v2 there, v3 back");
@@ -201,7 +201,7 @@ fn bound_vcpu_never_migrates() {
 /// Figure 4.3: a vCPU of CPU 1 may also run on CPU 3, so all four are one group. Yet CPU 0 must not
 /// swap with CPU 2 or 3, which its vCPU may not run on.
 #[test]
-fn cpus_of_a_group_swap_only_vcpus_allowed_there() {
+fn balancer_swaps_only_vcpus_allowed_on_the_other_cpu() {
     let mut loads =
         Vec::from([load(0, 1_000, 1, &[(4, 2_500)]), load(1, 1_000, 2, &[(1, 3_000); 3])]);
     loads.push(load(2, 1_000, 5, &[(1, 10_000)]));
@@ -266,7 +266,7 @@ mod random {
         /// idle side of two pairs. Under the repaired rules the lower tau of a pair does not fall,
         /// unless equal weights are exchanged.
         #[test]
-        fn migrations_are_allowed_and_do_not_lower_the_lower_tau(
+        fn balancer_swaps_respect_affinity_and_never_lower_the_lower_tau(
             cpus in prop::collection::vec(cpu(), 2..8),
             maps in prop::collection::vec(any::<u8>(), 5),
             repaired in any::<bool>(),
@@ -324,7 +324,7 @@ mod random {
 
         /// Reversing the ids changes no migration if all taus differ.
         #[test]
-        fn swap_does_not_depend_on_ids_without_ties(
+        fn balancer_swaps_without_ties_do_not_depend_on_vcpu_ids(
             hot in prop::collection::btree_map(1..50_u64, 0..2_000_u64, 1..6),
             idle in prop::collection::btree_map(50..90_u64, 2_000..9_000_u64, 0..6),
         ) {

@@ -315,7 +315,7 @@ mod tests {
         /// Sums and list equal a recount: a VM counts once, with its weight, while any of its vCPUs
         /// is active, and its index in the list is right.
         #[test]
-        fn sums_of_active_domains_equal_a_recount(
+        fn credit_sums_of_active_domains_equal_a_recount(
             steps in prop::collection::vec(step(), 1..60),
             keeps_order in any::<bool>(),
         ) {
@@ -358,7 +358,7 @@ mod tests {
     /// As in Xen's linked lists, a VM that becomes active goes to the front, and one that leaves
     /// moves no other VM.
     #[test]
-    fn active_domains_and_vcpus_are_listed_newest_first() {
+    fn credit_lists_active_domains_and_vcpus_newest_first() {
         let mut domains = Domains { keeps_order: true, ..Domains::default() };
         for row in 0..3 {
             domains.join(of_row(row, 0));
@@ -375,7 +375,7 @@ mod tests {
 
     /// A VM keeps its row while one vCPU is left. The next VM in a free row inherits nothing.
     #[test]
-    fn domain_exists_from_its_first_vcpu_to_its_last() {
+    fn credit_domain_exists_from_its_first_vcpu_to_its_last() {
         let mut domains = Domains { has_budgets: true, ..Domains::default() };
         let vcpu = |domain, number| VcpuId::new(0, DomId::new(domain), number);
         let row = domains.join(vcpu(5, 0));

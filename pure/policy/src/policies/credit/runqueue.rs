@@ -421,7 +421,7 @@ mod tests {
         /// Any sequence of entries, removals and changes on two CPUs keeps the order of the
         /// reference.
         #[test]
-        fn lists_equal_the_order_of_a_plain_list(
+        fn credit_run_queues_keep_the_order_of_a_plain_list(
             steps in prop::collection::vec((0..10, 0..2_usize, 0..8_u32, 0..4_usize), 1..200),
         ) {
             let mut queues = RunQueues::new(2);

@@ -43,7 +43,7 @@ fn credits(dispatches: &[Dispatch]) -> Vec<i64> {
 
 /// With equal claims GAPS is Credit.
 #[test]
-fn equal_claims_give_the_schedule_of_credit() {
+fn gaps_with_equal_claims_gives_the_schedule_of_credit() {
     for policy in ["credit rules=xen-3.0.4", PAPER, "gaps rules=paper-ro"] {
         let three = dispatches(policy, &hogs(&[120; 3]), Span::from_secs(1));
         assert_eq!(order(&three, 15), [1, 2, 3, 1, 2, 1, 3, 2, 1, 3, 2, 1, 3, 2, 1], "{policy}");
@@ -59,7 +59,7 @@ fn equal_claims_give_the_schedule_of_credit() {
 
 /// A vCPU that is boosted at its wake is served in its turn, so the third one comes third at first.
 #[test]
-fn higher_claim_precedes_others_with_credit() {
+fn gaps_vcpu_with_a_higher_claim_precedes_others_with_credit() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let three = dispatches(policy, &hogs(&[120, 120, 110]), Span::from_secs(1));
         assert_eq!(order(&three, 12), [1, 2, 3].repeat(4));
@@ -72,7 +72,7 @@ fn higher_claim_precedes_others_with_credit() {
 /// By the paper's rule the lowest of four misses four timeslices in the first second, and none
 /// later.
 #[test]
-fn lowest_claim_misses_only_the_first_timeslices() {
+fn gaps_lowest_claim_misses_only_the_first_timeslices_under_paper_rules() {
     let four = dispatches(PAPER, &hogs(&[120, 120, 120, 130]), Span::from_secs(60));
     let first = [&[1, 2, 3, 4][..], &[1, 2, 3, 1, 2, 3, 4].repeat(4)].concat();
     assert_eq!(order(&four, 32), first);
@@ -93,7 +93,7 @@ fn starving() -> Vec<Hog> {
 /// The lowest vCPU has its last timeslice at 80 ms. Its credit grows beyond that of a period and is
 /// taken away. The others share what it would have had, so that one of them always has credit.
 #[test]
-fn lowest_claim_starves_by_the_paper_rules() {
+fn gaps_lowest_claim_starves_under_paper_rules() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
         let begins = [(0, 1), (20, 2), (50, 3), (80, 4), (110, 1), (140, 2), (170, 3), (200, 1)];
@@ -108,7 +108,7 @@ fn lowest_claim_starves_by_the_paper_rules() {
 
 /// With the same four hogs each has its quarter, and the lowest never waits for 400 ms.
 #[test]
-fn no_vcpu_starves_under_bounded_rules() {
+fn gaps_no_vcpu_starves_under_bounded_rules() {
     let wide = "gaps boost-cap=100% boost-depth=1s";
     for policy in ["gaps", "gaps base=xen-3.0.4", "gaps base=xen-3.0.4 among=under", wide] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
@@ -134,7 +134,7 @@ fn no_vcpu_starves_under_bounded_rules() {
 /// fourth, or to the tail. With its old place it has also had 400 us before its own timeslices at
 /// 90 and 240 ms: it pays for those claims too.
 #[test]
-fn precedence_lasts_for_the_boost_depth_then_place_is_restored() {
+fn gaps_precedence_ends_after_boost_depth_and_the_place_is_restored() {
     let begins = |policy: &str| {
         let all = dispatches(policy, &hogs(&[110, 120, 120, 120]), Span::from_ms(340));
         let later = all.iter().filter(|turn| turn.at >= Time::START + Span::from_ms(180));
@@ -157,7 +157,7 @@ fn precedence_lasts_for_the_boost_depth_then_place_is_restored() {
 /// That VM claims the urgency of its task that waits for it, and no other VM does. The claim ends
 /// when the pending I/O is taken. I/O pending for an unknown VM changes nothing.
 #[test]
-fn pending_io_gives_a_claim_only_to_its_vm() {
+fn gaps_pending_io_gives_a_claim_only_to_its_vm() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
@@ -189,7 +189,7 @@ fn pending_io_gives_a_claim_only_to_its_vm() {
 /// A server that has answered in time eight times takes precedence from the arrival of a request
 /// until it has answered or blocks. By then it has done all work.
 #[test]
-fn quick_server_claims_until_it_answers_or_blocks() {
+fn gaps_inferred_server_has_precedence_until_it_answers_or_blocks() {
     let given = [("tell", RawValue::Text("inferred"))];
     let policy = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -230,7 +230,7 @@ fn claim(policy: &dyn Policy, vcpu: VcpuId) -> String {
 /// would precede all from then on. Reported by the third one, the I/O counts from the next pass,
 /// which a driver makes when it blocks, and the third one is most urgent.
 #[test]
-fn report_by_own_devices_counts_at_once_without_driver_rank() {
+fn gaps_pending_io_reported_by_own_devices_counts_at_once() {
     let server = Some(Task { id: TaskId::new(1), urgency: Urgency(100) });
     let mut tasks = Tasks::default();
     (tasks.blocked[0], tasks.woken[0]) = (server, server.map(|task| task.id));
@@ -267,7 +267,7 @@ fn report_by_own_devices_counts_at_once_without_driver_rank() {
 /// I/O was done for a VM, and it may be for any of its tasks that I/O has woken. All its vCPUs
 /// claim the urgency of the most urgent of these, and follow the reports of each vCPU.
 #[test]
-fn all_vcpus_of_a_vm_share_the_claim_of_one() {
+fn gaps_all_vcpus_of_a_vm_share_the_claim_of_one() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));

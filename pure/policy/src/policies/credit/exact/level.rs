@@ -342,7 +342,7 @@ mod tests {
     /// With at most a period's credit either way, closing an account changes only the class, and a
     /// boosted vCPU stays boosted. Beyond, the credit is cut or the vCPU becomes inactive.
     #[test]
-    fn closing_a_plain_account_changes_only_the_class() {
+    fn credit_accounting_within_a_periods_credit_changes_only_the_class() {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");
         let share = Values::defaults(SPEC.share_fields).expect("all fields have defaults");
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
