@@ -73,7 +73,7 @@ fn overlapping_used_time_on_a_cpu_is_refused() {
 }
 
 #[test]
-fn fact_of_vcpu_that_is_not_joined_is_refused() {
+fn event_of_a_vcpu_that_has_not_joined_is_refused() {
     let share = no_share();
     let facts: [Fact<'_>; 6] = [
         Fact::Woke(vcpu(3)),
@@ -107,7 +107,7 @@ fn used_time_of_unknown_vcpu_is_refused() {
 }
 
 #[test]
-fn second_join_is_refused() {
+fn second_join_of_the_same_vcpu_is_refused() {
     let mut story = one_runs();
     let share = no_share();
     let (broken, text) = story.broken(Fact::Joined(vcpu(0), (&share).into()));
@@ -173,7 +173,7 @@ fn end_of_timeslice_on_idle_cpu_is_refused() {
 }
 
 #[test]
-fn facts_of_unknown_cpu_are_refused() {
+fn event_of_an_unknown_cpu_is_refused() {
     let unknown = |broken: Broken, text: String| {
         assert_eq!(broken, Broken::UnknownCpu { cpu: CPU2, cpus: 2 });
         assert_eq!(text, "the hardware named cpu2, but only 2 CPUs are scheduled, numbered from 0");
@@ -190,7 +190,7 @@ fn facts_of_unknown_cpu_are_refused() {
 }
 
 #[test]
-fn policy_that_names_unknown_cpu_is_stopped() {
+fn policy_that_names_an_unknown_cpu_is_an_error() {
     let asks = |story: &mut Story| story.answers().ask = CpuSet::one(CPU2);
     let asks_when_charged = |story: &mut Story| {
         story.answers().ask_when_charged = CpuSet::one(CPU2);
@@ -259,7 +259,7 @@ fn pick_against_affinity_is_refused() {
 }
 
 #[test]
-fn second_pick_of_refused_vcpu_is_stopped() {
+fn policy_that_picks_a_refused_vcpu_twice_is_an_error() {
     let mut story = Story::scripted(2);
     story.wants(CPU1, run(3, 1));
     story.hardware.refuses = true;
@@ -273,7 +273,7 @@ fn second_pick_of_refused_vcpu_is_stopped() {
 }
 
 #[test]
-fn endless_zero_length_timeslices_are_stopped() {
+fn policy_with_endless_zero_length_timeslices_is_an_error() {
     let turn = |ns| {
         let limit = Some(Span::from_ns(ns));
         Pick::Run { vcpu: vcpu(0), limit, entitlement: Entitlement::Spare }
@@ -295,7 +295,7 @@ fn endless_zero_length_timeslices_are_stopped() {
 }
 
 #[test]
-fn endless_scheduling_passes_are_stopped() {
+fn policy_with_endless_scheduling_passes_is_an_error() {
     let mut story = Story::scripted(2);
     story.answers().ask_on_pass = CpuSet::first_n(2);
     let (broken, _) = story.broken(Fact::AlarmRang(CPU0));
@@ -319,7 +319,7 @@ fn expired_timer_must_be_cleared_or_moved_later() {
 }
 
 #[test]
-fn rejected_share_is_no_violation() {
+fn share_rejected_by_the_policy_is_no_contract_violation() {
     let mut story = one_runs();
     story.answers().declines = true;
     let share = no_share();
