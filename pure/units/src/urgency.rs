@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_priorities_and_nice_values_map_to_ordered_urgencies() {
+    fn linux_priorities_map_to_ordered_urgencies() {
         let real_time = |priority| Urgency::of_linux_real_time(priority).map(|Urgency(u)| u);
         assert_eq!([99, 50, 1].map(real_time), [Some(0), Some(49), Some(98)]);
         assert_eq!([0, 100, 255].map(real_time), [None; 3]);

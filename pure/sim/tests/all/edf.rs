@@ -171,7 +171,7 @@ fn edf_periods_with_phase_begin_together_whenever_vcpus_join() {
 
 /// Durations of a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn edf_period_of_a_year_is_exact_to_the_nanosecond() {
+fn edf_period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
     assert_eq!(slackline_scenario::LONGEST, Span::from_ns(YEAR));
     let task =

@@ -146,7 +146,7 @@ proptest! {
 
 /// Durations of a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn gedf_period_of_a_year_is_exact_to_the_nanosecond() {
+fn gedf_period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
     let task =
         |slice, period| Task { slice, period, is_exact: true, sleeps: Vec::new(), change: None };
