@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn difference_within_reading_errors_is_no_step() {
+    fn wall_clock_difference_within_reading_error_is_no_step() {
         let at =
             |ahead, within| Offset { ahead: Span::from_us(ahead), within: Span::from_us(within) };
         assert_eq!(at(1_000, 3).step_since(at(1_007, 4)), None);

@@ -129,7 +129,7 @@ mod tests {
 
     /// Visible through the descriptor when the thread has ended, and nowhere else.
     #[test]
-    fn mount_of_a_thread_is_visible_only_through_its_descriptor() {
+    fn private_tracefs_mount_is_visible_only_through_its_descriptor() {
         let mounts =
             || std::fs::read_to_string("/proc/self/mounts").expect("this process has mounts");
         let before = mounts();
