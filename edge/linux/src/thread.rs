@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn init_and_own_process_are_refused() {
+    fn thread_references_to_init_and_own_process_are_refused() {
         let tid = |number| Tid::new(number).unwrap();
         assert!(matches!(ThreadRef::open(tid(1), tid(1)), Err(ThreadError::Init)));
         let own = tid(i32::try_from(process::id()).unwrap());

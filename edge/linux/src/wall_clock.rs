@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wall_clock_steps_only_when_set() {
+    fn wall_clock_step_is_detected_only_when_the_clock_is_set() {
         let clock = WallClock::default();
         let before = clock.offset();
         // By less than a tenth of a millisecond, unless another program sets this host's clock now.

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_is_shorter_than_the_period_and_needs_no_capacity() {
+    fn phase_of_a_whole_period_is_refused_and_phase_needs_no_capacity() {
         let terms = Terms::new(each(2_000, 10_000), true, 2).unwrap();
         let late = terms.with_phase(Some(Span::from_us(9_999))).unwrap();
         assert_eq!(late.to_string(), "2ms/10ms exact for 2 vCPUs in phase 9.999ms");

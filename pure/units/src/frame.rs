@@ -331,7 +331,7 @@ mod tests {
 
     /// The check value in the catalogue of CRCs.
     #[test]
-    fn checksum_matches_the_ethernet_check_value() {
+    fn agent_frame_checksum_matches_the_ethernet_check_value() {
         assert_eq!(checksum(b"123456789"), 0xCBF4_3926);
     }
 

@@ -44,7 +44,7 @@ fn number(of: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn live_client_measurements_are_compared_with_simulated_ones() {
+fn client_response_times_are_reported_by_live_run_and_compare() {
     let Some(live) = live::begin() else { return };
     let run = run_json(&live, &scenario("1500ms", HTTPERF));
     let web = vcpu(&run, "web");

@@ -120,7 +120,7 @@ fn reservation_is_enforced_changed_paused_and_released() {
 
 /// Each verb is run as a command, with its output.
 #[test]
-fn every_verb_reaches_the_daemon() {
+fn every_service_command_works_against_a_running_daemon() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);

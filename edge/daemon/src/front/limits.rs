@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_has_at_most_two_streams() {
+    fn third_event_stream_of_a_principal_is_refused() {
         let limits = empty();
         let first = Limits::stream(&limits, Owner::User(7)).unwrap();
         let _second = Limits::stream(&limits, Owner::User(7)).unwrap();

@@ -238,7 +238,7 @@ fn vms_without_names_are_bound_by_process_id() {
 }
 
 #[test]
-fn process_is_scheduled_with_its_descendants() {
+fn process_bound_by_pid_is_scheduled_with_its_descendants() {
     let process = Idle::after("");
     let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
     assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));

@@ -100,7 +100,7 @@ fn ledger_rows_and_answers_survive_a_restart() {
 }
 
 #[test]
-fn identities_of_another_boot_are_not_loaded() {
+fn vm_identities_of_another_boot_are_not_loaded_from_the_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let Opened { mut ledger, .. } = open(folder.path());
     let web = Row { identity: Some(identity(7)), ..row("web", 1) };

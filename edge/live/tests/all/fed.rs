@@ -316,7 +316,7 @@ fn dispatcher_pass_reschedules_once_for_all_its_events() {
 /// Slack goes by weight. As ordinary threads both vCPUs would receive equal parts, whichever is
 /// chosen. So the one that is not chosen is put behind all ordinary threads.
 #[test]
-fn only_the_chosen_vcpu_competes_for_weighted_slack() {
+fn only_the_vcpu_picked_for_slack_runs_as_an_ordinary_thread() {
     let spec = find("sedf").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut host = FedHost::new(spec, &values, &Topology::flat(1)).unwrap();
@@ -349,7 +349,7 @@ fn only_the_chosen_vcpu_competes_for_weighted_slack() {
 /// Two vCPUs with 0.45 ms of each millisecond leave 50 us that can be reserved. The two passes
 /// fit into that if each takes 12 us, and do not if it takes 13.
 #[test]
-fn reservation_beyond_dispatch_overhead_is_not_admitted() {
+fn reservation_that_fits_only_without_dispatch_overhead_is_refused() {
     let second = |look| {
         let mut host = host_of(&Topology::flat(1).with_dispatch(Span::from_us(look)));
         host.join(vcpu(0), &share("450us", "1ms"), true).unwrap();

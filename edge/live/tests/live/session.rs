@@ -88,7 +88,7 @@ const NOW: Time = Time::START;
 const LATE: Span = Span::from_ms(50);
 
 #[test]
-fn member_is_limited_to_its_share_until_it_leaves() {
+fn session_member_is_limited_to_its_share_until_it_leaves() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -162,7 +162,7 @@ fn change_refused_by_admission_leaves_the_old_share() {
 }
 
 #[test]
-fn paused_member_uses_no_cpu_time_until_resumed() {
+fn paused_session_member_uses_no_cpu_time_until_resumed() {
     let Some(_alone) = begin() else { return };
     for is_exact in [true, false] {
         let (one, many) = (Target::spinner(), Target::threaded());
@@ -198,7 +198,7 @@ fn paused_member_uses_no_cpu_time_until_resumed() {
 
 /// A wake-up during the pause counts: the member has work when it is resumed.
 #[test]
-fn blocked_member_can_be_paused() {
+fn blocked_session_member_can_be_paused() {
     let Some(_alone) = begin() else { return };
     let target = Target::sleeper();
     let mut open = Open::on(cpus(1));
@@ -344,7 +344,7 @@ fn join_id_of_an_ended_member_is_unknown_after_slot_reuse() {
 }
 
 #[test]
-fn failed_join_restores_threads_and_affects_no_other_member() {
+fn failed_session_join_restores_threads_and_affects_no_other_member() {
     let Some(_alone) = begin() else { return };
     let (one, two) = (Target::spinner(), Target::threaded());
     let mut open = Open::on(cpus(1));
@@ -481,7 +481,7 @@ fn member_stays_limited_after_one_of_its_threads_exits() {
 
 /// A hundred on one CPU, each with a hard limit of 0.5 % of it.
 #[test]
-fn hundred_members_on_one_cpu_stay_within_their_shares() {
+fn hundred_session_members_on_one_cpu_stay_within_their_shares() {
     let Some(_alone) = begin() else { return };
     // Opened first: a keeper that starts beside a hundred spinners may take too long.
     let mut open = Open::on(cpus(1));

@@ -21,7 +21,7 @@ fn one_runs() -> Story {
 }
 
 #[test]
-fn reported_time_never_decreases() {
+fn event_with_an_earlier_time_than_the_last_is_refused() {
     let mut story = Story::scripted(1);
     story.step_at(at(5), Fact::Passed);
     story.step_at(at(5), Fact::Passed);
@@ -33,7 +33,7 @@ fn reported_time_never_decreases() {
 }
 
 #[test]
-fn used_time_above_elapsed_time_is_refused() {
+fn reported_cpu_time_above_the_elapsed_time_is_refused() {
     let mut story = one_runs();
     let all = used(0, CPU0, at(0), at(2), Span::from_ms(2));
     let more = used(0, CPU0, at(2), at(4), Span::from_ns(2_000_001));
@@ -48,7 +48,7 @@ fn used_time_above_elapsed_time_is_refused() {
 }
 
 #[test]
-fn used_time_in_the_future_is_refused() {
+fn reported_cpu_time_in_the_future_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let all = used(0, CPU1, at(0), at(2), Span::from_ms(1));
@@ -59,7 +59,7 @@ fn used_time_in_the_future_is_refused() {
 }
 
 #[test]
-fn overlapping_used_time_on_a_cpu_is_refused() {
+fn overlapping_reported_cpu_time_on_one_cpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     let first = used(0, CPU0, at(0), at(2), Span::from_ms(1));
@@ -98,7 +98,7 @@ fn event_of_a_vcpu_that_has_not_joined_is_refused() {
 }
 
 #[test]
-fn used_time_of_unknown_vcpu_is_refused() {
+fn reported_cpu_time_of_an_unknown_vcpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let some = used(3, CPU1, at(0), at(1), Span::from_ms(1));
@@ -303,7 +303,7 @@ fn policy_with_endless_scheduling_passes_is_an_error() {
 }
 
 #[test]
-fn expired_timer_must_be_cleared_or_moved_later() {
+fn policy_that_leaves_an_expired_timer_set_is_an_error() {
     let mut story = Story::scripted(2);
     story.step_at(at(3), Fact::AlarmRang(CPU1));
     story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
@@ -337,7 +337,7 @@ fn share_rejected_by_the_policy_is_no_contract_violation() {
 
 /// The timeslice had to be ordered again, since less CPU time than elapsed time had been used.
 #[test]
-fn vcpu_refused_in_mid_timeslice_runs_once_allowed() {
+fn vcpu_refused_by_hardware_in_mid_timeslice_runs_once_allowed() {
     let mut story = Story::new("round-robin", 1);
     story.wake_new(0);
     story.hardware.now = at(1);
@@ -349,7 +349,7 @@ fn vcpu_refused_in_mid_timeslice_runs_once_allowed() {
 }
 
 #[test]
-fn allowed_vcpu_runs_on_any_idle_cpu() {
+fn vcpu_no_longer_refused_by_hardware_runs_on_any_idle_cpu() {
     let mut story = Story::new("round-robin", 2);
     story.join(0, &[]);
     story.join(1, &[]);

@@ -27,7 +27,7 @@ fn run_interval_over_whole_seconds_is_split_in_proportion() {
 }
 
 #[test]
-fn window_of_second_error_is_a_whole_number_of_periods() {
+fn share_error_window_of_a_second_is_a_whole_number_of_periods() {
     // 334 periods of 3 ms are 1.002 s. In each of two such windows 1 ms of 334 ms is missing.
     let mut script = awake(1_000, 3_000);
     for nth in 0..668_u64 {

@@ -63,7 +63,7 @@ fn vcpus_that_share_a_slot_have_separate_rows() {
 }
 
 #[test]
-fn late_record_counts_for_the_vcpu_that_used_the_slot_before() {
+fn run_interval_recorded_late_counts_for_the_slots_previous_vcpu() {
     let other = VcpuId::new(0, DomId::new(7), 0);
     let mut script = Script::new(&["web"]).left(0, 10);
     let named = slackline_trace::VcpuName {

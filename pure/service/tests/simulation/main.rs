@@ -154,7 +154,7 @@ fn clock_step_is_logged_if_reservations_have_a_phase() {
 /// An hour of measurements that waver about the limit, while the ledger fails now and then: begins
 /// and ends of each CPU take turns, and both are written down.
 #[test]
-fn overload_of_a_cpu_is_logged_once_at_its_begin_and_once_at_its_end() {
+fn cpu_overload_is_logged_once_at_begin_and_once_at_end() {
     let mut run = Run::new(2, None, false);
     let share = CpuShare::from_ppm;
     let (second, limit) = (Span::from_secs(1), share(950_000));

@@ -103,7 +103,7 @@ fn balancer_average_by_runs_remembers_longer_than_by_samples() {
 
 /// A newcomer is sampled from its first wake.
 #[test]
-fn vcpu_that_joins_within_a_sample_does_not_appear_starved() {
+fn balancer_sees_no_starvation_of_a_vcpu_that_joined_within_a_sample() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), ms(10));
     books.sample(ms(50), |_| Weight(1 << PLACES), &[vcpu(0)]);

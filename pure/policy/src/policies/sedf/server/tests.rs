@@ -99,7 +99,7 @@ fn sedf_excess_is_usage_beyond_the_accrued_slice() {
 /// A vCPU blocked from 30 ms on with 15 ms left would have run until 45 ms, and in each later
 /// period for its first 20 ms.
 #[test]
-fn blocked_vcpu_claims_the_budget_it_would_have_used() {
+fn sedf_blocked_vcpu_may_claim_the_budget_it_would_have_used() {
     let server = SedfServer { used: ms(5), blocked: Some(at(30)), ..server() };
     let claims: Vec<u64> = (30..340).filter(|&now| server.claims_to_run(at(now))).collect();
     let expected: Vec<u64> = (30..45).chain(100..120).chain(200..220).chain(300..320).collect();
