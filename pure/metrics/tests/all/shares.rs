@@ -350,7 +350,7 @@ fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record
 }
 
 #[test]
-fn total_time_without_vcpus_is_others_stolen_or_unused() {
+fn cpu_time_without_vcpus_is_reported_as_others_stolen_or_unused() {
     // 10 ms without accounting, then 100 ms: 30 of vCPUs, 25 idle, 5 stolen, 2 for dispatching.
     let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));
     let script = script.ran(0, 20_000, 40_000).with(books(10_000, 60_000, 10_000, 5_000, 1_000));

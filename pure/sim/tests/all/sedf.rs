@@ -107,7 +107,7 @@ proptest! {
     /// A timeslice overruns by at most one lateness, which is paid back. So after any number of
     /// periods, a vCPU without extra time has received at most one lateness more than its slices.
     #[test]
-    fn sedf_vcpu_on_late_timers_exceeds_its_slices_by_one_lateness(tasks in set(6, 500_000)) {
+    fn sedf_excess_on_late_timers_is_at_most_one_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let exact = |task: &Task| Task { is_exact: true, ..always(task) };

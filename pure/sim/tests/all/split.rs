@@ -166,7 +166,7 @@ proptest! {
     /// that. So without slack under `sedf`, also for misses, each has received at most its slices
     /// and one lateness.
     #[test]
-    fn split_vcpu_on_late_timers_exceeds_its_slices_by_one_lateness(
+    fn split_vcpu_excess_on_late_timers_is_at_most_one_lateness(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),
     ) {
         const LATENESS: u64 = 10_000;
