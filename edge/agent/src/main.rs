@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_parsed_or_name_the_fault() {
+    fn agent_options_are_parsed_or_refused_with_the_reason() {
         let read = |text: &str| options(text.split_whitespace().map(str::to_owned));
         let port = ChannelPlace::Port("slackline.gaps.0".into());
         assert_eq!(read(""), Ok(Options { to: port, rules: RULES.to_vec() }));

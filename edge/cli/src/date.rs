@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn midnight_of_a_day_is_found_by_its_date() {
+    fn date_converts_to_its_midnight_and_invalid_dates_are_refused() {
         assert_eq!(midnight("1970-01-02"), Some(86_400_000_000_000));
         let day = midnight("2026-11-26").expect("the date is valid") / 86_400_000_000_000;
         assert_eq!(date(day), "2026-11-26");
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_of_days_are_correct() {
+    fn day_numbers_since_1970_convert_to_calendar_dates() {
         let dates = [0, 58, 59, 11_016, 13_786].map(date);
         assert_eq!(dates, ["1970-01-01", "1970-02-28", "1970-03-01", "2000-02-29", "2007-09-30"]);
     }

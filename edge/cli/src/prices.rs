@@ -107,7 +107,7 @@ mod tests {
                         [[period]]\nup-to = \"10ms\"\ntimes = \"1.5\"\n";
 
     #[test]
-    fn prices_are_parsed_to_the_millionth() {
+    fn prices_parse_with_at_most_six_decimals() {
         let prices = parse(Path::new("prices"), GOOD).unwrap();
         assert_eq!((prices.currency.as_str(), prices.cpu_hour), ("EUR", 40_000));
         let factors: Vec<_> =

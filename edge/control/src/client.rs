@@ -586,7 +586,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_without_a_problem_is_a_garbled_answer() {
+    fn http_error_without_a_problem_body_is_a_garbled_answer() {
         for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
             let error = refused(StatusCode::from_u16(status).unwrap(), text);
             assert!(
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_as_one_part_of_the_path() {
+    fn reservation_name_is_escaped_as_one_segment_of_the_url() {
         assert_eq!(of("web-1.a_b"), "/v1/reservations/web-1.a_b");
         assert_eq!(of("../host?x=1&y#ü"), "/v1/reservations/..%2Fhost%3Fx%3D1%26y%23%C3%BC");
     }
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn request_keys_are_unique() {
+    fn idempotency_keys_of_requests_are_unique() {
         let keys: std::collections::BTreeSet<String> = (0..1000).map(|_| new_key()).collect();
         assert_eq!(keys.len(), 1000);
     }

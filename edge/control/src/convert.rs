@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn change_keeps_the_slice_or_period_it_leaves_out() {
+    fn reservation_change_keeps_an_omitted_slice_or_period() {
         let now = Some(each(2, 10));
         let to = |text| change(text, now).unwrap();
         assert_eq!(to(r#"{"slice":"3ms"}"#), Some(Amount::Each(each(3, 10))));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_needs_exactly_one_amount_and_valid_texts() {
+    fn reservation_request_needs_exactly_one_amount_and_valid_texts() {
         let reserve = |name: &str, text: &str| {
             let wanted = serde_json::from_str(text).unwrap();
             Request::Reserve { name: name.into(), wanted }.in_service(|_| None, Span::ZERO)
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_problem_has_both_numbers_and_the_largest_slice() {
+    fn no_room_problem_states_both_numbers_and_the_largest_slice() {
         let refusal = Refusal::NoRoom {
             asked: each(5, 10),
             promised: CpuShare::from_ppm(600_000),

@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_round_trip_for_any_chunk_size() {
+    fn daemon_link_messages_round_trip_for_any_chunk_size() {
         let request = Request::Log { name: Some("web".into()), before: None, limit: 7 };
         let ask = |ticket| {
             let who = Who::User { uid: 0, gids: vec![0] };
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn line_above_the_maximum_length_is_refused_without_its_end() {
+    fn daemon_link_line_above_the_maximum_length_is_refused_unfinished() {
         let mut lines = Lines::new(100);
         lines.push(&[b'x'; 100]);
         assert_eq!(lines.next_line(), Ok(None));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_and_requests_are_refused() {
+    fn daemon_link_message_with_unknown_keys_or_request_is_refused() {
         for text in [
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"reboot"}"#,
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"host","more":1}"#,

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn fit_orders_only_the_hosts_with_enough_capacity() {
+    fn host_placement_orders_only_hosts_with_enough_capacity() {
         let hosts = [room(&[100]), room(&[500]), None, room(&[300]), room(&[150, 150])];
         let order = |fit, ms, vcpus| order(fit, &hosts, each(ms), vcpus);
         assert_eq!(order(Fit::First, 120, 1), [1, 3, 4]);

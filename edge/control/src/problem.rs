@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_serialize_as_their_words_with_an_error_status() {
+    fn problem_kinds_serialize_as_words_with_an_http_error_status() {
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
             assert!((400..600).contains(&kind.about().1), "{kind:?}");

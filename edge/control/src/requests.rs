@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_of_unknown_keys_names_them() {
+    fn unknown_json_key_in_a_request_is_refused_by_name() {
         let wanted = |text: &str| serde_json::from_str::<Wanted>(text).map_err(|e| e.to_string());
         let error = wanted(r#"{"slice":"2ms","perod":"10ms"}"#).unwrap_err();
         assert!(error.starts_with("unknown field `perod`, expected one of `slice`, `period`"));

@@ -175,7 +175,7 @@ fn fuzzed_request_bodies_are_parsed_or_refused() {
 }
 
 #[test]
-fn fuzzed_link_messages_are_parsed_or_refused() {
+fn fuzzed_messages_between_front_and_core_are_parsed_or_refused() {
     each("link", &LINK, |bytes| {
         let mut lines = Lines::new(LONGEST_ASKED);
         // Lines do not depend on how their bytes are split.
@@ -249,7 +249,7 @@ fn talk(path: &Path, sent: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn fuzz_samples_are_valid_and_complete() {
+fn unmodified_fuzz_samples_are_valid_and_complete() {
     // Otherwise the changes would apply to meaningless input.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/find/lines");
     assert_eq!(fs::read_dir(folder).unwrap().count(), LINES.len());

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_in_other_namespaces_is_ignored() {
+    fn domain_metadata_in_other_namespaces_is_ignored() {
         assert_eq!(read(DOMAIN.as_bytes()), Ok(None));
         for element in [
             "<reservation slice='2ms'/>",
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_metadata_is_refused_with_line_and_column() {
+    fn invalid_domain_metadata_is_refused_with_line_and_column() {
         assert!(says("").contains("write slice='2ms' or cpu='40%'"), "{}", says(""));
         assert!(says("").starts_with("5:"), "{}", says(""));
         assert!(says("slice='2'").contains("`2` has no unit"));
@@ -252,13 +252,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_parsed_without_panic(bytes in vec(any::<u8>(), 0..300)) {
+        fn arbitrary_domain_xml_is_parsed_without_panic(bytes in vec(any::<u8>(), 0..300)) {
             let _ = read(&bytes);
         }
 
         /// The domain XML is damaged: a part of it is removed, repeated or changed.
         #[test]
-        fn damaged_domain_is_parsed_or_refused(
+        fn damaged_libvirt_domain_xml_is_parsed_or_refused(
             at in any::<prop::sample::Index>(),
             length in 0_usize..60,
             by in vec(any::<u8>(), 0..8),

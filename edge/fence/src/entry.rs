@@ -286,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn entry_line_has_the_documented_format() {
+    fn journal_entry_line_has_the_documented_format() {
         let line = entry(Scheduling::Other { nice: -5 }, HoldMethod::Process).to_line();
         assert_eq!(line, "hold 10 99 11 100 other,-5 keep 0,3,200 process");
     }
 
     #[test]
-    fn every_entry_survives_a_round_trip() {
+    fn every_journal_entry_reads_back_as_written() {
         let ms = Span::from_ms;
         let place = |controller, version| {
             let (group, origin) = ("/a b/100%/\u{e9}\n".into(), "/a b".into());
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_line_is_refused() {
+    fn truncated_journal_line_is_refused() {
         let (version, controller) = (Version::V2, Controller::Freezer);
         let (group, origin) = ("/own".into(), "/first".into());
         let place = Place { version, controller, group, origin };

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_of_an_owned_cpu_names_its_owner() {
+    fn refusal_of_a_cpu_in_use_names_the_owning_process() {
         let folder = tempfile::tempdir().unwrap();
         let take = |index| OwnedCpu::take_in(folder.path(), CpuId::new(index));
         let one = take(1).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_is_not_taken_without_a_lock_file() {
+    fn cpu_cannot_be_claimed_without_a_lock_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = OwnedCpu::take_in(file.path(), CpuId::new(0)).unwrap_err();
         assert!(matches!(error, NotOwned::NotNoted { .. }), "{error}");

@@ -499,14 +499,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_lists_may_be_empty_and_have_gaps() {
+    fn kernel_cpu_lists_may_be_empty_and_have_gaps() {
         assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(cpu_list("\n"), Some(vec![]));
         assert_eq!(cpu_list("0-"), None);
     }
 
     #[test]
-    fn scheduling_reads_back_as_it_was_set() {
+    fn thread_scheduling_class_reads_back_as_it_was_set() {
         // On a thread of its own, whose scheduling ends with it.
         std::thread::spawn(|| {
             let own = own_tid();
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn affinity_reads_back_as_it_was_set() {
+    fn thread_affinity_reads_back_as_it_was_set() {
         std::thread::spawn(|| {
             let one = CpuSet::one(get_affinity(own_tid()).unwrap().first().unwrap());
             set_affinity(own_tid(), &one).unwrap();
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_monotonic_and_readable_for_other_users() {
+    fn thread_cpu_time_is_monotonic_and_readable_for_other_users() {
         let own = own_tid();
         let before = thread_cpu_time(own).unwrap();
         assert!(thread_cpu_time(own).unwrap() >= before);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_compared_by_number() {
+    fn kernel_versions_are_compared_by_number() {
         let version = |major, minor| Some(Version { major, minor });
         assert_eq!(Version::parse("6.18.44-fc-v669"), version(6, 18));
         assert_eq!(Version::parse("6.1-rc3"), version(6, 1));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_wait_doubles_while_chosen_vcpu_does_not_run() {
+    fn minimum_timer_wait_doubles_while_the_chosen_vcpu_does_not_run() {
         let mut clock = AlarmClock::new();
         let mut waits = Vec::new();
         for has_run in [false, false, true, true, true] {
@@ -131,7 +131,7 @@ mod tests {
     /// A vCPU starts to run 20 us after the dispatcher pass. The timer for the end of its slice is
     /// late by 0 to 15 us.
     #[test]
-    fn one_timer_in_nine_expires_before_slice_is_used() {
+    fn margin_adapts_until_one_timer_in_nine_expires_before_slice_end() {
         let mut clock = AlarmClock::new();
         let (slice, start, mut early) = (Span::from_ms(2), Span::from_us(20), 0);
         for round in 0..2000_u64 {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn short_slice_has_a_short_margin_and_adjusts_nothing() {
+    fn timer_margin_of_a_short_slice_is_short_and_learns_nothing() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         for _ in 0..10 {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_timer_is_kept_even_if_passes_are_expensive() {
+    fn expensive_dispatcher_passes_do_not_delay_the_slice_end_timer() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         clock.costs(MOST);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_wait_is_capped_after_stalls() {
+    fn minimum_timer_wait_is_capped_after_repeated_stalls() {
         let mut clock = AlarmClock::new();
         for _ in 0..1000 {
             clock.set(START, limit(START));

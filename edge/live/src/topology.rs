@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_need_not_have_adjacent_numbers() {
+    fn topology_finds_core_siblings_with_non_adjacent_cpu_numbers() {
         let seen = two_sockets().arrange(&[0, 1, 2, 3, 4, 5, 6, 7]);
         let cores = [[0, 4], [1, 5], [2, 6], [3, 7]];
         assert_eq!(groups(&seen.topology, Level::Core), cores);
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn policy_sees_only_managed_cpus() {
+    fn topology_for_the_policy_contains_only_managed_cpus() {
         let seen = two_sockets().arrange(&[6, 1, 2]);
         assert_eq!(groups(&seen.topology, Level::Core), [vec![0, 2], vec![1]]);
         assert_eq!(groups(&seen.topology, Level::Socket), [vec![0, 2], vec![1]]);
     }
 
     #[test]
-    fn missing_level_equals_the_next_wider_one() {
+    fn missing_topology_level_equals_the_next_wider_level() {
         let host = two_sockets().without("cache/").without("node/");
         let seen = host.arrange(&[0, 1, 2, 3]);
         assert_eq!(groups(&seen.topology, Level::Cache), [[0, 1], [2, 3]]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn older_file_names_of_the_kernel_are_read() {
+    fn topology_is_read_from_file_names_of_older_kernels() {
         let mut old = BTreeMap::new();
         for (path, text) in two_sockets().0 {
             let path = path.replace("core_cpus_list", "thread_siblings_list");
@@ -210,7 +210,7 @@ mod tests {
     /// The kernel of a virtual machine reports each CPU as a socket of its own, and all CPUs as in
     /// one node and on one cache.
     #[test]
-    fn group_across_sockets_is_split_by_socket() {
+    fn cache_group_reported_across_sockets_is_split_by_socket() {
         let cpus = [["0", "0-1", "0"], ["1", "0-1", "1"]];
         let seen = Host::new(&cpus, &["0-1"]).arrange(&[0, 1]);
         for level in Level::ALL {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn inconsistent_topology_is_an_error() {
+    fn inconsistent_host_topology_is_an_error() {
         let cpus = [["0-1", "0-2", "0-2"], ["1-2", "0-2", "0-2"], ["2", "0-2", "0-2"]];
         let host = Host::new(&cpus, &["0-2"]);
         let real = [0, 1, 2].map(CpuId::new);

@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_has_a_meaning_and_every_meaning_a_field() {
+    fn metrics_glossary_has_exactly_the_fields_of_a_summary() {
         for ((what, fields), terms) in fields().into_iter().zip([RUN, VCPU, CPU, TASK, XENMON]) {
             let known: Vec<String> = terms.iter().flat_map(Term::fields).collect();
             let there: Vec<String> = fields.iter().map(|field| field.0.to_owned()).collect();
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_can_be_claimed_in_its_unit() {
+    fn every_metric_can_be_claimed_in_its_unit() {
         let summary = made(Meter::new).view().expect("every vCPU is named");
         for term in [VCPU, CPU, RUN].concat() {
             let Some(unit) = term.unit() else { continue };

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn draw_reads_back_as_written() {
+    fn random_draw_text_reads_back_as_written() {
         for text in ["4ms", "0s", "uniform 1ms 3ms", "uniform 1ms 1ms", "exponential 4ms"] {
             assert_eq!(text.parse::<Draw>().unwrap().to_string(), text);
         }
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_draw_gets_a_message_with_the_reason() {
+    fn invalid_random_draw_text_is_refused_with_the_reason() {
         let cases = [
             ("", "`` is not a duration"),
             ("4", "`4` has no unit"),
@@ -361,7 +361,7 @@ mod tests {
 
     /// Compares with the first values that the authors published for this seed.
     #[test]
-    fn mixer_returns_the_published_values() {
+    fn splitmix64_returns_the_published_values() {
         let mut mix = SplitMix64(1_234_567);
         let first = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973];
         assert_eq!([mix.next(), mix.next()], first);
@@ -369,7 +369,7 @@ mod tests {
 
     /// For u = 2^-53, 1/2 and 1 the draws are 53 ln 2, ln 2 and 0 times the mean.
     #[test]
-    fn exponential_draw_is_minus_the_logarithm() {
+    fn exponential_draw_is_minus_the_logarithm_times_the_mean() {
         let second = Span::from_secs(1);
         assert_eq!(exponential(second, 0), Span::from_ns(36_736_800_570));
         assert_eq!(exponential(second, ((1 << 52) - 1) << 11), Span::from_ns(693_147_181));
@@ -380,7 +380,7 @@ mod tests {
     /// integers and 50-digit logarithms. A change of one of them changes every result published
     /// with a seed.
     #[test]
-    fn streams_draw_the_same_values_in_every_version() {
+    fn random_streams_draw_the_same_values_in_every_version() {
         let draws = ["uniform 1ms 3ms", "exponential 4ms", "uniform 0s 1ns", "exponential 1s"];
         let mut stream = Stream::new(42, 7, Purpose::Work);
         let drawn = draws.map(|draw| stream.draw(&draw.parse().unwrap()).ns());
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn widest_uniform_draw_is_a_word_of_the_generator() {
+    fn widest_uniform_draw_equals_the_next_64_bits_of_the_generator() {
         let draw = Draw::Uniform { least: Span::ZERO, most: Span::MAX };
         assert_eq!(stream().draw(&draw).ns(), stream().0.next_u64());
     }
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_has_its_probability() {
+    fn random_chance_occurs_with_its_probability() {
         let mut stream = stream();
         let hits = (0..MILLION).filter(|_| stream.chance(250_000)).count() as u64;
         // The standard deviation is sqrt(1,000,000 * 1/4 * 3/4) < 434.
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn varied_duration_stays_within_its_bounds_and_keeps_its_mean() {
+    fn randomly_varied_duration_stays_within_bounds_and_keeps_its_mean() {
         let (span, mut stream, mut sum) = (Span::from_us(10), stream(), 0);
         for _ in 0..120_000 {
             let varied = stream.vary(span, 300_000);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_draws_take_nothing_from_the_stream() {
+    fn draws_with_a_certain_result_take_nothing_from_the_random_stream() {
         let (mut drawing, untouched) = (stream(), stream());
         assert_eq!(drawing.draw(&Draw::Fixed(Span::from_ms(4))), Span::from_ms(4));
         let _ = (drawing.chance(0), drawing.chance(1_000_000));
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_differ_by_seed_entity_and_purpose() {
+    fn random_streams_differ_by_seed_entity_and_purpose() {
         let mut firsts = std::collections::BTreeSet::new();
         for seed in 0..20 {
             for entity in 0..20 {
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_stream_does_not_depend_on_its_slot() {
+    fn random_stream_of_a_vcpu_does_not_depend_on_its_slot() {
         let of = |slot| Stream::of_vcpu(1, VcpuId::new(slot, DomId::new(3), 1), Purpose::Work);
         assert_eq!(of(4), of(9));
         let other = Stream::of_vcpu(1, VcpuId::new(4, DomId::new(4), 1), Purpose::Work);

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_event_word_is_explained() {
+    fn every_event_kind_has_a_help_text() {
         let text = String::new;
         let all = [
             EventKind::Appeared,

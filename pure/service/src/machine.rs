@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_keeps_its_place_while_others_come_and_go() {
+    fn vcpu_keeps_its_index_while_other_vcpus_come_and_go() {
         assert_eq!(seats(&[0, 1, 2], 2, &[]), [Some(0), Some(1)]);
         assert_eq!(seats(&[0], 2, &[]), [Some(0), None]);
         assert_eq!(seats(&[0, 2], 2, &[Some(0), Some(1)]), [Some(0), Some(2)]);

@@ -323,7 +323,7 @@ mod tests {
     /// A share for all vCPUs is borrowed by use, a slice for each is not. A change keeps the
     /// setting of fields that it does not name.
     #[test]
-    fn share_together_allows_borrowing_and_slice_for_each_does_not() {
+    fn cpu_share_for_all_vcpus_allows_borrowing_slice_does_not() {
         let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
         let three = together.terms(true, 3).unwrap();
         assert_eq!(three.to_string(), "2ms/10ms exact for 3 vCPUs by use");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_terms_are_refused_with_the_bound() {
+    fn invalid_reservation_parameters_are_refused_with_the_bound() {
         let says = |each, vcpus| Terms::new(each, false, vcpus).unwrap_err().to_string();
         assert_eq!(
             says(each(19, 20), 1),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_is_shorter_than_the_period_and_needs_no_capacity() {
+    fn phase_of_a_whole_period_is_refused_and_phase_needs_no_capacity() {
         let terms = Terms::new(each(2_000, 10_000), true, 2).unwrap();
         let late = terms.with_phase(Some(Span::from_us(9_999))).unwrap();
         assert_eq!(late.to_string(), "2ms/10ms exact for 2 vCPUs in phase 9.999ms");
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_within_others_only_if_no_part_is_larger() {
+    fn reservation_is_within_another_only_if_no_parameter_is_larger() {
         let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
         let old = terms(5_000, 10_000, 2);
         for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn long_period_is_enforced_in_each_second() {
+    fn reservation_with_a_long_period_is_enforced_in_each_second() {
         let terms = |slice: Span, period: Span| {
             let each = Reservation::new(slice, period).unwrap();
             Terms::new(each, true, 2).unwrap()

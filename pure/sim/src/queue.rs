@@ -267,7 +267,7 @@ mod tests {
     proptest! {
         /// Compares with a sorted set. Events of one time come out in the order of their requests.
         #[test]
-        fn events_come_out_in_order(
+        fn event_queue_returns_events_by_time_then_by_request_order(
             steps in prop::collection::vec((0u64..1_000, 0usize..8, 0usize..2), 0..400),
         ) {
             let mut queue = Queue::new();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn event_keeps_its_kind_and_subject_in_the_queue() {
+    fn event_queue_returns_events_with_their_kind_and_subject() {
         let mut queue = Queue::new();
         for (about, event) in EVENTS.into_iter().enumerate() {
             queue.push(Time::START, event, about);

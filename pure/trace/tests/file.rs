@@ -234,7 +234,7 @@ fn read(file: &[u8]) -> Result<(Header, Vec<Entry>), ReadError> {
 }
 
 #[test]
-fn written_entries_are_read_back() {
+fn written_trace_entries_are_read_back() {
     assert_eq!(
         read(&written(&entries())).expect("a complete trace is read"),
         (header(), entries())
@@ -242,13 +242,13 @@ fn written_entries_are_read_back() {
 }
 
 #[test]
-fn aborted_run_is_read_to_its_last_entry() {
+fn trace_of_an_aborted_run_is_read_to_its_last_entry() {
     let entries = &entries()[..5];
     assert_eq!(read(&written(entries)).expect("a complete trace is read").1, entries);
 }
 
 #[test]
-fn unchanged_timer_is_written_once() {
+fn unchanged_timer_is_written_to_the_trace_once() {
     let set = |alarm| Entry::Exchange(Exchange::AlarmSet { cpu: CpuId::new(0), alarm });
     let (off, one, two) = (set(None), set(Some(at(1))), set(Some(at(2))));
     let told = [&off, &one, &one, &two, &two, &off, &off].map(Clone::clone);
@@ -257,7 +257,7 @@ fn unchanged_timer_is_written_once() {
 }
 
 #[test]
-fn slot_belongs_to_vcpu_named_last() {
+fn trace_slot_belongs_to_the_vcpu_named_last() {
     let (first, second) = (vcpu(), VcpuId::new(0, DomId::new(9), 0));
     let next = VcpuName { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
     let told = [
@@ -270,7 +270,7 @@ fn slot_belongs_to_vcpu_named_last() {
 }
 
 #[test]
-fn unknown_vcpu_or_cpu_is_reported_with_its_entry() {
+fn unknown_vcpu_or_cpu_in_a_trace_is_reported_with_its_entry() {
     let stranger = VcpuId::new(5, DomId::new(0), 0);
     let known = Entry::Named(named(0, at(0), "web.1"));
     let told = [known, Entry::Record(Record::Woke { at: at(1), vcpu: stranger })];
@@ -300,7 +300,7 @@ fn without_index(written: &mut Vec<u8>) {
 
 /// A version 4 trace reads like a version 6 trace that has no overhead and no index.
 #[test]
-fn version_4_is_read_without_overhead() {
+fn trace_of_version_4_is_read_without_overhead() {
     let mut header = header();
     header.knows.overhead = false;
     let mut written = Vec::new();
@@ -347,7 +347,7 @@ fn recording_without_its_end_is_read_to_its_last_entry() {
 }
 
 #[test]
-fn change_before_a_checkpoint_of_a_recording_is_detected() {
+fn changed_byte_before_a_checkpoint_of_a_recording_is_detected() {
     let mut file = Vec::new();
     let mut writer = Writer::recording(&mut file, &header());
     let text = "x".repeat(100);
@@ -361,7 +361,7 @@ fn change_before_a_checkpoint_of_a_recording_is_detected() {
 }
 
 #[test]
-fn host_thread_must_be_named_in_turn() {
+fn host_thread_used_before_it_is_named_is_damage() {
     let thread = HostThread { id: HostThreadId::new(1), ..host_thread(1) };
     let told = [Entry::HostThread(Box::new(thread))];
     assert!(matches!(read(&written(&told)), Err(ReadError::Damaged { entries: 0 })));
@@ -380,7 +380,7 @@ fn error_for_other_trace_version_states_that_version() {
 }
 
 #[test]
-fn truncation_at_any_byte_is_detected() {
+fn trace_truncation_at_any_byte_is_detected() {
     let file = written(&entries());
     for end in 0..file.len() {
         assert!(read(&file[..end]).is_err(), "cut at {end} of {}", file.len());
@@ -388,14 +388,14 @@ fn truncation_at_any_byte_is_detected() {
 }
 
 #[test]
-fn trailing_byte_is_detected() {
+fn trailing_byte_after_a_trace_is_detected() {
     let mut file = written(&entries());
     file.push(0);
     assert!(matches!(read(&file), Err(ReadError::Trailing { .. })));
 }
 
 #[test]
-fn change_of_any_byte_is_detected() {
+fn change_of_any_trace_byte_is_detected() {
     let file = written(&entries());
     for at in 0..file.len() {
         let mut damaged = file.clone();
@@ -405,7 +405,7 @@ fn change_of_any_byte_is_detected() {
 }
 
 #[test]
-fn write_error_is_returned_by_finish() {
+fn trace_write_error_is_returned_by_finish() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -421,7 +421,7 @@ fn write_error_is_returned_by_finish() {
 }
 
 #[test]
-fn checksum_covers_records_in_order() {
+fn trace_checksum_covers_records_in_order() {
     let sum = |entries: &[Entry], about: &[u8]| {
         let mut sum = Checksum::new(about);
         entries.iter().for_each(|entry| entry.pass_to(&mut sum));

@@ -158,7 +158,7 @@ fn window_read_by_index_equals_window_of_whole_trace() {
 }
 
 #[test]
-fn damage_in_read_block_or_index_is_detected() {
+fn damaged_trace_block_or_index_is_detected_when_read() {
     let file = written(&entries());
     let window = (at(10_000), at(20_000));
     let read = |file: &[u8]| -> Result<(), ReadError> {
@@ -178,7 +178,7 @@ fn damage_in_read_block_or_index_is_detected() {
 }
 
 #[test]
-fn vcpu_named_later_in_a_slot_is_known_in_its_blocks() {
+fn window_knows_a_vcpu_named_later_in_a_reused_slot() {
     let mut all = entries();
     let next = VcpuId::new(0, DomId::new(9), 0);
     let named = VcpuName { at: at(4_000_000), vcpu: next, name: "next".into(), domain: "e".into() };

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reservation_slice_is_between_zero_and_period() {
+    fn reservation_with_zero_slice_or_slice_above_period_is_refused() {
         let (one, ten) = (Span::from_ms(1), Span::from_ms(10));
         assert_eq!(Reservation::new(one, ten).unwrap().to_string(), "1ms/10ms");
         assert_eq!(Reservation::new(one, ten).unwrap().share(), CpuShare::from_ppm(100_000));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_over_time_is_exact_without_overflow() {
+    fn reservation_accrual_over_time_is_exact_without_overflow() {
         let third = Reservation::new(Span::from_ns(1), Span::from_ns(3)).unwrap();
         assert_eq!(third.over(Span::from_ns(8)), Span::from_ns(2));
         assert_eq!(third.over_rounded_up(Span::from_ns(7)), Span::from_ns(3));

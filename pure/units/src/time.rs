@@ -372,13 +372,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a negative length of time")]
-    fn time_since_a_later_point_is_zero() {
+    fn subtraction_of_a_later_time_panics() {
         let _ = Time::START - Time::from_ns(1);
     }
 
     #[test]
     #[should_panic(expected = "time overflowed")]
-    fn time_saturates_at_its_end() {
+    fn addition_beyond_the_last_time_panics() {
         let _ = Time::NEVER + Span::from_ns(1);
     }
 }

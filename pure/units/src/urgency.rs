@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_priorities_keep_their_order() {
+    fn linux_priorities_map_to_ordered_urgencies() {
         let real_time = |priority| Urgency::of_linux_real_time(priority).map(|Urgency(u)| u);
         assert_eq!([99, 50, 1].map(real_time), [Some(0), Some(49), Some(98)]);
         assert_eq!([0, 100, 255].map(real_time), [None; 3]);
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn freebsd_priorities_map_to_five_ranges() {
+    fn freebsd_priorities_map_to_five_urgency_ranges() {
         let urgency = |priority| Urgency::of_freebsd(priority).0;
         let priorities = [0, 63, 64, 128, 159, 160, 192, 223, 224, 255];
         assert_eq!(priorities.map(urgency), [0, 24, 25, 50, 98, 100, 120, 139, 140, 149]);
     }
 
     #[test]
-    fn windows_priorities_are_inverted() {
+    fn windows_priorities_map_to_inverted_urgencies() {
         let urgency = |priority| Urgency::of_windows(priority).map(|Urgency(u)| u);
         let expected = [0, 43, 93, 100, 105, 118, 129, 137, 140].map(Some);
         assert_eq!([31, 24, 16, 15, 13, 8, 4, 1, 0].map(urgency), expected);
@@ -114,7 +114,7 @@ mod tests {
     /// A task that its own system considers more urgent than another is not less urgent on the
     /// scale.
     #[test]
-    fn conversions_preserve_the_order_of_each_system() {
+    fn urgency_conversions_preserve_the_order_of_each_system() {
         let freebsd: Vec<Urgency> = (0..=255).map(Urgency::of_freebsd).collect();
         let windows: Vec<Urgency> = (0..32).rev().filter_map(Urgency::of_windows).collect();
         let real_time = (0..=255).rev().filter_map(Urgency::of_linux_real_time);

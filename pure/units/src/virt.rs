@@ -211,7 +211,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_and_back_loses_nothing(ns in 0..1u64 << 62, weight in 1u16..) {
+        fn conversion_to_virtual_time_and_back_loses_nothing(
+            ns in 0..1u64 << 62,
+            weight in 1u16..,
+        ) {
             let pace = Weight::new(weight).expect("not zero").into();
             let span = Span::from_ns(ns);
             prop_assert_eq!(span.aged(pace).real(pace), span);
@@ -220,7 +223,11 @@ mod tests {
         /// A clock with a pace of `units` in `every` is at `units * n` after `n * every`, and not
         /// earlier.
         #[test]
-        fn a_pace_is_kept(units in 1u32.., every in 1..1u64 << 30, times in 0..1u64 << 31) {
+        fn virtual_clock_advances_by_its_pace_exactly(
+            units in 1u32..,
+            every in 1..1u64 << 30,
+            times in 0..1u64 << 31,
+        ) {
             let every = Span::from_ns(every);
             let pace = Pace::new(units, every).expect("neither is nothing");
             let aged = VirtualSpan::from_units(i64::from(units)).0 * i128::from(times);
@@ -229,7 +236,10 @@ mod tests {
         }
 
         #[test]
-        fn twice_the_weight_ages_half_as_fast(ns in 0..1u64 << 62, weight in 1u16..1 << 15) {
+        fn virtual_time_at_twice_the_weight_advances_half_as_fast(
+            ns in 0..1u64 << 62,
+            weight in 1u16..1 << 15,
+        ) {
             let (one, two) = (Weight::new(weight), Weight::new(2 * weight));
             let (one, two) = (one.expect("not zero").into(), two.expect("not zero").into());
             let (fast, slow) = (Span::from_ns(ns).aged(one), Span::from_ns(ns).aged(two));

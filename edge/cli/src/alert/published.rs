@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_compared_value_is_in_the_published_file() {
+    fn every_value_that_alert_compares_is_in_the_published_results_file() {
         for policy in ["sedf", "credit"] {
             for name in ["below-minus-9.9", "above-36.3", "largest", "sign"] {
                 assert!(published(&format!("alert.{policy}.{name}")).is_some(), "{policy} {name}");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_follow_from_the_numbers() {
+    fn alert_verdicts_follow_from_measured_and_published_numbers() {
         let sedf = of(AS_PUBLISHED[0], "sedf", &[-10_000, -20_000, 0, 95_200]);
         let credit = of(AS_PUBLISHED[1], "credit", &[-500_000, 1_000_000, 2_000_000, -1_000_000]);
         let compared = compare(Form::One, &[sedf, credit]);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_coin_has_no_typical_side() {
+    fn alert_names_no_typical_error_sign_for_nearly_equal_counts() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_with_other_rules_are_not_compared() {
+    fn alert_compares_only_cases_with_the_rules_of_the_paper() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

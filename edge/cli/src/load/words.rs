@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_survives_the_command_line() {
+    fn load_program_parses_back_unchanged_from_its_command_line() {
         let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
         let release = Step::Release {
             period: Span::from_us(10_500),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_survive_the_command_line() {
+    fn load_tasks_parse_back_unchanged_from_their_command_line() {
         let draw = Draw::Uniform { least: Span::from_us(216), most: Span::from_us(401) };
         let compute = Step::Compute(draw);
         let answer = Step::Device(DeviceStep::Answer { bytes: 10_240 });
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_survive_the_command_line() {
+    fn load_clients_parse_back_unchanged_from_their_command_line() {
         let (every, gap) = (Draw::Exponential { mean: Span::from_us(1052) }, Span::from_us(3));
         let (timeout, retry) = (Span::from_secs(5), Span::from_secs(3));
         for kind in [

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_file_has_common_terms_and_a_table_per_member() {
+    fn gang_file_parses_common_parameters_and_members_or_names_the_error() {
         let file = parse(Path::new("gang"), GOOD).unwrap();
         assert_eq!((file.name_of(0), file.name_of(1)), ("bsp-1".into(), "other".into()));
         let wanted = file.wanted(0);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_starts_on_the_grid_after_all_were_notified() {
+    fn gang_first_period_is_on_the_phase_grid_after_every_notification() {
         let trust = nobody();
         let calls = calls(vec![reading("a", 0, 0), reading("b", 5_000_000_000, 0)], &trust);
         let before = u64::try_from(since_1970().as_nanos()).unwrap();
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_differing_by_half_a_slice_are_refused() {
+    fn gang_with_host_clocks_half_a_slice_apart_is_refused() {
         let trust = nobody();
         let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
         assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));

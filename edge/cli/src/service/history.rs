@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_seconds_and_the_table_has_units() {
+    fn history_csv_is_in_seconds_and_its_table_has_units() {
         let view = View { csv: true, ..View::default() };
         let csv = table(&[hour(), Account::default()], true).shown(&view).expect("all columns");
         assert_eq!(

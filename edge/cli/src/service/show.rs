@@ -437,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overload_is_reported_below_the_list() {
+    fn overloaded_cpu_is_reported_below_the_table_of_list() {
         let cpu = |cpu, overload| slackline_control::Cpu {
             cpu,
             promised_ppm: 900_000,
@@ -468,13 +468,13 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_formatted_in_utc() {
+    fn unix_timestamps_are_shown_in_utc() {
         assert_eq!(moment(0), "1970-01-01 00:00:00");
         assert_eq!(moment(1_191_153_659_999_999_999), "2007-09-30 12:00:59");
     }
 
     #[test]
-    fn control_characters_in_foreign_names_are_removed() {
+    fn control_characters_are_removed_from_table_cells() {
         assert_eq!(text("a\x1b[2Jb\u{9b}c"), Cell::Text("a[2Jbc".into()));
     }
 }

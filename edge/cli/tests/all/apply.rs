@@ -43,7 +43,7 @@ fn applies(request: &Request) -> Outcome {
 }
 
 #[test]
-fn apply_completes_new_reservations_from_their_vms() {
+fn apply_fills_in_binding_and_vcpus_of_a_new_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
     daemon.write("list.toml", "[new]\ncpu = \"30%\"\n[web]\nslice = \"3ms\"\nexact = true\n");
     let file = daemon.path("list.toml");
@@ -85,7 +85,7 @@ fn dry_run_of_apply_reports_that_nothing_was_changed() {
 }
 
 #[test]
-fn list_as_toml_is_a_file_for_apply() {
+fn apply_accepts_the_output_of_list_toml() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let text = daemon.run(&["list", "--toml"]).good();
     daemon.write("list.toml", &text);
@@ -104,7 +104,7 @@ fn list_as_toml_is_a_file_for_apply() {
 }
 
 #[test]
-fn pattern_asks_for_each_reservation_that_it_matches() {
+fn name_pattern_sends_one_request_per_matching_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let text = daemon.run(&["release", "*b"]).good();
     assert_eq!(text, "db is released\nweb is released\n");
@@ -140,7 +140,7 @@ fn now() -> u64 {
 }
 
 #[test]
-fn log_requests_as_many_pages_as_needed() {
+fn log_fetches_pages_until_it_has_the_requested_events() {
     let Some(daemon) = Daemon::new(logs) else { return };
     let lines = |args: &[&str]| daemon.run(args).good().lines().count() - 1;
     assert_eq!(lines(&["log", "--csv"]), 20);

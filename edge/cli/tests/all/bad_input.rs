@@ -33,7 +33,7 @@ fn nothing_is_kept(place: &Place, scenario: &str) {
 }
 
 #[test]
-fn errors_in_a_scenario_have_their_position() {
+fn scenario_errors_state_line_column_and_reason() {
     for (from, to, at, says) in [
         ("length", "lenght", "2:1", "did you mean `length`?"),
         ("slice", "slcie", "9:15", "did you mean `slice`?"),
@@ -274,7 +274,7 @@ fn unknown_options_are_refused() {
 }
 
 #[test]
-fn window_at_the_end_of_the_longest_run_is_valid() {
+fn show_accepts_a_window_that_extends_past_the_trace_end() {
     let (place, _) = trace();
     for from in ["0s", "399ms"] {
         for length in ["1ns", "18446744073s"] {
@@ -288,7 +288,7 @@ fn window_at_the_end_of_the_longest_run_is_valid() {
 }
 
 #[test]
-fn missing_cpus_are_refused() {
+fn live_run_on_missing_or_too_few_cpus_is_refused() {
     let place = Place::with(GOOD);
     for (cpus, says) in [
         ("4095", "this host has no CPU 4095"),

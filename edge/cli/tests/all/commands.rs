@@ -33,7 +33,7 @@ fn sim_shows_a_table_with_all_vcpus() {
 }
 
 #[test]
-fn cost_of_a_simulation_is_printed_beside_its_numbers() {
+fn sim_with_cost_option_reports_its_events_and_cpu_time() {
     let place = Place::with(GOOD);
     let out = place.run(&["sim", "it.toml", "--cost"]).good();
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
@@ -153,7 +153,7 @@ fn seed_policy_and_length_options_change_the_run() {
 }
 
 #[test]
-fn compare_puts_policies_side_by_side() {
+fn compare_reports_one_run_per_policy_side_by_side() {
     let place = Place::with(GOOD);
     let arguments = ["compare", "it.toml", "--policies", "edf,round-robin"];
     let out = place.run(&arguments).good();
@@ -165,7 +165,7 @@ fn compare_puts_policies_side_by_side() {
 }
 
 #[test]
-fn check_describes_the_run() {
+fn check_reports_size_and_admission_of_the_scenario() {
     let place = Place::with(GOOD);
     let out = place.run(&["check", "it.toml"]).good();
     assert!(out.contains("two hogs") && out.contains("  admitted\n"), "{out}");
@@ -209,7 +209,7 @@ fn failed_claim_is_reported_with_both_numbers() {
 
 /// The claims are about one CPU that is always busy, over one measured second.
 #[test]
-fn claims_about_a_cpu_are_checked() {
+fn claims_about_busy_and_overhead_time_of_a_cpu_are_evaluated() {
     let scenario = |that: &str, is: &str| {
         format!(
             "title = 't'\nlength = '1s'\npolicy = {{ name = 'round-robin' }}\n\
@@ -238,7 +238,7 @@ fn claims_about_a_cpu_are_checked() {
 }
 
 #[test]
-fn saved_traces_are_identical_and_agree_with_the_run() {
+fn saved_traces_of_equal_runs_are_identical_and_match_their_report() {
     let place = Place::with(GOOD);
     let told = place.run(&["sim", "it.toml", "--json", "--save", "1.trace"]).good();
     place.run(&["sim", "it.toml", "--save", "2.trace", "--perfetto", "1.perfetto"]).good();
@@ -264,7 +264,7 @@ fn output_files_have_the_mode_of_the_umask() {
 }
 
 #[test]
-fn show_draws_lists_and_counts() {
+fn show_prints_timeline_run_list_or_totals_of_a_trace() {
     let place = traced();
     let show = |more: &[&str]| place.run(&[&["show", "it.trace"], more].concat()).good();
     let picture = show(&["--for", "40ms", "--width", "80"]);
@@ -318,7 +318,7 @@ fn replaying() -> String {
 }
 
 #[test]
-fn idle_vm_is_replayed_beside_others() {
+fn recording_of_an_idle_vm_replays_with_zero_cpu_time() {
     let place = Place::with(&replaying());
     place.write("runs.csv", b"run_ns,block_ns\n0,100000000\n");
     let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
@@ -348,7 +348,7 @@ fn recording_that_cannot_be_read_is_refused_with_the_reason() {
 }
 
 #[test]
-fn doctor_reports_the_abilities_of_the_host() {
+fn doctor_reports_findings_with_hints_as_text_and_json() {
     let place = Place::new();
     assert!(!place.run(&["doctor"]).good().is_empty());
     let whole = json(&place.run(&["doctor", "--json"]).good());
@@ -362,7 +362,7 @@ fn doctor_reports_the_abilities_of_the_host() {
 }
 
 #[test]
-fn load_runs_each_kind_of_work_for_its_length() {
+fn load_command_runs_each_workload_for_the_given_length() {
     let place = Place::new();
     place.write("runs.csv", b"run_ns,block_ns\n1000000,2000000\n");
     for kind in [
@@ -406,7 +406,7 @@ fn closed_output_pipe_is_no_error() {
 }
 
 #[test]
-fn failing_output_never_panics() {
+fn unwritable_output_gives_an_error_and_never_panics() {
     let place = Place::with(GOOD);
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
     let output = place.command(&["sim", "it.toml"]).stdout(full()).output().unwrap();
@@ -419,7 +419,7 @@ fn failing_output_never_panics() {
 }
 
 #[test]
-fn only_a_terminal_gets_colours() {
+fn output_that_is_no_terminal_has_no_colours() {
     let place = traced();
     for arguments in [
         &["sim", "it.toml"][..],
@@ -436,7 +436,7 @@ fn only_a_terminal_gets_colours() {
 
 /// A timeline on a terminal has colours. With `NO_COLOR` set it has none.
 #[test]
-fn no_color_is_obeyed_on_a_terminal() {
+fn no_color_variable_disables_colours_on_a_terminal() {
     let place = traced();
     let on_terminal = |no_color: Option<&str>| {
         let (reader, output) = crate::common::terminal();

@@ -46,7 +46,7 @@ work = { kind = "spin" }
 
 /// A trace from a pipe is read whole. Of a trace in a file only the blocks of the window are read.
 #[test]
-fn window_by_index_equals_window_of_whole_trace() {
+fn window_read_by_index_equals_window_read_from_a_pipe() {
     let place = Place::with(LONG);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let length = place.read("it.trace").len();

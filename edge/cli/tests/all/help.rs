@@ -107,7 +107,7 @@ fn every_metric_of_json_and_claims_has_help() {
 }
 
 #[test]
-fn table_columns_are_in_the_glossary() {
+fn every_table_column_is_explained_in_help_metrics() {
     let page = page("metrics");
     let place = Place::with(GOOD);
     for arguments in [&["sim", "it.toml"][..], &["sim", "it.toml", "--seeds", "2"]] {

@@ -50,7 +50,7 @@ fn json_of(ran: &Ran) -> serde_json::Value {
 }
 
 #[test]
-fn interrupted_json_is_marked() {
+fn json_of_an_interrupted_command_has_interrupted_true() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
     let second = Duration::from_secs(1);
     let ran = interrupted(&place, &["sim", "it.toml", "--json"], second).ended_with(130);

@@ -44,7 +44,7 @@ fn bash_completes_commands_and_options_but_no_hidden_ones() {
 }
 
 #[test]
-fn other_shells_have_completions_and_unknown_ones_are_refused() {
+fn completions_support_zsh_fish_elvish_powershell_and_refuse_unknown_shells() {
     let place = Place::new();
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let text = place.run(&["completions", shell]).good();

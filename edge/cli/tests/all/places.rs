@@ -74,7 +74,7 @@ fn two_outputs_to_one_file_are_refused() {
 
 /// In other programs `-` means standard output. In this program standard output has the tables.
 #[test]
-fn dash_is_refused_as_an_output() {
+fn dash_as_an_output_file_name_is_refused() {
     let place = Place::with(GOOD);
     for option in ["--save", "--perfetto", "--csv"] {
         let says = format!("cannot write {option} to `-`");
@@ -85,7 +85,7 @@ fn dash_is_refused_as_an_output() {
 }
 
 #[test]
-fn report_may_not_overwrite_its_paper() {
+fn paper_report_refuses_to_overwrite_a_file_of_the_paper() {
     let place = Place::new();
     let papers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers");
     symlink(papers, place.path("papers")).expect("a link");
@@ -130,7 +130,7 @@ fn scenario_and_trace_can_come_from_standard_input() {
 }
 
 #[test]
-fn endless_input_is_refused() {
+fn input_file_above_the_size_limit_is_refused() {
     let place = Place::new();
     place
         .run(&["check", "/dev/zero"])

@@ -188,7 +188,7 @@ fn sleep(ms: u64) {
 /// 100 ms for the claim, a timeslice of each other VM, and 5 ms. The claim of an agent that dies
 /// ends at once.
 #[test]
-fn claims_of_silent_and_dead_agents_expire() {
+fn urgency_claims_of_silent_and_dead_agents_expire() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         for sequence in 1..4 {
@@ -232,7 +232,7 @@ fn always_urgent_vm_receives_no_more_than_its_share() {
 /// The agent sends frames for three seconds as fast as it can. At most a thousand reports a second
 /// reach the policy.
 #[test]
-fn flood_of_frames_delays_no_other_vm() {
+fn flood_of_agent_frames_delays_no_other_vm() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         let end = Instant::now() + Duration::from_secs(3);
@@ -257,7 +257,7 @@ fn flood_of_frames_delays_no_other_vm() {
 /// An agent sends garbage, which is dropped and ends its claim at once. Valid frames that follow
 /// count again.
 #[test]
-fn garbage_from_an_agent_ends_its_claim() {
+fn invalid_bytes_from_an_agent_end_its_claim() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         sleep(500);
@@ -328,7 +328,7 @@ fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
 /// seconds. The state of its urgent task reaches the policy, and a claim ends within 200 ms after
 /// the agent's death. The trace can be replayed.
 #[test]
-fn qemu_agent_reports_and_its_claim_ends_with_it() {
+fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_dies() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let guest = qemu(&live, &cache, "guest", "slackline.agent=nice=-1 slackline.stop=5");
@@ -393,7 +393,7 @@ fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
 /// Two VMs on one CPU each compute and have an urgent server, beside a third VM that computes.
 /// Requests to the VM with an agent are answered sooner than those to the VM without one.
 #[test]
-fn qemu_guest_with_an_agent_answers_sooner() {
+fn qemu_guest_with_an_agent_answers_sooner_than_one_without() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let tells = qemu(&live, &cache, "tells", "slackline.agent=nice=-1");

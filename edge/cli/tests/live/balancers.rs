@@ -46,7 +46,7 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
 /// Other programs also use the CPUs and move between them. So the test only asserts that shares are
 /// more equal than without a balancer.
 #[test]
-fn balancers_share_two_cpus_among_three_live() {
+fn balancers_share_two_cpus_among_three_vms_live() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");

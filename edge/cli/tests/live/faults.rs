@@ -30,7 +30,7 @@ fn run_one(live: &Live, target: &str) -> Ran {
 }
 
 #[test]
-fn missing_process_is_refused() {
+fn live_run_of_a_missing_process_is_refused() {
     let Some(live) = live::begin() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
@@ -42,7 +42,7 @@ fn missing_process_is_refused() {
 }
 
 #[test]
-fn init_and_kernel_threads_are_refused() {
+fn live_run_of_init_and_kernel_threads_is_refused() {
     let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
@@ -60,7 +60,7 @@ fn init_and_kernel_threads_are_refused() {
 }
 
 #[test]
-fn runner_itself_is_refused() {
+fn live_run_refuses_to_schedule_its_own_process() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", one("pid = OURSELVES").as_bytes());
     let script = "sed -i s/OURSELVES/$$/ it.toml && exec \"$0\" run it.toml";
@@ -99,7 +99,7 @@ fn program_that_ends_at_once_is_reported_with_exit_code() {
 }
 
 #[test]
-fn run_continues_after_a_program_ends() {
+fn live_run_continues_after_one_of_its_commands_ends() {
     let Some(live) = live::begin() else { return };
     let more = "[[domain]]\nname = \"other\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"1ms\", period = \"10ms\", exact = true }\n";
@@ -125,7 +125,7 @@ fn run_continues_after_a_load_process_is_killed() {
 }
 
 #[test]
-fn end_of_a_held_process_during_a_run_is_noted() {
+fn end_of_a_scheduled_process_during_a_run_is_noted() {
     let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
@@ -140,7 +140,7 @@ fn end_of_a_held_process_during_a_run_is_noted() {
 /// Threads of the target start and end. The threads that remain are scheduled, and restored in the
 /// end.
 #[test]
-fn process_that_loses_a_thread_stays_held() {
+fn remaining_threads_stay_scheduled_after_one_thread_of_the_process_ends() {
     let Some(live) = live::begin() else { return };
     let mut victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
@@ -185,7 +185,7 @@ fn vm_killed_during_a_run_is_noted() {
 }
 
 #[test]
-fn unprivileged_run_changes_nothing() {
+fn live_run_without_root_is_refused_and_changes_no_thread() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
@@ -205,7 +205,7 @@ fn unprivileged_run_changes_nothing() {
 }
 
 #[test]
-fn cgroup_without_real_time_budget_is_reported() {
+fn run_started_in_cgroup_without_real_time_budget_is_refused() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -226,7 +226,7 @@ fn cgroup_without_real_time_budget_is_reported() {
 /// The cgroups are as libvirt makes them: a group for the domain that contains a group for each
 /// vCPU, all without real-time budget.
 #[test]
-fn held_cgroup_gets_a_real_time_budget_until_restored() {
+fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -274,7 +274,7 @@ fn held_cgroup_gets_a_real_time_budget_until_restored() {
 }
 
 #[test]
-fn two_runs_cannot_hold_one_process() {
+fn second_live_run_of_the_same_process_is_refused() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let scenario = victim.scenario("process", "3s");
@@ -296,7 +296,7 @@ fn two_runs_cannot_hold_one_process() {
 /// A VM with 20 % is alone on a CPU. With a hard limit it receives 20 %, and without one it
 /// receives all slack too.
 #[test]
-fn exact_is_a_limit_and_work_conserving_is_not() {
+fn exact_vm_stays_within_its_share_and_work_conserving_vm_uses_slack() {
     let Some(live) = live::begin() else { return };
     let share = |exact: bool| {
         let text = format!(
@@ -324,7 +324,7 @@ fn exact_is_a_limit_and_work_conserving_is_not() {
 /// left such a process without limit for 20 ms. A hypervisor below can delay a single run like
 /// that, but not several in a row.
 #[test]
-fn exact_is_a_limit_from_the_start() {
+fn exact_vm_stays_within_its_share_from_the_start_of_the_run() {
     let Some(live) = live::begin() else { return };
     let text = "title = \"start\"\nlength = \"400ms\"\npolicy = { name = \"edf\" }\n[[domain]]\n\
                 name = \"it\"\nwork = { kind = \"spin\" }\n\
@@ -350,7 +350,7 @@ fn exact_is_a_limit_from_the_start() {
 }
 
 #[test]
-fn joins_leaves_and_changes_of_a_scenario_happen_live() {
+fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
     let Some(live) = live::begin() else { return };
     let runner = live.start(live::COMES_AND_GOES);
     wait_until("the guest to be gone", || {

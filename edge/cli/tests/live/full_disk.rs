@@ -52,7 +52,7 @@ fn no_room(ran: Ran, disk: &Path) {
 }
 
 #[test]
-fn full_disk_gives_one_error_and_leaves_no_file() {
+fn full_disk_during_a_simulation_gives_one_error_and_leaves_no_file() {
     let place = Place::with(&long());
     let Some(disk) = FullDisk::mount(&place) else { return };
     for option in ["--save", "--perfetto"] {
@@ -81,7 +81,7 @@ fn full_disk_during_a_live_run_leaves_no_file() {
 }
 
 #[test]
-fn full_device_is_written_to_and_never_replaced() {
+fn device_given_as_output_is_written_to_and_never_replaced() {
     use std::os::unix::fs::FileTypeExt;
     let place = Place::with(GOOD);
     // Only a user who may replace a device could do so by mistake.
@@ -95,7 +95,7 @@ fn full_device_is_written_to_and_never_replaced() {
 }
 
 #[test]
-fn output_through_a_link_keeps_the_link() {
+fn output_to_a_symbolic_link_writes_its_target_and_keeps_the_link() {
     let place = Place::with(GOOD);
     place.write("old", b"old");
     std::os::unix::fs::symlink("old", place.path("link")).unwrap();

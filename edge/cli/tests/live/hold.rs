@@ -125,7 +125,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn process_is_held_until_hold_is_stopped() {
+fn hold_limits_a_process_and_restores_it_on_interrupt() {
     let Some(live) = live::begin() else { return };
     for signal in [Signal::INT, Signal::TERM] {
         let victim = Victim::start();
@@ -152,7 +152,7 @@ fn process_is_held_until_hold_is_stopped() {
 /// A command may be given more than one CPU. Two busy threads of the command then receive more than
 /// one CPU, but no more than their reservation. A single thread receives one CPU.
 #[test]
-fn held_command_may_use_more_than_one_cpu() {
+fn command_under_hold_may_use_more_than_one_cpu() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -178,7 +178,7 @@ fn held_command_may_use_more_than_one_cpu() {
 }
 
 #[test]
-fn process_held_on_two_cpus_is_restored() {
+fn process_under_hold_on_two_cpus_is_restored_when_hold_ends() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -232,7 +232,7 @@ fn hold_shows_delivered_cpu_time_each_second() {
 }
 
 #[test]
-fn exit_code_of_held_command_is_returned() {
+fn hold_returns_the_exit_code_of_its_command() {
     let Some(live) = live::begin() else { return };
     for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
         // The command must not end before it is held.
@@ -251,7 +251,7 @@ fn exit_code_of_held_command_is_returned() {
 }
 
 #[test]
-fn killed_hold_restores_its_process() {
+fn process_is_restored_after_hold_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -265,7 +265,7 @@ fn killed_hold_restores_its_process() {
 }
 
 #[test]
-fn vcpus_of_a_monitor_are_held_separately() {
+fn hold_with_vcpus_schedules_each_vcpu_thread_of_the_monitor() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -336,7 +336,7 @@ fn hold_reports_cpu_and_blocked_time_per_vcpu() {
 /// Borrowed CPU time is real-time too, so the budget that Slackline gives the group must cover it.
 /// A thread whose group's budget is exhausted is stopped for the rest of a second.
 #[test]
-fn cgroup_budget_of_a_vcpu_covers_borrowed_time() {
+fn real_time_budget_of_a_vcpu_cgroup_covers_borrowed_time() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -390,7 +390,7 @@ fn live_output_fits_a_narrow_terminal() {
 }
 
 #[test]
-fn invalid_hold_is_refused_with_a_correction() {
+fn hold_with_invalid_target_or_amount_is_refused_with_a_hint() {
     let Some(live) = live::begin() else { return };
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
@@ -466,7 +466,7 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn cpu_outside_of_the_cpuset_is_refused_and_avoided() {
+fn hold_refuses_and_avoids_cpus_outside_the_process_cpuset() {
     let Some(live) = live::begin() else { return };
     let mut child = std::process::Command::new("sh");
     let child = Ended(child.args(["-c", "while :; do :; done"]).spawn().unwrap());

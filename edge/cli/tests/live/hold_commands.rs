@@ -38,7 +38,7 @@ fn part_naps() {
 /// On an idle CPU the kernel may not report that the thread woke. Other load on the host only makes
 /// bursts longer.
 #[test]
-fn exact_target_is_stopped_at_its_slice_after_each_nap() {
+fn exact_process_is_throttled_at_its_slice_after_each_sleep() {
     let Some(live) = live::begin() else { return };
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
@@ -96,7 +96,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn exit_code_of_short_command_is_returned() {
+fn hold_returns_the_exit_code_of_commands_that_end_at_once() {
     let Some(live) = live::begin() else { return };
     let two = online_cpus().unwrap().iter().count() > 1;
     let amounts = [&["20%"][..], &["60%", "--at-least"], &["1.2"]];
@@ -114,7 +114,7 @@ fn exit_code_of_short_command_is_returned() {
 /// The shell waits for each command to end. So if either of the two is stopped, no other process
 /// has work.
 #[test]
-fn exact_script_that_starts_short_commands_ends() {
+fn script_of_short_commands_completes_under_an_exact_hold() {
     let Some(live) = live::begin() else { return };
     let script = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done";
     for amount in [&["--cpu", "50%"][..], &["--slice", "1ms", "--period", "5ms"]] {
@@ -132,7 +132,7 @@ fn exact_script_that_starts_short_commands_ends() {
 /// The CPU times of the processes agree within a factor of two on any host. With a former bug, two
 /// of them received all of the time.
 #[test]
-fn busy_processes_held_as_one_receive_equal_parts() {
+fn busy_processes_of_one_hold_receive_equal_cpu_time() {
     let Some(live) = live::begin() else { return };
     let script = "for i in 1 2 3 4 5; do nice -n $((i * 3)) sh -c 'while :; do :; done' & done; \
                   wait";
@@ -163,7 +163,7 @@ fn busy_processes_held_as_one_receive_equal_parts() {
 }
 
 #[test]
-fn signal_ends_all_that_held_command_started() {
+fn signal_to_hold_ends_every_process_its_command_started() {
     let Some(live) = live::begin() else { return };
     let script = "sleep 1000 & (sleep 1000; :) & trap '' TERM; sleep 1000 & wait";
     let holding = Holding::start(&live, &["hold", "--cpu", "20%", "--", "sh", "-c", script]);
@@ -177,7 +177,7 @@ fn signal_ends_all_that_held_command_started() {
 }
 
 #[test]
-fn processes_that_outlive_held_command_are_reported() {
+fn hold_reports_processes_that_outlive_its_command() {
     let Some(live) = live::begin() else { return };
     let script = "sleep 1000 >/dev/null 2>&1 & exit 5";
     let ran = live.run(&["hold", "--cpu", "20%", "--", "sh", "-c", script]).ended_with(5);

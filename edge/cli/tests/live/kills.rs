@@ -12,7 +12,7 @@ fn keepers(live: &Live) -> Vec<i32> {
 }
 
 #[test]
-fn signal_ends_a_run_with_its_table() {
+fn signal_ends_a_live_run_after_printing_its_table() {
     let Some(live) = live::begin() else { return };
     for (signal, threads) in
         [(Signal::INT, "process"), (Signal::TERM, "vcpus"), (Signal::HUP, "process")]
@@ -32,7 +32,7 @@ fn signal_ends_a_run_with_its_table() {
 
 /// A signal from the terminal goes to the load processes too.
 #[test]
-fn terminal_signal_ends_a_run_with_its_processes() {
+fn interrupt_from_the_terminal_ends_a_run_and_its_load_processes() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "60s"));
@@ -67,7 +67,7 @@ fn closed_terminal_does_not_end_a_run() {
 
 /// A signal arrives before the run starts. No table is printed, and every thread is restored.
 #[test]
-fn signal_during_set_up_ends_a_run() {
+fn signal_during_set_up_ends_the_run_and_restores_threads() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     for delay in [0, 30, 100, 200] {
@@ -82,7 +82,7 @@ fn signal_during_set_up_ends_a_run() {
 }
 
 #[test]
-fn run_continues_after_being_stopped_for_a_while() {
+fn live_run_continues_after_sigstop_and_sigcont() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "3500ms"));
@@ -193,32 +193,32 @@ fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
 }
 
 #[test]
-fn killed_runner_leaves_threads_restored() {
+fn threads_are_restored_after_runner_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Runner, 1);
     kill_at_every_part(Kernel::Ours, Whom::Runner, 2);
 }
 
 #[test]
-fn killed_keeper_leaves_threads_restored() {
+fn threads_are_restored_after_keeper_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 3);
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 4);
 }
 
 #[test]
-fn killed_runner_and_keeper_leave_threads_restored() {
+fn threads_are_restored_after_runner_and_keeper_process_are_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Both, 5);
     kill_at_every_part(Kernel::Ours, Whom::Both, 6);
 }
 
 #[test]
-fn killed_load_process_leaves_threads_restored() {
+fn threads_are_restored_after_a_load_process_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Load, 7);
 }
 
 /// The program runs on a simulated kernel without pidfds.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn kills_on_an_old_kernel_leave_threads_restored() {
+fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
     for (whom, seed) in [(Whom::Runner, 8), (Whom::Keeper, 9), (Whom::Both, 10), (Whom::Load, 11)] {
         kill_at_every_part(Kernel::Linux44, whom, seed);
     }
@@ -227,7 +227,7 @@ fn kills_on_an_old_kernel_leave_threads_restored() {
 /// A keeper that dies is replaced. When the program dies later, the new keeper restores the
 /// threads.
 #[test]
-fn replaced_keeper_restores_threads() {
+fn replacement_keeper_process_restores_threads_after_the_runner_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));

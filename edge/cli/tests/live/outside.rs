@@ -44,7 +44,7 @@ fn number(of: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn live_client_measurements_are_compared_with_simulated_ones() {
+fn client_response_times_are_reported_by_live_run_and_compare() {
     let Some(live) = live::begin() else { return };
     let run = run_json(&live, &scenario("1500ms", HTTPERF));
     let web = vcpu(&run, "web");
@@ -65,7 +65,7 @@ fn live_client_measurements_are_compared_with_simulated_ones() {
 /// The node with 2 ms in every 20 ms needs all of that for a round of the parallel program, so it
 /// limits the other node too.
 #[test]
-fn slow_node_of_a_parallel_program_limits_the_others() {
+fn slow_bsp_node_limits_the_rate_of_the_other_nodes() {
     let Some(live) = live::begin() else { return };
     let node = |name: &str, slice: &str, compute: &str| {
         format!(
@@ -91,7 +91,7 @@ fn slow_node_of_a_parallel_program_limits_the_others() {
 
 /// The scenario has every kind of workload and client.
 #[test]
-fn every_kind_of_work_and_of_client_runs() {
+fn every_kind_of_workload_and_client_runs_live() {
     let Some(live) = live::begin() else { return };
     let domain = |name: &str, work: &str| {
         format!(
@@ -211,7 +211,7 @@ fn cpus_of(pid: i32) -> String {
 }
 
 #[test]
-fn clients_run_on_unscheduled_cpus() {
+fn clients_of_a_live_run_run_on_unmanaged_cpus() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     let (tasks, callers) = parts(&live);
@@ -249,7 +249,7 @@ fn run_continues_after_a_client_or_server_is_killed() {
 }
 
 #[test]
-fn killed_runner_leaves_neither_server_nor_client() {
+fn killed_live_run_leaves_no_server_or_client_process() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     runner.signal(Signal::KILL);

@@ -9,7 +9,7 @@ use slackline_policy::ALL;
 /// `heavy` and `light` never block and have weights or guarantees of two to one. On any host,
 /// `light` cannot receive more than `heavy`. Round robin has no shares.
 #[test]
-fn every_policy_runs_live() {
+fn every_policy_runs_live_without_favouring_the_lighter_vm() {
     let Some(live) = live::begin() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
     let file = file.to_str().expect("a path in UTF-8");

@@ -5,7 +5,7 @@ use crate::common::service::{Daemon, Machine};
 use serde_json::json;
 
 #[test]
-fn reservation_passes_to_another_vm_and_the_first_is_restored() {
+fn rebinding_a_reservation_to_another_vm_restores_the_first_vm() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -30,7 +30,7 @@ fn reservation_passes_to_another_vm_and_the_first_is_restored() {
 }
 
 #[test]
-fn vm_with_another_name_keeps_its_threads_held() {
+fn rebinding_a_reservation_to_its_own_vm_by_name_keeps_it_active() {
     let Some(live) = live::begin() else { return };
     let name = format!("old-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -50,7 +50,7 @@ fn vm_with_another_name_keeps_its_threads_held() {
 }
 
 #[test]
-fn reservation_of_a_command_ends_with_it_and_returns_its_exit_code() {
+fn reserve_of_a_command_releases_at_its_end_and_returns_exit_code() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let reserve = ["reserve", "job", "--cpu", "20%", "--exact", "--socket", "socket", "--"];

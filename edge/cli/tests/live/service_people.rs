@@ -232,7 +232,7 @@ fn two_daemons_cannot_share_a_ledger_or_a_cpu() {
 }
 
 #[test]
-fn front_has_no_capabilities_core_and_keeper_have_few() {
+fn daemon_front_has_no_capabilities_and_other_daemon_processes_few() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -287,7 +287,7 @@ fn front_has_no_capabilities_core_and_keeper_have_few() {
 /// Exposure of the daemon under its systemd unit, as `systemd-analyze security` rates it: at most
 /// 4.0 of 10.
 #[test]
-fn systemd_rates_the_unit_as_little_exposed() {
+fn systemd_analyze_rates_exposure_of_the_unit_at_most_4() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");
     let mut analyze = Command::new("systemd-analyze");
     analyze.args(["security", "--offline=true", "--no-pager", "--threshold=40", unit]);

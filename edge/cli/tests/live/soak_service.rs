@@ -43,7 +43,7 @@ fn part_machine() {
 }
 
 #[test]
-fn reservations_are_kept_through_all_faults() {
+fn reservations_survive_every_fault_injected_by_the_soak_test() {
     let Some(live) = live::begin() else { return };
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (length, kills) = (number(LENGTH), number(KILLS));

@@ -16,7 +16,7 @@ fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
 /// The VM may use all slack, which is nearly all of the CPU. It is paused for three quarters of the
 /// run, so it receives a quarter, or at most half if the pause takes half a second.
 #[test]
-fn paused_domain_receives_nothing_live() {
+fn paused_domain_receives_no_cpu_time_live() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let more = "[[change]]\nat = \"500ms\"\ndomain = \"victim\"\npaused = true\n";
@@ -42,7 +42,7 @@ fn paused_domain_receives_nothing_live() {
 }
 
 #[test]
-fn vcpus_stay_on_the_cpus_of_the_scenario_live() {
+fn vcpus_follow_the_affinity_of_the_scenario_live() {
     let Some(live) = live::begin() else { return };
     let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
     let [.., zero, one] = online[..] else {
@@ -148,7 +148,7 @@ fn stretches(live: &Live) -> Vec<serde_json::Value> {
 /// Joins, accepted and refused changes, a pause and a leave are replayed from the trace to the same
 /// decisions.
 #[test]
-fn changes_and_refusals_of_a_live_run_replay() {
+fn replay_of_a_live_run_repeats_its_changes_and_refusals() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();

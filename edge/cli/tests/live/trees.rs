@@ -197,7 +197,7 @@ fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
 /// Both children together receive the parent's reservation. With a former bug only the parent was
 /// limited, and each child used a whole CPU.
 #[test]
-fn spinning_children_share_the_reservation_of_their_tree() {
+fn busy_child_processes_share_the_reservation_of_their_parent() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of two");
     let [all, one, other] = rates[..] else { panic!("{rates:?}") };
@@ -209,7 +209,7 @@ fn spinning_children_share_the_reservation_of_their_tree() {
 }
 
 #[test]
-fn cpu_time_of_ended_children_is_counted() {
+fn cpu_time_of_ended_child_processes_counts_for_their_tree() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of many");
     // The difference is CPU time used before the processes are found, and while the notes are
@@ -363,7 +363,7 @@ fn below(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
 }
 
 #[test]
-fn tree_is_restored_with_processes_started_while_held() {
+fn process_tree_is_restored_with_processes_started_during_the_run() {
     let Some(live) = live::begin() else { return };
     let tree = Tree::start();
     let runner = live.start(&scenario(&format!("pid = {}", tree.pid()), "1500ms"));
@@ -382,7 +382,7 @@ enum Whom {
 }
 
 #[test]
-fn tree_is_restored_after_runner_or_keeper_is_killed() {
+fn process_tree_is_restored_after_runner_or_keeper_process_is_killed() {
     let Some(live) = live::begin() else { return };
     // One round has no hard limit: its threads are demoted instead of frozen.
     for (round, whom) in
@@ -417,7 +417,7 @@ fn tree_is_restored_after_runner_or_keeper_is_killed() {
 /// A process is started during the run, and loses its parent. It is moved to another cgroup at a
 /// moment at which only the keeper or the journal can contain it.
 #[test]
-fn process_that_left_its_tree_is_restored_after_kills() {
+fn process_that_left_its_cgroup_is_restored_after_the_runner_is_killed() {
     let Some(live) = live::begin() else { return };
     for whom in [Whom::Runner, Whom::Both] {
         let Some((group, elsewhere)) =
@@ -490,7 +490,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn cgroups_and_units_are_held_and_restored() {
+fn cgroup_and_unit_targets_are_scheduled_and_restored() {
     let Some(live) = live::begin() else { return };
     let Some(group) = Group::make("test-of-trees") else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -519,7 +519,7 @@ fn cgroups_and_units_are_held_and_restored() {
 }
 
 #[test]
-fn invalid_trees_are_refused_with_the_reason() {
+fn invalid_process_tree_targets_are_refused_with_the_reason() {
     let Some(live) = live::begin() else { return };
     let Some(group) = Group::make("test-of-nobody") else {
         println!("skipped: needs cgroups of version 2 that can be written");

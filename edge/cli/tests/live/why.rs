@@ -124,7 +124,7 @@ const SPIN: [&str; 1] = ["spin"];
 const HALF: [&str; 5] = ["clock", "--period", "40ms", "--compute", "20ms"];
 
 #[test]
-fn fifo_hog_and_ordinary_hog_are_named_with_their_time() {
+fn why_names_real_time_and_ordinary_hogs_with_their_cpu_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let hog = Load::start_fifo(&live, "rt-hog", "50", &HALF);
@@ -147,7 +147,7 @@ fn fifo_hog_and_ordinary_hog_are_named_with_their_time() {
 }
 
 #[test]
-fn other_vm_and_signal_stop_are_named_with_their_time() {
+fn why_names_another_vm_and_sigstop_with_their_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let neighbour = Load::start(&live, "neighbour", &SPIN);
@@ -211,7 +211,7 @@ fn anonymised_recording_has_no_names() {
 
 /// The flight recorder of the daemon saves a missed deadline.
 #[test]
-fn daemon_saves_missed_deadlines() {
+fn daemon_saves_a_recording_of_a_missed_deadline() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);

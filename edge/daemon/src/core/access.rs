@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_are_limited_but_existing_ones_can_still_be_changed() {
+    fn new_grants_beyond_the_limit_are_refused_but_existing_grants_can_change() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn member_without_a_grant_is_a_tenant_once_access_is_migrated() {
+    fn group_member_without_a_grant_is_a_tenant_after_access_migration() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         added(&mut access, "1001", grant(Word::Operator, None), now);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn incidents_are_found_again_and_partial_files_removed() {
+    fn saved_incidents_are_found_on_reopen_and_partial_files_removed() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
         let first = save(&mut incidents, 1_000, 10);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_incidents_go_first() {
+    fn oldest_incidents_are_deleted_beyond_count_and_age_limits() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
         for at in 0..250 {

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_has_one_look_up_under_way_and_four_waiting() {
+    fn caller_may_have_one_vm_lookup_running_and_four_queued() {
         let mut lookups = Lookups::start().unwrap();
         let mut refused = 0;
         for ticket in 0..9 {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn administrator_has_a_thread_when_all_others_are_busy() {
+    fn one_lookup_thread_is_reserved_for_administrators() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             lookups.look(now(0), asked(1000 + uid, uid.into(), Role::Operator), wanted()).unwrap();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn look_up_is_dropped_when_its_caller_has_gone_or_its_time_is_over() {
+    fn vm_lookup_is_dropped_if_its_caller_disconnects_or_it_expires() {
         let mut lookups = Lookups::start().unwrap();
         for ticket in 0..3 {
             lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_list_vms_within_a_second_share_one_list() {
+    fn callers_that_list_vms_within_one_second_share_one_scan() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             let list = lookups.list(now(0), &asked(1000 + uid, uid.into(), Role::Viewer)).unwrap();

@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libvirt_notes_tell_a_guest_that_is_suspended() {
+    fn suspended_guest_is_recognized_from_the_libvirt_status_file() {
         let notes = |state: &str| {
             format!(
                 "<!--\nWARNING\n-->\n\
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn name_that_leads_out_of_the_folder_has_no_notes() {
+    fn vm_name_with_path_components_reads_no_libvirt_status_file() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("qemu");
         std::fs::create_dir(&inside).unwrap();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_outside_of_libvirts_slices_is_no_libvirt_domain() {
+    fn cgroup_outside_libvirt_slices_is_not_taken_for_a_libvirt_domain() {
         for group in [
             "0::/user.slice/user-1000.slice/user@1000.service/machine-qemu\\x2d2\\x2dweb.scope\n",
             "0::/user.slice/machine/qemu-1-web.libvirt-qemu\n0::/machine-qemu-1-web.scope\n",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_fits_only_the_name_that_libvirt_shortened() {
+    fn cgroup_name_matches_only_the_vm_name_libvirt_derived_it_from() {
         assert!(fits(b"myvm2ndab", b"my vm: 2nd, \"a,b\""));
         assert!(fits(b"ubuntu22.04", b"ubuntu22.04"));
         assert!(!fits(b"web", b"db"));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn jailer_cgroup_has_the_firecracker_id() {
+    fn firecracker_id_is_read_from_the_jailer_cgroup() {
         assert_eq!(of_jailer(b"0::/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/a/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/firecracker/\n0::/x/y\n"), None);
@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_parsed_without_panic(text in vec(any::<u8>(), 0..200)) {
+        fn arbitrary_cgroup_text_is_parsed_without_panic(text in vec(any::<u8>(), 0..200)) {
             of_libvirt(&text);
             of_jailer(&text);
             unified(&text);
@@ -298,7 +298,7 @@ mod tests {
 
         /// The cgroup name that libvirt makes from any VM name fits that VM name.
         #[test]
-        fn cgroup_made_from_any_name_fits_that_name(name in "[ -~]{1,80}") {
+        fn cgroup_that_libvirt_derives_from_any_name_matches_that_name(name in "[ -~]{1,80}") {
             let kept: String = name.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
             prop_assert!(fits(kept.as_bytes(), name.as_bytes()));
         }

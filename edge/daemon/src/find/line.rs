@@ -277,7 +277,7 @@ mod tests {
     ];
 
     #[test]
-    fn real_command_lines_are_understood() {
+    fn program_name_and_uuid_are_read_from_real_vm_command_lines() {
         for text in LINES {
             let (head, words) =
                 text.split_once("\n\n").expect("the file has a result and a command line");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn option_values_are_not_parsed_as_options() {
+    fn qemu_option_values_are_not_parsed_as_options() {
         let qemu = b"/usr/bin/qemu-system-x86_64".as_slice();
         assert_eq!(name(&[qemu, b"-append", b"-name", b"-name", b"web"]), Some(b"web".into()));
         assert_eq!(name(&[qemu, b"-append", b"-name web"]), None);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn similar_program_names_are_not_vms() {
+    fn programs_with_names_similar_to_hypervisors_are_not_vms() {
         for program in ["qemu-img", "qemu-nbd", "firecracker-containerd", "virtqemud", "kvm-ok", ""]
         {
             assert_eq!(read(&line(&[program.as_bytes(), b"-name", b"web"])), None, "{program}");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_uuid_is_ignored() {
+    fn malformed_uuid_on_a_vm_command_line_is_ignored() {
         assert_eq!(
             uuid(b"0F9C27AA-0000-4000-8000-00000000BEEF").as_deref(),
             Some("0f9c27aa-0000-4000-8000-00000000beef")
@@ -374,7 +374,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_parsed_without_panic(
+        fn arbitrary_vm_command_line_is_parsed_without_panic(
             program in prop::sample::select(vec![
                 "qemu-system-x86_64", "kvm", "firecracker", "cloud-hypervisor", "crosvm", "lkvm",
             ]),
@@ -389,7 +389,7 @@ mod tests {
 
         /// The command lines consist of options and their values in any order and number.
         #[test]
-        fn options_in_any_order_are_parsed_without_panic(
+        fn vm_options_in_any_order_are_parsed_without_panic(
             words in vec(prop::sample::select(vec![
                 "-name", "--name", "-n", "--id", "--id=a", "-uuid", "--platform", "uuid=1", "run",
                 "-M", "none", "-machine", "guest=,,,", "a,b", "=", ",", "--", "-", "", "-S",

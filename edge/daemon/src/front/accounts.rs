@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_is_a_time_ago_or_nanoseconds_since_1970() {
+    fn history_start_parses_as_a_time_ago_or_nanoseconds_since_1970() {
         let hour = 3_600_000_000_000;
         assert_eq!(start("2h", 5 * hour), Some(3 * hour));
         assert_eq!(start("7d", 5 * hour), Some(0));

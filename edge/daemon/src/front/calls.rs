@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filtered_thread_continues_but_cannot_open_or_start_anything() {
+    fn seccomp_filtered_thread_can_write_but_not_open_or_start_anything() {
         let tried = std::thread::spawn(|| {
             rustix::thread::set_no_new_privs(true).unwrap();
             let (mut kept, other) = std::os::unix::net::UnixStream::pair().unwrap();

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passed_socket_is_the_same_socket() {
+    fn listening_socket_passed_between_processes_still_accepts_connections() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn part_of_the_connections_is_kept_for_administrators() {
+    fn eight_connections_are_reserved_for_administrators() {
         let limits = empty();
         let connect = |uid, role| Limits::connect(&limits, Owner::User(uid), role);
         let others: Vec<Held> =
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn user_connects_two_hundred_times_at_once_and_then_a_hundred_times_a_second() {
+    fn user_may_connect_200_times_at_once_then_100_times_a_second() {
         let (mut had, begin) = (Had::default(), Instant::now());
         let count = |had: &mut Had, at| (0..1000).filter(|_| had.may_connect(at)).count();
         assert_eq!(count(&mut had, begin), 200);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn address_with_five_unknown_credentials_a_minute_is_delayed() {
+    fn address_with_over_five_unknown_credentials_a_minute_is_delayed() {
         let mut limits = Limits::default();
         let (begin, address) = (Instant::now(), IpAddr::from([10, 0, 0, 1]));
         let slow = (0..8).filter(|_| limits.fails(address, begin)).count();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_has_at_most_two_streams() {
+    fn third_event_stream_of_a_principal_is_refused() {
         let limits = empty();
         let first = Limits::stream(&limits, Owner::User(7)).unwrap();
         let _second = Limits::stream(&limits, Owner::User(7)).unwrap();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_sends_a_hundred_at_once_then_fifty_a_second() {
+    fn principal_may_send_100_requests_at_once_then_50_a_second() {
         let mut limits = Limits::default();
         let begin = Instant::now();
         let count = |limits: &mut Limits, at| {

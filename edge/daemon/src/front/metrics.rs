@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_have_names_with_units() {
+    fn prometheus_metric_names_carry_their_units() {
         let mut served = Served::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let text = text(numbers(1), served).unwrap();
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn overhead_that_is_not_measured_yet_has_no_sample() {
+    fn unmeasured_cpu_overhead_has_no_metric_sample() {
         let mut numbers = numbers(1);
         numbers.cpus[0].overhead_ppm = None;
         let page = text(numbers, Served::default()).unwrap();
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn older_format_has_the_same_numbers() {
+    fn older_prometheus_format_has_the_same_samples() {
         let new = text(numbers(1), Served::default()).unwrap();
         let old = older(&new);
         let samples = |text: &str| -> Vec<String> {
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn promtool_accepts_page_and_alerts_which_fire_as_intended() {
+    fn promtool_accepts_the_metrics_page_and_alerts_fire_as_tested() {
         let mut served = Served::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = older(&text(numbers(2), served).unwrap());
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn page_of_five_hundred_reservations_is_at_most_two_mebibytes() {
+    fn metrics_page_of_500_reservations_is_at_most_2_mib() {
         let text = text(numbers(500), Served::default()).unwrap();
         assert!(text.len() <= 2 * 1024 * 1024, "{} bytes", text.len());
     }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomer_takes_the_place_of_an_address_with_several_silent_connections() {
+    fn new_remote_address_displaces_an_address_with_several_silent_connections() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for nth in 0..32 {
             let (number, _) = remotes.connect(address(nth / 4), begin, false).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_connection_of_an_address_has_a_moment_before_it_loses_its_place() {
+    fn single_silent_connection_of_an_address_is_displaced_only_after_a_delay() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             remotes.connect(address(last), begin, false).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_kept_for_addresses_that_were_let_in_lately() {
+    fn connection_slots_are_reserved_for_recently_authenticated_addresses() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
         remotes.let_in(friend, begin);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_that_is_let_in_keeps_its_place() {
+    fn authenticated_connection_is_not_displaced_by_new_addresses() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             let (number, _) = remotes.connect(address(last), begin, false).unwrap();

@@ -72,6 +72,6 @@ fn operators_connecting_in_a_loop_do_not_block_administrators() {
 }
 
 #[test]
-fn strangers_connecting_in_a_loop_do_not_block_administrators() {
+fn users_without_access_connecting_in_a_loop_do_not_block_administrators() {
     administrators_are_answered_beside(OPERATORS - 1);
 }

@@ -143,7 +143,7 @@ fn wait_for(ending: &Ending) {
 }
 
 #[test]
-fn found_vm_stays_the_same_until_its_end_is_reported() {
+fn found_vm_keeps_its_identity_until_its_end_is_reported() {
     let name = unique("web");
     let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
     let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];
@@ -192,7 +192,7 @@ fn found_vm_stays_the_same_until_its_end_is_reported() {
 }
 
 #[test]
-fn names_of_all_vm_kinds_are_found_in_escaped_form() {
+fn vms_of_every_kind_are_found_by_their_escaped_names() {
     for (program, before, word, thread, kind, after) in [
         (
             "qemu-system-x86_64",
@@ -224,7 +224,7 @@ fn names_of_all_vm_kinds_are_found_in_escaped_form() {
 
 /// A machine whose process has no lasting name gets a binding that is its process id.
 #[test]
-fn machines_without_names_are_bound_by_process_id() {
+fn vms_without_names_are_bound_by_process_id() {
     for (program, words, thread, kind) in [
         ("qemu-kvm", &["-S", "-m", "1G"], "CPU 3/KVM", Kind::Qemu),
         // An unknown VMM that names its threads like others do.
@@ -239,7 +239,7 @@ fn machines_without_names_are_bound_by_process_id() {
 }
 
 #[test]
-fn process_is_scheduled_with_its_descendants() {
+fn process_bound_by_pid_is_scheduled_with_its_descendants() {
     let process = Idle::after("");
     let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
     assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));
@@ -271,7 +271,7 @@ fn duplicate_vm_name_is_refused_unless_one_is_a_fork() {
 }
 
 #[test]
-fn init_kernel_threads_and_own_processes_cannot_be_held() {
+fn init_kernel_threads_and_own_processes_cannot_be_scheduled() {
     let look = |pid: u32| find(&binding(format!("pid:{pid}"))).unwrap_err();
     let kernel = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -342,7 +342,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn cgroup_is_one_machine_while_it_has_processes() {
+fn cgroup_is_one_vm_while_it_has_processes() {
     let Some(group) = Group::make("slackline-test-find") else { return };
     let by_path = group.binding();
     assert!(matches!(find(&by_path), Err(Absent::Empty { .. })));
@@ -400,7 +400,7 @@ fn units_and_containers_are_found_by_their_cgroups() {
 }
 
 #[test]
-fn qemu_is_asked_for_vcpus_only_if_threads_are_unnamed() {
+fn qmp_is_asked_for_vcpus_only_if_qemu_threads_are_unnamed() {
     let folder = tempfile::tempdir().unwrap();
     for (threads, monitor) in [("on", None), ("off", Some(["-qmp", "unix:qmp,server=on,wait=off"]))]
     {

@@ -72,7 +72,7 @@ pub(crate) fn close(ledger: Ledger) {
 }
 
 #[test]
-fn written_rows_and_answers_survive_a_restart() {
+fn ledger_rows_and_answers_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let Opened { mut ledger, loaded, before, .. } = open(&state);
@@ -100,7 +100,7 @@ fn written_rows_and_answers_survive_a_restart() {
 }
 
 #[test]
-fn identities_of_another_boot_are_not_loaded() {
+fn vm_identities_of_another_boot_are_not_loaded_from_the_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let Opened { mut ledger, .. } = open(folder.path());
     let web = Row { identity: Some(identity(7)), ..row("web", 1) };
@@ -114,7 +114,7 @@ fn identities_of_another_boot_are_not_loaded() {
 }
 
 #[test]
-fn events_are_looked_up_by_name_and_number_newest_first() {
+fn ledger_events_are_queried_by_name_and_number_newest_first() {
     let folder = tempfile::tempdir().unwrap();
     let Opened { mut ledger, .. } = open(folder.path());
     let begun = SystemTime::now();
@@ -250,7 +250,7 @@ fn acknowledged_commits_survive_killing_the_writer() {
 
 /// A power failure leaves the first part of the log, followed by garbage.
 #[test]
-fn torn_log_is_read_as_a_whole_prefix() {
+fn torn_ledger_log_is_read_up_to_the_last_complete_commit() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=60 {
@@ -304,7 +304,7 @@ fn full_disk_loses_no_commit_and_writes_resume_with_space() {
 }
 
 #[test]
-fn read_only_disk_is_reported() {
+fn ledger_on_a_read_only_disk_gives_an_error() {
     let Some(disk) = Mounted::small() else { return };
     let mut ledger = open(disk.0.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -350,7 +350,7 @@ fn other(folder: &Path) -> Connection {
 }
 
 #[test]
-fn lock_of_another_program_is_awaited_then_reported() {
+fn ledger_locked_by_another_program_is_awaited_then_reported() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -378,7 +378,7 @@ fn lock_of_another_program_is_awaited_then_reported() {
 }
 
 #[test]
-fn deleted_ledger_is_written_out_again() {
+fn ledger_deleted_while_in_use_is_written_out_again() {
     for files in [["ledger.db"].as_slice(), &["ledger.db", "ledger.db-wal"], &["ledger.db-wal"]] {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = open(folder.path()).ledger;
@@ -409,7 +409,7 @@ fn deleted_ledger_is_written_out_again() {
 
 /// A commit was written but could not be confirmed. When it is repeated, it is not written twice.
 #[test]
-fn commits_that_failed_while_the_ledger_was_moved_are_retried() {
+fn commit_repeated_after_the_ledger_was_moved_is_written_once() {
     let place = tempfile::tempdir().unwrap();
     let (here, there) = (place.path().join("here"), place.path().join("there"));
     let mut ledger = open(&here).ledger;
@@ -494,7 +494,7 @@ fn of_first_version(folder: &Path) -> Vec<u8> {
 /// The ledger of version 6 contains one reservation that was changed once, and a user with a grant
 /// to view.
 #[test]
-fn ledger_of_version_6_is_migrated_whole() {
+fn ledger_of_version_6_is_read_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
@@ -505,7 +505,7 @@ fn ledger_of_version_6_is_migrated_whole() {
 }
 
 #[test]
-fn ledger_of_an_older_program_has_tenants_once_it_is_migrated() {
+fn ledger_of_version_6_has_tenants_only_after_access_migration() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     let Opened { mut ledger, has_tenants, .. } = open(folder.path());
@@ -531,7 +531,7 @@ fn version(path: &Path) -> u32 {
 }
 
 #[test]
-fn ledger_of_version_1_is_migrated_whole_and_backed_up() {
+fn ledger_of_version_1_is_migrated_without_loss_and_backed_up() {
     let folder = tempfile::tempdir().unwrap();
     let before = of_first_version(folder.path());
     // A check changes nothing, and finds no problem.
@@ -622,7 +622,7 @@ fn damaged_ledger_is_rebuilt_from_intact_tables_and_backup() {
 }
 
 #[test]
-fn commits_delete_the_oldest_events_beyond_the_limits() {
+fn ledger_commits_delete_the_oldest_events_beyond_the_limits() {
     let folder = tempfile::tempdir().unwrap();
     let keep = Keep { rows: 20, ..Keep::USUAL };
     let mut ledger = Ledger::open(folder.path(), BOOT, keep).unwrap().ledger;
@@ -656,7 +656,7 @@ proptest! {
     /// After any commits with restarts in between, the ledger contains the same rows as a map that
     /// got the same changes.
     #[test]
-    fn ledger_equals_a_map_after_any_commits_and_restarts(
+    fn ledger_rows_equal_a_model_map_after_any_commits_and_restarts(
         steps in vec((0_u64..6, any::<bool>(), 0_u64..40, any::<bool>(), any::<bool>()), 1..24),
     ) {
         let folder = tempfile::tempdir().unwrap();

@@ -174,7 +174,7 @@ fn is_not_known(asked: Result<String, ClientError>) {
 }
 
 #[test]
-fn only_clients_with_a_known_token_are_answered() {
+fn only_remote_clients_with_a_known_token_are_answered() {
     let served = Served::new(knowing, 2100);
     assert_eq!(host(&served.with_token(&token())).unwrap(), "here");
     let mut client = Client::connect_to(&served.with_token(&token())).unwrap();
@@ -200,7 +200,7 @@ fn only_clients_with_a_known_token_are_answered() {
 }
 
 #[test]
-fn only_tls_1_3_is_accepted() {
+fn remote_connections_with_tls_below_1_3_are_refused() {
     let served = Served::new(knowing, 2100);
     let get = b"GET /v1/host HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
     assert!(served.raw(&TLS13, get).is_ok());
@@ -225,7 +225,7 @@ fn only_tls_1_3_is_accepted() {
 }
 
 #[test]
-fn certificate_needs_the_ca_signature_and_an_enrolment() {
+fn client_certificate_needs_the_ca_signature_and_an_enrolment() {
     let served = Served::new(knowing, 2100);
     let enrolled = served.authority.sign("enrolled", 2100);
     let der = CertificateDer::from_pem_file(&enrolled.0).unwrap();
@@ -261,7 +261,7 @@ fn client_sends_no_token_to_an_unverified_server() {
 }
 
 #[test]
-fn stream_of_a_revoked_token_ends() {
+fn event_stream_of_a_revoked_token_ends() {
     let served = Served::new(revoking, 2100);
     let client = Client::connect_to(&served.with_token(&token())).unwrap();
     let mut stream = client.watch().unwrap();
@@ -310,7 +310,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn nine_silent_addresses_do_not_block_a_valid_client() {
+fn nine_silent_remote_addresses_do_not_block_a_valid_client() {
     let served = Served::new(knowing, 2100);
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_command_runs_only_after_go() {
+    fn waiting_command_executes_only_after_go() {
         let mut command = Command::new("sh");
         command.args(["-c", "exit 7"]);
         let waiting = WaitingCommand::start(command).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_waiting_command_never_runs() {
+    fn waiting_command_that_is_dropped_never_runs() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ran");
         let mut command = Command::new("touch");

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn process_of_several_users_has_no_rights() {
+    fn process_with_mixed_user_or_group_ids_has_no_owner_rights() {
         let known = OwnerRights { uid: 5, gid: 6, groups: vec![7, 8] };
         let read = |uid, gid| OwnerRights::parse(status(uid, gid).as_bytes());
         assert_eq!(read("5\t5\t5\t5", "6\t6\t6\t6"), Some(known));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn file_of_root_cannot_be_opened_with_the_rights_of_a_user() {
+    fn file_of_root_cannot_be_opened_with_a_users_rights() {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn held_thread_is_signalled_until_it_exits() {
+    fn thread_descriptor_signals_its_thread_until_it_exits() {
         for open in [TaskFd::open, TaskFd::open_in_procfs] {
             let (mut child, tid) = sleeper();
             let held = open(tid).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn zombie_counts_as_exited() {
+    fn zombie_thread_counts_as_exited() {
         let (mut child, tid) = sleeper();
         let held = TaskFd::open_in_procfs(tid).unwrap();
         child.kill().unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn later_thread_with_the_same_id_is_not_signalled() {
+    fn thread_descriptor_does_not_signal_a_reused_thread_id() {
         let (mut child, tid) = sleeper();
         let mut held = Procfs::open(tid, None).unwrap();
         held.started = StartTime::from_ticks(held.started.ticks() + 1);

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_lapses_after_100_ms_unless_repeated() {
+    fn urgency_claim_lapses_after_100_ms_unless_repeated() {
         let mut hearing = Hearing::new(1);
         assert_eq!(take(&mut hearing, at(5), &bytes(7, urgent())), [urgent()]);
         assert_eq!(hearing.lapses(), Some(at(105)));
@@ -308,7 +308,7 @@ mod tests {
     /// An agent whose guest waits for a CPU cannot repeat its claim. An agent whose guest has run
     /// for 5 ms could have repeated it.
     #[test]
-    fn claim_of_a_waiting_guest_lasts_until_it_has_run() {
+    fn urgency_claim_of_a_waiting_guest_lasts_until_it_has_run() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         assert_eq!(look_at(&mut hearing, at(100), At::Waits), []);
@@ -329,7 +329,7 @@ mod tests {
     /// Claims about pending I/O lapse as claims about tasks do, and each kind is withdrawn by a
     /// report of its own.
     #[test]
-    fn claims_of_all_vcpus_and_kinds_lapse_together() {
+    fn urgency_and_io_claims_of_all_vcpus_lapse_together() {
         let mut hearing = Hearing::new(2);
         let waits = Says::Pending { items: 3, asked: 9 };
         let told = [bytes(1, urgent()), Frame { vcpu: 1, sequence: 2, says: waits }.to_bytes()];
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn old_frames_and_frames_of_unknown_vcpus_are_dropped() {
+    fn agent_frames_out_of_sequence_or_for_unknown_vcpus_are_dropped() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(7, NOTHING));
         assert_eq!(take(&mut hearing, at(1), &bytes(7, urgent())), []);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_invalid_frames_silence_an_agent_until_a_valid_one() {
+    fn agent_with_eight_invalid_frames_is_ignored_until_a_valid_one() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         let bad = [b'x'; FRAME];
@@ -369,7 +369,7 @@ mod tests {
     /// A full channel takes the first part of a frame, and later a whole frame. Only the whole
     /// frame counts.
     #[test]
-    fn truncated_frame_claims_nothing_and_next_one_counts() {
+    fn truncated_agent_frame_is_dropped_and_the_next_frame_counts() {
         for cut in 1..FRAME {
             let mut hearing = Hearing::new(1);
             let stream = [&bytes(299, urgent())[..cut], &bytes(300, urgent())].concat();
@@ -383,7 +383,7 @@ mod tests {
 
     /// Frames of an agent that is older than the host are dropped, and `other_version` says why.
     #[test]
-    fn frames_of_another_version_silence_the_agent_and_are_counted() {
+    fn agent_frames_of_another_version_are_counted_and_ignored() {
         let mut old = bytes(1, urgent());
         old[4..6].copy_from_slice(&[1, 32]);
         let mut hearing = Hearing::new(1);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn flood_of_frames_is_limited_to_one_per_millisecond() {
+    fn flood_of_agent_frames_is_read_at_one_per_millisecond() {
         let mut hearing = Hearing::new(1);
         let many: Vec<u8> = (0..100).flat_map(|number| bytes(number, urgent())).collect();
         assert_eq!(take(&mut hearing, at(0), &many), [urgent()]);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_the_channel_ends_all_claims() {
+    fn closed_agent_channel_ends_all_its_claims() {
         let mut hearing = Hearing::new(1);
         let mut whole = bytes(1, urgent()).to_vec();
         whole.extend_from_slice(&bytes(2, urgent())[..20]);
@@ -460,7 +460,7 @@ mod tests {
         /// However the stream is cut and joined, every claim that the host takes in was sent by the
         /// agent.
         #[test]
-        fn every_claim_taken_in_was_sent(
+        fn split_or_joined_agent_stream_yields_only_claims_that_were_sent(
             frames in prop::collection::vec(told(), 1..12),
             pieces in prop::collection::vec((any::<prop::sample::Index>(), 1..3 * FRAME), 1..30),
         ) {
@@ -481,7 +481,7 @@ mod tests {
         /// Each frame is found, however the bytes are cut and whatever lies between frames. Of the
         /// bytes left over, fewer than a frame has are kept.
         #[test]
-        fn frames_are_found_between_arbitrary_bytes(
+        fn agent_frames_are_found_between_arbitrary_bytes(
             parts in prop::collection::vec((rubbish(), 1..70_usize), 1..20),
         ) {
             let mut hearing = Hearing::new(1);
@@ -505,7 +505,7 @@ mod tests {
 
         /// Arbitrary bytes cause no failure, and all claims lapse.
         #[test]
-        fn arbitrary_bytes_cause_no_failure(
+        fn arbitrary_agent_bytes_cause_no_panic_and_all_claims_lapse(
             pieces in prop::collection::vec((anything(), any::<bool>()), 0..20),
         ) {
             let mut hearing = Hearing::new(1);

@@ -205,7 +205,7 @@ mod tests {
 ";
 
     #[test]
-    fn version_1_has_a_hierarchy_for_each_group_of_controllers() {
+    fn cgroup_v1_mounts_parse_into_one_hierarchy_per_controller_set() {
         let found = hierarchies(V1);
         let names = |at: usize| match &found[at].kind {
             HierarchyKind::V1 { controllers } => controllers.join("+"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn hybrid_host_has_both_versions() {
+    fn cgroup_mounts_of_a_hybrid_host_parse_into_both_versions() {
         let found = hierarchies(HYBRID);
         assert_eq!(found.len(), 2);
         assert!(found[0].kind.controls("cpu") && !found[1].kind.controls("cpu"));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_has_one_hierarchy() {
+    fn cgroup_v2_mount_parses_into_one_hierarchy() {
         let found = hierarchies(V2);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].kind, HierarchyKind::V2);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_is_the_eighth_number() {
+    fn proc_stat_stolen_time_is_the_eighth_number() {
         let stat = "cpu  100 20 30 4000 5 6 7 80 90 10\ncpu0 100 20 30 4000 5 6 7 80 90 10\n";
         assert_eq!(cpu_ticks(stat), Some(CpuTicks { total: 4248, stolen: 80 }));
         assert_eq!(cpu_ticks("cpu  1 2 3\n"), None);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn scheduling_of_a_thread_is_parsed_from_stat() {
+    fn scheduling_class_of_a_thread_is_parsed_from_proc_stat() {
         let text = "18 (migration/0) S 2 0 0 0 -1 69238848 0 0 0 0 0 36 0 0 -100 0 1 0 3 0 0 \
                     18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 0 99 1 0 0 0 0";
         let stat = thread_stat(text).unwrap();
@@ -263,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_the_effective_ones() {
+    fn capabilities_are_parsed_from_the_effective_set_in_proc_status() {
         let status = "Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000800000\n";
         assert_eq!(effective_capabilities(status), Some(1 << 23));
         assert_eq!(effective_capabilities("Name:\tx\n"), None);
     }
 
     #[test]
-    fn unset_option_has_no_value() {
+    fn unset_kernel_config_option_has_no_value() {
         let config =
             Config::new("CONFIG_HZ_250=y\n# CONFIG_EXT is not set\nCONFIG_HZ=250\n".into());
         assert_eq!(config.value("CONFIG_HZ"), Some("250"));

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unit_is_the_innermost_service_or_the_path() {
+    fn unit_of_a_thread_is_its_innermost_service_or_cgroup_path() {
         assert_eq!(unit("0::/system.slice/db.service/vcpu0\n"), "db.service");
         assert_eq!(unit("3:cpu:/\n1:name=systemd:/user.slice/a.scope\n0::/\n"), "a.scope");
         assert_eq!(unit("0::/kubepods/x\n"), "kubepods/x");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn own_thread_and_ended_thread_are_identified() {
+    fn recorder_identifies_own_and_ended_threads() {
         let mut procfs = Procfs::default();
         let found = procfs.identify(own_tid());
         let own = i32::try_from(std::process::id()).expect("a number of a process");

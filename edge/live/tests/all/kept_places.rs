@@ -48,7 +48,7 @@ fn room(session: &Session) -> Span {
 }
 
 #[test]
-fn reservation_without_threads_counts_until_its_vcpus_join() {
+fn reserved_capacity_without_threads_stays_reserved_until_its_vcpus_join() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -101,7 +101,7 @@ fn reservation_without_threads_counts_until_its_vcpus_join() {
 }
 
 #[test]
-fn failed_replacement_leaves_the_reservation_as_it_was() {
+fn failed_join_of_reserved_vcpus_leaves_their_reservation_unchanged() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -135,7 +135,7 @@ fn failed_replacement_leaves_the_reservation_as_it_was() {
 /// reservation and one slice in all, not a whole slice each time. Half as much again is allowed for
 /// a test machine that stops it late.
 #[test]
-fn leaving_and_rejoining_repeatedly_gains_no_cpu_time() {
+fn vcpu_that_leaves_and_rejoins_repeatedly_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -225,7 +225,7 @@ fn are_in_phase(begins: [Span; 2]) {
 }
 
 #[test]
-fn vcpus_in_phase_follow_the_wall_clock_whenever_they_joined() {
+fn vcpus_with_phase_begin_periods_together_whenever_they_joined() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let clock = WallClock::default();

@@ -159,7 +159,7 @@ fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
 }
 
 #[test]
-fn whole_slice_is_received_in_each_period() {
+fn vcpus_receive_their_whole_slice_each_period_despite_late_timers() {
     let promises: [&[(u64, u64)]; 7] = [
         &[(100, 10_000)],
         &[(300, 1_000)],
@@ -179,7 +179,7 @@ fn whole_slice_is_received_in_each_period() {
 /// While the lateness of timers fits into the unreserved time, no slice is short, however much the
 /// lateness varies.
 #[test]
-fn no_slice_is_short_on_unsteady_timers_while_slack_lasts() {
+fn unsteady_timers_shorten_no_slice_while_slack_covers_their_lateness() {
     let promises: [&[(u64, u64)]; 5] = [
         &[(80, 5_000)],
         &[(300, 1_000)],
@@ -195,7 +195,7 @@ fn no_slice_is_short_on_unsteady_timers_while_slack_lasts() {
 /// A vCPU with `overrun = "repay"` gets its share over many periods, and is at most two overruns
 /// ahead of it.
 #[test]
-fn repaid_overruns_keep_the_share_to_two_late_stops() {
+fn repaying_vcpu_stays_within_two_overruns_of_its_share() {
     let until = Time::START + Span::from_secs(4);
     for timers in [CHEAP, DEAR, UNSTEADY] {
         for (slice, period) in [(100, 10_000), (900, 2_000), (4_000, 10_000)] {
@@ -212,7 +212,7 @@ fn repaid_overruns_keep_the_share_to_two_late_stops() {
 /// The longest slice that admission accepts is received whole. A slice that is one microsecond
 /// longer is refused.
 #[test]
-fn maximum_admitted_slice_is_received() {
+fn longest_admitted_slice_is_received_and_one_microsecond_more_refused() {
     for (_, timers) in MACHINES {
         let most = 950 - 2 * timers.look;
         let refused = Kernel::new(timers, &[(most + 1, 1_000)]).err().unwrap();
@@ -233,7 +233,7 @@ const HALTED: Timers =
 /// While there is slack, a very late stop shortens no later slice, except in the period that the
 /// halt itself takes.
 #[test]
-fn very_late_stop_makes_no_later_slice_short() {
+fn very_late_enforcement_shortens_no_later_slice_while_slack_lasts() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {
         let until = Time::START + Span::from_secs(20);
         let mut kernel = Kernel::new(HALTED, &[(slice, period)]).unwrap();

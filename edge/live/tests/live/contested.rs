@@ -84,7 +84,7 @@ fn thread(target: &Target) -> Who {
 /// Another program sets a quota in a version 1 and in a version 2 hierarchy, on a process tree and
 /// on a thread.
 #[test]
-fn target_with_foreign_cpu_quota_is_contested_until_undone() {
+fn target_with_quota_set_by_another_program_is_contested_until_undone() {
     let Some(_alone) = begin() else { return };
     for who in [whole, thread] {
         let target = Target::spinner();
@@ -160,7 +160,7 @@ fn class_change_by_root_makes_libvirt_vcpu_contested_until_undone() {
 /// A change of class counts as made by the target itself. It is undone, and the log calls it
 /// `meddled`.
 #[test]
-fn class_of_a_tree_changed_by_root_is_undone() {
+fn scheduling_class_of_a_tree_changed_by_root_is_undone() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(Who::Tree(target.pid()), true);

@@ -244,7 +244,7 @@ fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
 
 /// A thread that executes another program takes over the id of its process.
 #[test]
-fn thread_that_starts_another_program_is_given_back() {
+fn thread_that_executes_another_program_is_restored() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("program");
     let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
@@ -261,7 +261,7 @@ fn thread_that_starts_another_program_is_given_back() {
 /// A session makes no cpuset around a cgroup that it did not create. So it moves the target back
 /// and stops it.
 #[test]
-fn group_that_changes_its_own_scheduling_stays_within_its_limit() {
+fn cgroup_that_changes_its_own_scheduling_stays_within_its_limit() {
     let Some(_alone) = begin() else { return };
     for how in CALLS {
         let mut group = None;
@@ -273,7 +273,7 @@ fn group_that_changes_its_own_scheduling_stays_within_its_limit() {
 }
 
 #[test]
-fn cpuset_keeps_a_held_tree_on_the_scheduled_cpus() {
+fn cpuset_confines_a_scheduled_process_tree_to_the_managed_cpus() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     if online_cpus().unwrap().len() < 2
@@ -295,7 +295,7 @@ fn cpuset_keeps_a_held_tree_on_the_scheduled_cpus() {
 
 /// The session respects a change of cpuset by root.
 #[test]
-fn vcpu_in_cpuset_without_scheduled_cpu_is_contested_until_undone() {
+fn vcpu_in_cpuset_without_managed_cpu_is_contested_until_undone() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     let target = Target::spinner();
@@ -361,7 +361,7 @@ impl Drop for Pinned {
 }
 
 #[test]
-fn tree_stopped_by_signal_is_contested_until_continued() {
+fn process_tree_stopped_by_sigstop_is_contested_until_sigcont() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(Who::Tree(target.pid()), true);
@@ -378,7 +378,7 @@ fn tree_stopped_by_signal_is_contested_until_continued() {
 }
 
 #[test]
-fn tree_with_foreign_freeze_or_quota_is_contested_naming_cgroup() {
+fn freeze_or_quota_by_root_makes_a_tree_contested_naming_its_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(group) = Group::with(target.pid()) else {

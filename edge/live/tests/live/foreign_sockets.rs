@@ -43,7 +43,7 @@ impl Drop for Stranger {
 }
 
 #[test]
-fn socket_that_its_user_may_not_open_is_not_connected_to() {
+fn monitor_socket_closed_to_its_own_user_is_not_connected_to() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
@@ -126,7 +126,7 @@ fn monitor_socket_forbidden_to_the_vms_user_is_never_opened() {
 /// A symbolic link leads to a monitor of its own user while it is checked, and to root's socket
 /// afterwards.
 #[test]
-fn socket_of_another_user_behind_a_swapped_link_receives_nothing() {
+fn monitor_link_swapped_to_another_users_socket_is_not_written_to() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }

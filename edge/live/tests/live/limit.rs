@@ -140,7 +140,7 @@ fn unless_impossible(
 }
 
 #[test]
-fn each_kind_of_limit_holds_until_dropped() {
+fn each_limit_interface_limits_the_process_until_dropped() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     for way in ways(scratch.path()) {
@@ -161,7 +161,7 @@ fn each_kind_of_limit_holds_until_dropped() {
 }
 
 #[test]
-fn a_killed_owner_leaves_no_limit_behind() {
+fn limit_is_removed_after_its_owner_process_is_killed() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let state = scratch.path().join("state");

@@ -201,7 +201,7 @@ fn is_even(held: Held) {
 }
 
 #[test]
-fn members_of_an_exact_target_receive_even_parts_of_ten_periods() {
+fn threads_of_an_exact_target_receive_equal_cpu_time_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(HELD);
     is_even(Held { kind: "threads", ..HELD });
@@ -209,14 +209,14 @@ fn members_of_an_exact_target_receive_even_parts_of_ten_periods() {
 }
 
 #[test]
-fn members_of_an_at_least_target_receive_even_parts_of_ten_periods() {
+fn threads_of_an_at_least_target_receive_equal_time_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(Held { is_exact: false, ..HELD });
     is_even(Held { is_exact: false, kind: "threads", ..HELD });
 }
 
 #[test]
-fn members_with_unequal_nice_values_receive_even_parts_of_ten_periods() {
+fn threads_with_unequal_nice_values_receive_equal_slices_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(Held { nice_step: 4, ..HELD });
     is_even(Held { nice_step: 4, kind: "threads", ..HELD });
@@ -227,7 +227,7 @@ fn members_with_unequal_nice_values_receive_even_parts_of_ten_periods() {
 }
 
 #[test]
-fn members_of_a_target_on_two_cpus_receive_at_least_half_of_their_part() {
+fn threads_of_a_two_cpu_target_receive_half_their_share_or_more() {
     let Some(_alone) = begin() else { return };
     if cpus(2).len() < 2 {
         println!("skipped: needs two CPUs");

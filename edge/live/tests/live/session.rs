@@ -88,7 +88,7 @@ const NOW: Time = Time::START;
 const LATE: Span = Span::from_ms(50);
 
 #[test]
-fn member_is_limited_to_its_share_until_it_leaves() {
+fn session_member_is_limited_to_its_share_until_it_leaves() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -132,7 +132,7 @@ fn second_session_on_a_scheduled_cpu_is_refused() {
 }
 
 #[test]
-fn declined_change_leaves_the_old_share() {
+fn change_refused_by_admission_leaves_the_old_share() {
     let Some(_alone) = begin() else { return };
     let (one, other) = (Target::spinner(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -162,7 +162,7 @@ fn declined_change_leaves_the_old_share() {
 }
 
 #[test]
-fn paused_member_uses_no_cpu_time_until_resumed() {
+fn paused_session_member_uses_no_cpu_time_until_resumed() {
     let Some(_alone) = begin() else { return };
     for is_exact in [true, false] {
         let (one, many) = (Target::spinner(), Target::threaded());
@@ -198,7 +198,7 @@ fn paused_member_uses_no_cpu_time_until_resumed() {
 
 /// A vCPU that is woken while it is paused is runnable when it is resumed.
 #[test]
-fn blocked_member_can_be_paused() {
+fn blocked_session_member_can_be_paused() {
     let Some(_alone) = begin() else { return };
     let target = Target::sleeper();
     let mut open = Open::on(cpus(1));
@@ -245,7 +245,7 @@ fn single_thread_of_a_process_can_be_paused() {
 }
 
 #[test]
-fn moved_member_runs_only_on_its_new_cpu() {
+fn member_with_changed_affinity_runs_only_on_its_new_cpu() {
     let Some(_alone) = begin() else { return };
     let real = cpus(2);
     if real.len() < 2 {
@@ -286,7 +286,7 @@ fn moved_member_runs_only_on_its_new_cpu() {
 
 /// `chrt` and `taskset` change a member's thread. The session undoes and reports the changes.
 #[test]
-fn changes_of_class_and_affinity_are_undone_and_reported() {
+fn class_and_affinity_changes_by_other_programs_are_undone_and_reported() {
     let Some(_alone) = begin() else { return };
     let real = cpus(2);
     let target = Target::spinner();
@@ -317,7 +317,7 @@ fn changes_of_class_and_affinity_are_undone_and_reported() {
 }
 
 #[test]
-fn id_is_unknown_once_its_slot_is_reused() {
+fn join_id_of_an_ended_member_is_unknown_after_slot_reuse() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -344,7 +344,7 @@ fn id_is_unknown_once_its_slot_is_reused() {
 }
 
 #[test]
-fn failed_join_restores_threads_and_affects_no_other_member() {
+fn failed_session_join_restores_threads_and_affects_no_other_member() {
     let Some(_alone) = begin() else { return };
     let (one, two) = (Target::spinner(), Target::threaded());
     let mut open = Open::on(cpus(1));
@@ -382,7 +382,7 @@ fn failed_join_restores_threads_and_affects_no_other_member() {
 }
 
 #[test]
-fn target_stopped_by_its_owner_stays_stopped() {
+fn target_stopped_by_sigstop_stays_stopped_and_cannot_join_as_exact() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     target.signal(Signal::STOP);
@@ -412,7 +412,7 @@ fn target_stopped_by_its_owner_stays_stopped() {
 }
 
 #[test]
-fn ended_members_are_reported_and_dead_keepers_replaced() {
+fn session_reports_ended_members_and_replaces_dead_keeper_processes() {
     let Some(_alone) = begin() else { return };
     let (stays, goes) = (Target::spinner(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -453,7 +453,7 @@ fn ended_members_are_reported_and_dead_keepers_replaced() {
 /// A thread of a target exits while the target is scheduled. The other threads are still stopped
 /// and resumed.
 #[test]
-fn member_that_loses_a_thread_stays_limited() {
+fn member_stays_limited_after_one_of_its_threads_exits() {
     let Some(_alone) = begin() else { return };
     let (mut target, hog) = (Target::ending(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -482,7 +482,7 @@ fn member_that_loses_a_thread_stays_limited() {
 
 /// A hundred members share one CPU, each with a hard limit of 0.5 % of it.
 #[test]
-fn hundred_members_on_one_cpu_stay_within_their_shares() {
+fn hundred_session_members_on_one_cpu_stay_within_their_shares() {
     let Some(_alone) = begin() else { return };
     // Opened first: a keeper that starts beside a hundred spinners may take too long.
     let mut open = Open::on(cpus(1));
@@ -513,7 +513,7 @@ fn hundred_members_on_one_cpu_stay_within_their_shares() {
 /// second. It gets its reservation and one slice, and not half of the CPU, as it would with a whole
 /// slice at each change. Half as much again is allowed for a test machine that stops it late.
 #[test]
-fn changing_parameters_repeatedly_gains_no_cpu_time() {
+fn member_that_changes_parameters_repeatedly_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));

@@ -203,7 +203,7 @@ enum Whom {
 }
 
 #[test]
-fn killed_owner_or_keeper_leaves_no_target_changed() {
+fn soak_of_owner_and_keeper_kills_leaves_every_target_restored() {
     let Some(_alone) = begin() else { return };
     let length = env::var(LENGTH).ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let deadline = Instant::now() + Duration::from_secs(length);

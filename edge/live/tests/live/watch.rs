@@ -267,7 +267,7 @@ fn fork_is_reported_before_child_runs_and_exit_before_end() {
 }
 
 #[test]
-fn sleeping_thread_blocks_and_wakes_alternately() {
+fn sleeping_thread_is_reported_blocking_and_waking_alternately() {
     let Some(mut watch) = watch() else { return };
     let sleeper = Worker::new(|| {
         for _ in 0..20 {
@@ -415,7 +415,7 @@ fn run_intervals_of_two_threads_on_one_cpu_never_overlap() {
 }
 
 #[test]
-fn full_ring_reports_lost_records() {
+fn full_perf_ring_reports_lost_records() {
     let Some(mut watch) = unless_skipped(PerfWatch::with_rings_of(4096)) else { return };
     let cpu = some_cpu();
     let [(in_there, to_there), (in_here, to_here)] = [pipe(), pipe()];
@@ -465,7 +465,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn stopped_process_appears_blocked_until_it_continues() {
+fn stopped_process_is_reported_blocked_until_it_continues() {
     let Some(mut watch) = watch() else { return };
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
@@ -495,7 +495,7 @@ fn stopped_process_appears_blocked_until_it_continues() {
 
 /// Resuming a stopped thread must not wake the thread that resumes it.
 #[test]
-fn resuming_a_raised_thread_notifies_no_watcher() {
+fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
     let Some(mut watch) = watch() else { return };
     // One of them is watched. The other keeps its CPU from idling.
     let spinners = [(); 2].map(|()| {
@@ -532,7 +532,7 @@ fn resuming_a_raised_thread_notifies_no_watcher() {
 }
 
 #[test]
-fn exited_thread_is_refused_with_its_id() {
+fn watch_of_an_exited_thread_is_refused_with_its_id() {
     let Some(mut watch) = watch() else { return };
     let tid = spawn(own_tid).join().unwrap();
     // Joining returns when the kernel clears the thread's id, just before the thread is gone.
@@ -549,7 +549,7 @@ fn exited_thread_is_refused_with_its_id() {
 }
 
 #[test]
-fn removed_thread_is_no_longer_reported() {
+fn thread_removed_from_the_watch_is_no_longer_reported() {
     let Some(mut watch) = watch() else { return };
     let [gone, stays] = [0, 1].map(|_| Worker::new(|| burn(Span::from_ms(1))));
     watch.add(gone.tid).unwrap();

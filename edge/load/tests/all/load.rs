@@ -53,7 +53,7 @@ fn read_all(pipe: OwnedFd) -> Vec<Job> {
 }
 
 #[test]
-fn computing_uses_as_much_cpu_time_as_it_says() {
+fn compute_step_uses_the_configured_cpu_time() {
     let wanted = Span::from_ms(50);
     let runs: Vec<Report> =
         (0..5).map(|_| run_plainly(&Program::batch(wanted), Options::default())).collect();
@@ -67,7 +67,7 @@ fn computing_uses_as_much_cpu_time_as_it_says() {
 }
 
 #[test]
-fn many_short_computations_add_up() {
+fn many_short_compute_steps_use_their_total_cpu_time() {
     let (each, rounds) = (Span::from_us(300), 100);
     let program = Program { steps: vec![Step::Compute(Draw::Fixed(each)); rounds], repeat: false };
     let wanted = each * 100;
@@ -82,7 +82,7 @@ fn many_short_computations_add_up() {
 }
 
 #[test]
-fn jobs_are_released_on_the_grid() {
+fn periodic_load_jobs_are_released_exactly_one_period_apart() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let start = monotonic() + Span::from_ms(5);
     let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
@@ -103,7 +103,7 @@ fn jobs_are_released_on_the_grid() {
 }
 
 #[test]
-fn missed_releases_are_made_up_for_back_to_back() {
+fn missed_job_releases_are_run_back_to_back() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // With a start 100 ms ago, all twenty releases have passed already.
     let start = Time::from_ns(monotonic().ns() - 100_000_000);
@@ -118,7 +118,7 @@ fn missed_releases_are_made_up_for_back_to_back() {
 
 /// Each burst begins at an instant of the clock after the one before it was done.
 #[test]
-fn bursts_follow_the_clock() {
+fn clock_load_bursts_begin_at_instants_of_the_clock() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let (period, offset, compute) = (Span::from_ms(4), Span::from_ms(1), Span::from_ms(1));
     let burst = [Step::Instant { period, offset }, Step::Compute(Draw::Fixed(compute)), Step::Done];
@@ -137,7 +137,7 @@ fn bursts_follow_the_clock() {
 
 /// The program begins at `origin` and computes for 20 ms of its clock, also if it has few of a CPU.
 #[test]
-fn work_until_an_instant_ends_after_it() {
+fn batch_load_until_an_instant_ends_after_that_instant() {
     let began = monotonic();
     let report = run_plainly(&Program::until(Span::from_ms(20)), Options::default());
     assert_eq!(report.ending, Ending::Finished);
@@ -160,14 +160,14 @@ fn yielding_program_continues_after_each_yield() {
 }
 
 #[test]
-fn program_of_yields_alone_is_refused() {
+fn load_program_of_yields_alone_is_refused() {
     let program = Program { steps: vec![Step::Yield], repeat: true };
     let refused = run(&program, draws(), Options::default());
     assert!(matches!(refused, Err(LoadError::TakesNoTime)), "{refused:?}");
 }
 
 #[test]
-fn full_pipe_does_not_delay_the_work() {
+fn full_job_record_pipe_does_not_delay_the_work() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // A page is the smallest pipe: 128 notes.
     rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
@@ -179,7 +179,7 @@ fn full_pipe_does_not_delay_the_work() {
 }
 
 #[test]
-fn pipe_without_reader_is_no_error() {
+fn job_record_pipe_without_reader_is_no_error() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
     let program = Program { steps: vec![Step::Done; 3], repeat: false };
@@ -188,7 +188,7 @@ fn pipe_without_reader_is_no_error() {
 }
 
 #[test]
-fn a_limit_ends_computing_and_sleeping() {
+fn length_limit_ends_a_computing_or_sleeping_load() {
     let limit = Some(Span::from_ms(20));
     let asleep =
         Program { steps: vec![Step::Sleep(Draw::Fixed(Span::from_secs(600)))], repeat: true };
@@ -204,7 +204,7 @@ fn a_limit_ends_computing_and_sleeping() {
 }
 
 #[test]
-fn program_draws_the_numbers_of_its_random_stream() {
+fn load_program_draws_the_numbers_of_its_random_stream() {
     let draw = Draw::Uniform { least: Span::from_us(100), most: Span::from_us(900) };
     let program = Program { steps: vec![Step::Compute(draw); 20], repeat: false };
     let mut stream = draws();
@@ -223,7 +223,7 @@ fn endless_program_that_takes_no_time_is_refused() {
 }
 
 #[test]
-fn a_descriptor_is_opened_once_more_for_jobs() {
+fn job_record_descriptor_is_reopened_without_changing_the_original() {
     use std::os::fd::AsRawFd;
     let (read, write) = rustix::pipe::pipe().unwrap();
     let again = jobs_on(u32::try_from(write.as_raw_fd()).unwrap()).unwrap();
@@ -286,7 +286,7 @@ fn load_process_ends_with_its_parent() {
 }
 
 #[test]
-fn process_without_its_parent_returns_an_error() {
+fn load_process_without_its_parent_returns_an_error() {
     // On a thread of its own: the binding to this process's parent stays with the thread.
     let result = thread::spawn(|| end_with(u32::MAX)).join().unwrap();
     assert!(matches!(result, Err(LoadError::Orphaned { parent: u32::MAX })));

@@ -12,7 +12,7 @@ fn assert_text(found: &str, expected: &str) {
 }
 
 #[test]
-fn moved_data_is_shown_as_a_rate() {
+fn transferred_data_is_shown_as_a_rate() {
     // 12.5 MB in one second of presence (of two seconds in all) are 100 Mbit/s.
     let moved = Record::Moved { at: Time::START + us(500_000), vcpu: vcpu(0), bytes: 12_500_000 };
     let run = Script::new(&["sink", "other"]).with(moved).left(0, 1_000_000).ended(2_000_000);
@@ -31,7 +31,7 @@ fn moved_data_is_shown_as_a_rate() {
 }
 
 #[test]
-fn work_is_shown_beside_cpu_time_if_slowed() {
+fn table_shows_work_beside_cpu_time_if_cpus_were_slowed() {
     let slowed = Record::Slowed {
         vcpu: vcpu(0),
         from: Time::START,
@@ -53,7 +53,7 @@ fn work_is_shown_beside_cpu_time_if_slowed() {
 }
 
 #[test]
-fn run_is_shown_as_tables() {
+fn run_summary_is_shown_as_tables() {
     assert_text(
         &summary(&web_servers(), 100, Paint::Plain),
         "
@@ -98,7 +98,7 @@ a title: edf, sim, seed 1, 2s measured
 }
 
 #[test]
-fn cpu_time_of_other_programs_is_shown_if_known() {
+fn table_shows_cpu_time_of_other_programs_if_known() {
     let books = |to, idle, stolen| Record::Accounted {
         cpu: slackline_units::CpuId::new(0),
         from: Time::START,
@@ -123,13 +123,13 @@ fn cpu_time_of_other_programs_is_shown_if_known() {
 }
 
 #[test]
-fn wide_terminal_has_a_single_table() {
+fn wide_terminal_shows_all_columns_in_a_single_table() {
     let tables = |width| summary(&web_servers(), width, Paint::Plain).matches(" vCPU ").count();
     assert_eq!((tables(250), tables(100)), (1, 3));
 }
 
 #[test]
-fn runs_are_shown_side_by_side() {
+fn compare_table_shows_runs_side_by_side() {
     let (a, b) = (web_servers(), web_servers());
     assert_text(
         &side_by_side(&[("sim", &a), ("live", &b)], Some(100)),
@@ -154,7 +154,7 @@ fn runs_are_shown_side_by_side() {
 }
 
 #[test]
-fn servers_are_compared_by_answers_and_response_times() {
+fn compare_table_shows_answers_and_response_times_of_servers() {
     let answered = |after: &[u64]| {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),
@@ -181,7 +181,7 @@ fn servers_are_compared_by_answers_and_response_times() {
 }
 
 #[test]
-fn missing_values_are_explained() {
+fn missing_table_values_are_explained_below() {
     let script = Script::new(&["a"]).knows(false, false).promised(0, 0, 2_000, 10_000);
     let run = script.used(0, 0, (0, 500_000, 90_000), (0, true)).ended(500_000);
     assert_text(
@@ -204,7 +204,7 @@ a title: edf, sim, seed 1, 500ms measured
 }
 
 #[test]
-fn colours_of_a_table_leave_its_text_unchanged() {
+fn table_text_is_equal_with_and_without_colours() {
     let run = web_servers();
     let colored = summary(&run, 100, Paint::Colour);
     assert!(colored.contains("\x1b[32m0\x1b[0m") && colored.contains("\x1b[31m1\x1b[0m"));
@@ -215,7 +215,7 @@ fn colours_of_a_table_leave_its_text_unchanged() {
 }
 
 #[test]
-fn table_keeps_its_width_if_its_groups_allow() {
+fn table_fits_the_width_if_its_column_groups_allow() {
     for width in [80, 100, 120, 300] {
         let text = summary(&web_servers(), width, Paint::Plain);
         let widest =

@@ -131,7 +131,7 @@ fn timeline_shows_running_waiting_and_blocked_vcpus() {
 }
 
 #[test]
-fn colours_of_a_timeline_leave_its_text_unchanged() {
+fn timeline_text_is_equal_with_and_without_colours() {
     let picture = timeline(Knowledge::ALL, Span::from_ms(20));
     let mut coloured = picture.render(Glyphs::Blocks, Paint::Colour);
     assert!(coloured.contains("\x1b[38;5;32m████████ "), "{coloured}");
@@ -142,7 +142,7 @@ fn colours_of_a_timeline_leave_its_text_unchanged() {
 }
 
 #[test]
-fn timeline_remarks_on_unobserved_facts() {
+fn timeline_notes_blocks_that_the_host_could_not_observe() {
     let knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
@@ -195,7 +195,7 @@ fn run_list(name: &str) -> Result<String, RunListError> {
 
 /// The last block is not over at the end of the run, so its length is unknown.
 #[test]
-fn run_and_block_times_are_listed_as_csv() {
+fn run_and_block_times_of_a_vcpu_are_listed_as_csv() {
     let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
     assert_eq!(run_list("web").as_deref(), Ok(expected));
     assert_eq!(run_list("batch").as_deref(), Ok("run_ns,block_ns\n"));
@@ -204,7 +204,7 @@ fn run_and_block_times_are_listed_as_csv() {
 }
 
 #[test]
-fn wake_without_cpu_time_counts_as_blocked() {
+fn wake_without_cpu_time_counts_as_blocked_in_csv() {
     let mut text = Vec::new();
     let mut list =
         RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");
@@ -243,7 +243,7 @@ fn wake_without_cpu_time_counts_as_blocked() {
 
 /// If the host could not observe blocking, no table is made.
 #[test]
-fn unknown_sleep_is_an_error() {
+fn csv_of_a_trace_without_block_records_is_refused() {
     let header = header(Knowledge {
         sleep: false,
         stretches: true,

@@ -21,7 +21,7 @@ fn one_runs() -> Story {
 }
 
 #[test]
-fn reported_time_never_decreases() {
+fn event_with_an_earlier_time_than_the_last_is_refused() {
     let mut story = Story::scripted(1);
     story.step_at(at(5), Fact::Passed);
     story.step_at(at(5), Fact::Passed);
@@ -33,7 +33,7 @@ fn reported_time_never_decreases() {
 }
 
 #[test]
-fn used_time_above_elapsed_time_is_refused() {
+fn reported_cpu_time_above_the_elapsed_time_is_refused() {
     let mut story = one_runs();
     let all = used(0, CPU0, at(0), at(2), Span::from_ms(2));
     let more = used(0, CPU0, at(2), at(4), Span::from_ns(2_000_001));
@@ -51,7 +51,7 @@ fn used_time_above_elapsed_time_is_refused() {
 }
 
 #[test]
-fn used_time_in_the_future_is_refused() {
+fn reported_cpu_time_in_the_future_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let all = used(0, CPU1, at(0), at(2), Span::from_ms(1));
@@ -62,7 +62,7 @@ fn used_time_in_the_future_is_refused() {
 }
 
 #[test]
-fn overlapping_used_time_on_a_cpu_is_refused() {
+fn overlapping_reported_cpu_time_on_one_cpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     let first = used(0, CPU0, at(0), at(2), Span::from_ms(1));
@@ -79,7 +79,7 @@ fn overlapping_used_time_on_a_cpu_is_refused() {
 }
 
 #[test]
-fn fact_of_vcpu_that_is_not_joined_is_refused() {
+fn event_of_a_vcpu_that_has_not_joined_is_refused() {
     let share = no_share();
     let facts: [Fact<'_>; 6] = [
         Fact::Woke(vcpu(3)),
@@ -104,7 +104,7 @@ fn fact_of_vcpu_that_is_not_joined_is_refused() {
 }
 
 #[test]
-fn used_time_of_unknown_vcpu_is_refused() {
+fn reported_cpu_time_of_an_unknown_vcpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let some = used(3, CPU1, at(0), at(1), Span::from_ms(1));
@@ -113,7 +113,7 @@ fn used_time_of_unknown_vcpu_is_refused() {
 }
 
 #[test]
-fn second_join_is_refused() {
+fn second_join_of_the_same_vcpu_is_refused() {
     let mut story = one_runs();
     let share = no_share();
     let (broken, text) = story.broken(Fact::Joined(vcpu(0), (&share).into()));
@@ -179,7 +179,7 @@ fn end_of_timeslice_on_idle_cpu_is_refused() {
 }
 
 #[test]
-fn facts_of_unknown_cpu_are_refused() {
+fn event_of_an_unknown_cpu_is_refused() {
     let unknown = |broken: Broken, text: String| {
         assert_eq!(broken, Broken::UnknownCpu { cpu: CPU2, cpus: 2 });
         assert_eq!(text, "the hardware named cpu2, but only 2 CPUs are scheduled, numbered from 0");
@@ -196,7 +196,7 @@ fn facts_of_unknown_cpu_are_refused() {
 }
 
 #[test]
-fn policy_that_names_unknown_cpu_is_stopped() {
+fn policy_that_names_an_unknown_cpu_is_an_error() {
     let asks = |story: &mut Story| story.answers().ask = CpuSet::one(CPU2);
     let asks_when_charged = |story: &mut Story| {
         story.answers().ask_when_charged = CpuSet::one(CPU2);
@@ -265,7 +265,7 @@ fn pick_against_affinity_is_refused() {
 }
 
 #[test]
-fn second_pick_of_refused_vcpu_is_stopped() {
+fn policy_that_picks_a_refused_vcpu_twice_is_an_error() {
     let mut story = Story::scripted(2);
     story.wants(CPU1, run(3, 1));
     story.hardware.refuses = true;
@@ -279,7 +279,7 @@ fn second_pick_of_refused_vcpu_is_stopped() {
 }
 
 #[test]
-fn endless_zero_length_timeslices_are_stopped() {
+fn policy_with_endless_zero_length_timeslices_is_an_error() {
     let turn = |ns| {
         let limit = Some(Span::from_ns(ns));
         Pick::Run { vcpu: vcpu(0), limit, entitlement: Entitlement::Spare }
@@ -301,7 +301,7 @@ fn endless_zero_length_timeslices_are_stopped() {
 }
 
 #[test]
-fn endless_scheduling_passes_are_stopped() {
+fn policy_with_endless_scheduling_passes_is_an_error() {
     let mut story = Story::scripted(2);
     story.answers().ask_on_pass = CpuSet::first_n(2);
     let (broken, _) = story.broken(Fact::AlarmRang(CPU0));
@@ -309,7 +309,7 @@ fn endless_scheduling_passes_are_stopped() {
 }
 
 #[test]
-fn expired_timer_must_be_cleared_or_moved_later() {
+fn policy_that_leaves_an_expired_timer_set_is_an_error() {
     let mut story = Story::scripted(2);
     story.step_at(at(3), Fact::AlarmRang(CPU1));
     story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
@@ -326,7 +326,7 @@ fn expired_timer_must_be_cleared_or_moved_later() {
 }
 
 #[test]
-fn rejected_share_is_no_violation() {
+fn share_rejected_by_the_policy_is_no_contract_violation() {
     let mut story = one_runs();
     story.answers().declines = true;
     let share = no_share();
@@ -345,7 +345,7 @@ fn rejected_share_is_no_violation() {
 /// The vCPU used less CPU time than has elapsed, so its timeslice is ordered again. The hardware
 /// refuses that order.
 #[test]
-fn vcpu_refused_in_mid_timeslice_runs_once_allowed() {
+fn vcpu_refused_by_hardware_in_mid_timeslice_runs_once_allowed() {
     let mut story = Story::new("round-robin", 1);
     story.wake_new(0);
     story.hardware.now = at(1);
@@ -357,7 +357,7 @@ fn vcpu_refused_in_mid_timeslice_runs_once_allowed() {
 }
 
 #[test]
-fn allowed_vcpu_runs_on_any_idle_cpu() {
+fn vcpu_no_longer_refused_by_hardware_runs_on_any_idle_cpu() {
     let mut story = Story::new("round-robin", 2);
     story.join(0, &[]);
     story.join(1, &[]);

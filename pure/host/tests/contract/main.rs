@@ -37,7 +37,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
     #[test]
-    fn every_policy_keeps_the_contract(script in script::script(script::any_manner())) {
+    fn every_policy_keeps_the_host_contract_under_random_scripts(
+        script in script::script(script::any_manner()),
+    ) {
         for spec in ALL {
             let kept = suite::check(spec, &spec.build, &script);
             prop_assert_eq!(kept, Ok(()), "{}", spec.name);
@@ -93,7 +95,9 @@ proptest! {
 
     /// Tests `edf` and `sedf` with `place = "split"`, which few scripts draw.
     #[test]
-    fn split_vcpus_keep_the_contract(script in script::script(script::any_manner())) {
+    fn policies_with_split_vcpus_keep_the_host_contract(
+        script in script::script(script::any_manner()),
+    ) {
         let [edf, sedf] =
             ["edf", "sedf"].map(|name| slackline_policy::find(name).expect("both are on the list"));
         for spec in [edf, sedf, &slices()] {
@@ -109,7 +113,7 @@ proptest! {
     /// Puts several vCPUs into each domain, some of which may borrow unused budget of their
     /// siblings.
     #[test]
-    fn siblings_keep_the_contract(
+    fn policies_with_several_vcpus_per_domain_keep_the_host_contract(
         script in script::script(script::any_manner()),
         of_a_domain in 2..=5_usize,
     ) {
@@ -161,7 +165,7 @@ fn assert_caught(wrong: Wrong, by: &str) {
 }
 
 #[test]
-fn canaries_that_pick_ineligible_vcpus_are_caught() {
+fn contract_check_catches_policies_that_pick_ineligible_vcpus() {
     assert_caught(Wrong::PicksSleepers, "Sleeper");
     assert_caught(Wrong::PicksFromElsewhere, "Elsewhere");
     assert_caught(Wrong::PicksRefused, "Refused");
@@ -169,33 +173,33 @@ fn canaries_that_pick_ineligible_vcpus_are_caught() {
 }
 
 #[test]
-fn canaries_with_impossible_answers_are_caught() {
+fn contract_check_catches_policies_with_impossible_answers() {
     assert_caught(Wrong::RingsInThePast, "AlarmPassed");
     assert_caught(Wrong::HandsOutNothing, "Stuck");
     assert_caught(Wrong::NamesNoCpu, "NoSuchCpu");
 }
 
 #[test]
-fn canaries_that_starve_a_vcpu_are_caught() {
+fn contract_check_catches_policies_that_starve_a_vcpu() {
     assert_caught(Wrong::ForgetsOne, "Forgotten");
     assert_caught(Wrong::ForgetsOneForAWhile, "Forgotten");
     assert_caught(Wrong::DropsTheNext, "Waited");
 }
 
 #[test]
-fn canaries_that_break_slices_are_caught() {
+fn contract_check_catches_policies_that_deliver_wrong_slices() {
     assert_caught(Wrong::ChargesTwice, "ShortSlice");
     assert_caught(Wrong::GivesTooMuch, "OverSlice");
 }
 
 #[test]
-fn canaries_with_irreproducible_answers_are_caught() {
+fn contract_check_catches_policies_with_irreproducible_answers() {
     assert_caught(Wrong::AnswersOtherwise, "ChangedItsMind");
     assert_caught(Wrong::WearsOut, "AskingChangedIt");
     assert_caught(Wrong::IsNotRepeatable, "NotTheSame");
 }
 
 #[test]
-fn canary_that_adopts_rejected_share_is_caught() {
+fn contract_check_catches_a_policy_that_adopts_rejected_shares() {
     assert_caught(Wrong::TakesWhatItDeclines, "DeclinedChangedIt");
 }

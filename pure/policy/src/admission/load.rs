@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_can_be_filled_exactly_to_the_last_nanosecond() {
+    fn cpu_can_be_reserved_to_the_last_nanosecond_but_no_more() {
         let mut load = ReservedLoad::default();
         load.add(reservation(1, 3));
         load.add(reservation(1, 6));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn added_loads_sum_exactly() {
+    fn reserved_loads_of_two_cpus_sum_exactly() {
         let mut load = ReservedLoad::default();
         load.add(reservation(1, 3));
         let mut other = ReservedLoad::default();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_periods_do_not_overflow() {
+    fn reserved_load_of_the_longest_periods_does_not_overflow() {
         let mut load = ReservedLoad::default();
         for _ in 0..1000 {
             load.add(reservation(u64::MAX / 1000, u64::MAX));

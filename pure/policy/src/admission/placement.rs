@@ -122,27 +122,27 @@ mod tests {
     }
 
     #[test]
-    fn equally_good_cpus_tie_break_by_lowest_number() {
+    fn placement_among_equal_cpus_takes_the_lowest_number() {
         assert_eq!(place(Packing::Spread, None, &[0, 1, 2, 3, 4]), Ok(2));
         assert_eq!(place(Packing::Spread, None, &[0, 3, 4]), Ok(4));
         assert_eq!(place(Packing::Pack, None, &[0, 1, 2, 3, 4]), Ok(1));
     }
 
     #[test]
-    fn bound_vcpu_stays_if_its_cpu_is_allowed_and_fits() {
+    fn placed_vcpu_stays_on_its_cpu_if_allowed_and_it_fits() {
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1, 2, 3, 4]), Ok(3));
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1]), Ok(1));
         assert_eq!(place(Packing::Pack, Some(0), &[0, 2, 3]), Ok(2));
     }
 
     #[test]
-    fn failed_placement_returns_best_allowed_cpu() {
+    fn placement_that_fits_nowhere_returns_the_best_allowed_cpu() {
         assert_eq!(place(Packing::Spread, None, &[0]), Err(0));
         assert_eq!(place(Packing::Pack, Some(1), &[0]), Err(0));
     }
 
     #[test]
-    fn next_vcpu_goes_to_cpu_with_fewest() {
+    fn unreserved_vcpu_is_placed_on_the_cpu_with_fewest_vcpus() {
         let mut population = Population::new(3);
         let all = CpuSet::first_n(3);
         let joined = [all, all, all, cpus(&[1, 2]), all].map(|allowed| population.join(allowed));

@@ -425,7 +425,7 @@ mod tests {
 
     /// Three reservations of 0.6 CPU on two CPUs with a reserve of 0.1: `c` gets 3 ms on each.
     #[test]
-    fn split_vcpu_begins_on_one_cpu_and_ends_on_another() {
+    fn split_vcpu_runs_its_subtasks_on_two_cpus_in_each_period() {
         picture(
             "edf place=split reserve=0.1cpu",
             "
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_split_states_reserved_share_and_longest_slice() {
+    fn refused_split_placement_states_reserved_share_and_longest_slice() {
         for policy in ["edf", "sedf"] {
             let spec = find(policy).unwrap();
             let values =

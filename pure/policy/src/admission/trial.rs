@@ -169,7 +169,7 @@ mod tests {
         /// Holds for any sequence of joins, changes and leaves, any dispatch overhead and any
         /// affinity.
         #[test]
-        fn reported_room_fits_and_one_nanosecond_more_does_not(
+        fn longest_reported_slice_is_admitted_and_one_nanosecond_more_refused(
             steps in prop::collection::vec((0u32..8, 1u64..1_000, 0usize..6, 0usize..4), 0..30),
             (period, only) in (0usize..6, 0usize..4),
             dispatch in 0u64..3,

@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn omitted_parameter_takes_its_default() {
+    fn omitted_policy_parameter_takes_its_default() {
         let values = read(&[("period", RawValue::Text("10ms"))]).unwrap();
         assert_eq!(values.span(&FIELDS[0]), Span::from_ms(10));
         assert!(!values.flag(&FIELDS[1]));
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn slice_of_share_is_proportional_to_period() {
+    fn limit_parameters_give_a_slice_proportional_to_the_period() {
         let terms = slice_of(CpuShare::from_ppm(10_000), Span::from_ms(10));
         assert_eq!(terms, [("slice", "\"100us\"".to_string()), ("period", "\"10ms\"".into())]);
     }

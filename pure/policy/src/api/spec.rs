@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_has_one_line_for_parameters_and_fits_80_columns() {
+    fn policy_help_page_has_one_parameters_line_and_fits_80_columns() {
         for spec in crate::ALL {
             let lines = || spec.page.lines();
             assert_eq!(lines().filter(|line| *line == "{parameters}").count(), 1, "{}", spec.name);
@@ -99,7 +99,7 @@ mod tests {
 
     /// Policies whose limit does not reserve CPU time are skipped.
     #[test]
-    fn limit_is_reserved_as_hard_limit_wherever_it_is_reserved() {
+    fn limit_parameters_of_every_reserving_policy_make_a_hard_limit() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             let terms = limit(CpuShare::from_ppm(60_000), Span::from_ms(10));

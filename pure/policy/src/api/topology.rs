@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_from_its_own_levels_is_unchanged() {
+    fn topology_rebuilt_from_its_levels_is_unchanged() {
         let topology = Topology::new(8, &spread()).unwrap();
         assert_eq!(Topology::of_levels(8, &topology.levels()), Ok(topology.clone()));
         assert_eq!(Topology::of_levels(8, &[]), Ok(Topology::flat(8)));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_do_not_depend_on_cpu_numbers_or_order() {
+    fn topology_groups_do_not_depend_on_cpu_numbers_or_order() {
         let topology = Topology::new(8, &spread()).unwrap();
         let [core, socket] = [sets(&[&[1, 5]]), sets(&[&[0, 1, 4, 5]])];
         assert_eq!(topology.cpus(), 8);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_groups_are_refused_with_the_reason() {
+    fn topology_with_incomplete_or_overlapping_groups_is_refused() {
         let with = |cores: &[&[usize]]| Groups { cores: sets(cores), ..spread() };
         let cases: [(Groups, &str); 5] = [
             (with(&[&[0, 4], &[1, 5], &[2, 6], &[3]]), "cpu7 is in no core"),
@@ -344,7 +344,7 @@ mod tests {
         /// Random topologies: each CPU has a label per level. CPUs are in the same group of a level
         /// if their labels of that level and of all wider levels are equal.
         #[test]
-        fn nested_partitions_are_accepted_and_kept(
+        fn topology_accepts_random_nested_groups_unchanged(
             labels in prop::collection::vec([0..3_u8, 0..3_u8, 0..3_u8, 0..3_u8], 1..40),
         ) {
             let labels_of = |cpu: usize, level: Level| &labels[cpu][level as usize..];

@@ -159,7 +159,7 @@ mod tests {
     use crate::picture::picture;
 
     #[test]
-    fn runnable_vcpus_take_turns_of_one_quantum() {
+    fn round_robin_runs_each_runnable_vcpu_for_one_quantum() {
         picture(
             "round-robin quantum=3ms",
             "
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn blocking_vcpu_forfeits_the_rest_of_its_timeslice() {
+    fn round_robin_vcpu_that_blocks_forfeits_its_remaining_quantum() {
         picture(
             "round-robin quantum=4ms",
             "
@@ -185,7 +185,7 @@ mod tests {
 
     /// vCPU `c` waits only for the end of the current timeslice.
     #[test]
-    fn waking_vcpu_is_next_by_xen_rules() {
+    fn round_robin_waking_vcpu_is_next_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=3ms",
             "
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn last_of_simultaneous_wakes_runs_first_by_xen_rules() {
+    fn round_robin_last_of_simultaneous_wakes_runs_first_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cpu_has_its_own_queue_by_xen_rules() {
+    fn round_robin_each_cpu_has_its_own_queue_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn two_cpus_serve_one_queue() {
+    fn round_robin_cpus_serve_one_queue() {
         picture(
             "round-robin quantum=2ms",
             "

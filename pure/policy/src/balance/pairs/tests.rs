@@ -147,7 +147,7 @@ const CASES: [Case; 14] = [
 ];
 
 #[test]
-fn swap_sets_match_those_found_by_hand() {
+fn balancer_swap_sets_match_those_computed_by_hand() {
     for Case { id, times, hot, idle, moves: expected } in CASES {
         assert_eq!(moves(&pair(times, hot, idle), &LITERAL), expected, "{id}");
     }
@@ -156,7 +156,7 @@ fn swap_sets_match_those_found_by_hand() {
 /// Case S8 of the reference on balancers with the rule `thrift`. Cases S13 and S14 with the rule
 /// `improves`, under which more weight than w_ideal may migrate.
 #[test]
-fn thrift_and_improvement_rules_change_swap_sets() {
+fn balancer_thrift_and_improvement_rules_change_swap_sets() {
     let found = |id, rules| {
         let case = CASES.iter().find(|case| case.id == id).unwrap();
         moves(&pair(case.times, case.hot, case.idle), &rules)
@@ -173,7 +173,7 @@ fn thrift_and_improvement_rules_change_swap_sets() {
 /// A move of 0.68 is close to the ideal, w_ideal. But the CPU that takes it over would then have
 /// less CPU time per weight than the other one had.
 #[test]
-fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
+fn improvement_rule_rejects_a_swap_that_lowers_the_lower_tau() {
     let heavy = Weight((932 << PLACES) / 100);
     let light = Weight((68 << PLACES) / 100);
     let mut hot = load(0, 1_000, 1, &[(0, 1_000), (0, 900)]);
@@ -193,7 +193,7 @@ fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
 
 /// A vCPU that is bound to one CPU counts in the weight of its CPU but does not migrate.
 #[test]
-fn bound_vcpu_never_migrates() {
+fn balancer_never_migrates_a_vcpu_allowed_on_one_cpu_only() {
     let mut loads = pair(WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)]);
     loads[0].members[0].allowed = CpuSet::one(CpuId::new(0));
     assert_eq!(moves(&loads, &LITERAL), "v2 there, v3 back");
@@ -205,7 +205,7 @@ fn bound_vcpu_never_migrates() {
 /// Figure 4.3 of the thesis: a vCPU of CPU 1 may also run on CPU 3, so all four CPUs are one group.
 /// Yet CPU 0 must not swap with CPU 2 or 3, on which its own vCPU may not run.
 #[test]
-fn cpus_of_a_group_swap_only_vcpus_allowed_there() {
+fn balancer_swaps_only_vcpus_allowed_on_the_other_cpu() {
     let mut loads =
         Vec::from([load(0, 1_000, 1, &[(4, 2_500)]), load(1, 1_000, 2, &[(1, 3_000); 3])]);
     loads.push(load(2, 1_000, 5, &[(1, 10_000)]));
@@ -272,7 +272,7 @@ mod random {
         /// lower tau of a pair (CPU time per weight) does not fall, unless equal weights are
         /// exchanged.
         #[test]
-        fn migrations_are_allowed_and_do_not_lower_the_lower_tau(
+        fn balancer_swaps_respect_affinity_and_never_lower_the_lower_tau(
             cpus in prop::collection::vec(cpu(), 2..8),
             maps in prop::collection::vec(any::<u8>(), 5),
             repaired in any::<bool>(),
@@ -331,7 +331,7 @@ mod random {
         /// If all CPUs and vCPUs differ in tau (CPU time per weight), reversing the ids changes no
         /// migration.
         #[test]
-        fn swap_does_not_depend_on_ids_without_ties(
+        fn balancer_swaps_without_ties_do_not_depend_on_vcpu_ids(
             hot in prop::collection::btree_map(1..50_u64, 0..2_000_u64, 1..6),
             idle in prop::collection::btree_map(50..90_u64, 2_000..9_000_u64, 0..6),
         ) {

@@ -11,7 +11,7 @@ use super::{Class, Credit, CreditRules, SPEC};
 /// Credit reference 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms neither is.
 /// So the two alternate forever.
 #[test]
-fn two_hogs_take_turns_of_30_ms() {
+fn credit_two_hogs_alternate_in_timeslices_of_30_ms() {
     picture(
         "credit rules=xen-3.0.4",
         "
@@ -33,7 +33,7 @@ fn two_hogs_take_turns_of_30_ms() {
 /// Credit reference 13.3: a vCPU that wakes with credit preempts a vCPU with as much credit only by
 /// a boost.
 #[test]
-fn vcpu_that_wakes_with_credit_is_boosted() {
+fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     picture(
         "credit rules=xen-3.0.4 boost=off",
         "
@@ -55,7 +55,7 @@ fn vcpu_that_wakes_with_credit_is_boosted() {
 /// Credit reference 7.7 item 1: no tick finds d running, so d is boosted at each wake-up and takes
 /// three quarters of the CPU. With `sampling=exact`, d is in debt after its half.
 #[test]
-fn vcpu_that_blocks_at_ticks_pays_nothing_by_sampling() {
+fn credit_tick_sampling_charges_nothing_if_vcpu_blocks_at_ticks() {
     picture(
         "credit rules=xen-3.0.4 newcomers=active tick=8ms slice=24ms sampling=tick",
         "
@@ -77,7 +77,7 @@ fn vcpu_that_blocks_at_ticks_pays_nothing_by_sampling() {
 /// vCPU s is boosted at 12 ms and may run for a tick. A boost that ends at a tick that finds s
 /// running leaves s the CPU until its timeslice is over.
 #[test]
-fn boost_ends_at_next_tick_or_lasts_one_whole_tick() {
+fn credit_boost_ends_at_the_next_tick_or_after_one_tick() {
     picture(
         "credit rules=xen-3.0.4 boost=tick",
         "
@@ -98,7 +98,7 @@ fn boost_ends_at_next_tick_or_lasts_one_whole_tick() {
 
 /// Credit reference 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
 #[test]
-fn caps_are_rounded_up_to_a_credit() {
+fn credit_vcpu_with_rounded_cap_gets_whole_credits() {
     picture(
         "credit rules=xen-2006-10-30 credits=ten tick=1ms slice=3ms",
         "
@@ -119,7 +119,7 @@ fn caps_are_rounded_up_to_a_credit() {
 /// it at 60 ms. With `queue` both take effect at the next pass. With `pause` both take effect at
 /// once. With `budget` h stops when its budget is exhausted.
 #[test]
-fn parked_vcpu_stops_at_pass_or_at_once_or_without_budget() {
+fn credit_park_field_decides_when_a_capped_vcpu_stops() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt park=queue",
         "
@@ -146,7 +146,7 @@ fn parked_vcpu_stops_at_pass_or_at_once_or_without_budget() {
 /// Credit reference 15 item 14: three vCPUs on two CPUs receive 66 % each, and two of them have a
 /// cap of 80 %. With `over-cap=debt` these two are parked for being in debt, and a CPU idles.
 #[test]
-fn over_cap_debt_parks_vcpus_below_their_cap() {
+fn credit_over_cap_debt_rule_parks_vcpus_below_their_cap() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt tick=1ms slice=3ms",
         "
@@ -173,7 +173,7 @@ fn over_cap_debt_parks_vcpus_below_their_cap() {
 /// `floor=period`, ten of its 40 credits of debt are forgiven at 120 ms, and it runs two periods
 /// sooner. A column is 5 ms of Xen's time.
 #[test]
-fn debt_beyond_a_period_is_forgiven_or_worked_off() {
+fn credit_debt_beyond_a_period_is_forgiven_or_worked_off() {
     picture(
         "credit rules=xen-3.0.3 floor=period tick=2ms slice=6ms",
         "
@@ -193,7 +193,7 @@ fn debt_beyond_a_period_is_forgiven_or_worked_off() {
 /// vCPU s receives credit while it is blocked until it has more than a period's. With `forfeit` it
 /// loses all, with `keep` it keeps a period's. In both cases it then alternates with h.
 #[test]
-fn blocked_vcpu_takes_turns_whether_credit_is_forfeited_or_kept() {
+fn credit_vcpu_alternates_after_a_block_with_forfeited_or_kept_credit() {
     picture(
         "credit rules=xen-3.0.4 leaving=forfeit tick=1ms slice=3ms",
         "
@@ -215,7 +215,7 @@ fn blocked_vcpu_takes_turns_whether_credit_is_forfeited_or_kept() {
 /// vCPU n is blocked at first. With `newcomers=active` it receives half of all credit, so h is in
 /// debt at 30 ms and is preempted at 35 ms.
 #[test]
-fn newcomers_field_decides_when_a_newcomer_gets_credit() {
+fn credit_newcomers_field_decides_when_a_newcomer_gets_credit() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=active",
         "
@@ -236,7 +236,7 @@ fn newcomers_field_decides_when_a_newcomer_gets_credit() {
 
 /// No tick finds n running before 40 ms, so with `sampled` h pays nothing for its first timeslice.
 #[test]
-fn waiting_vcpu_gets_credit_if_newcomers_is_awake() {
+fn credit_waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=sampled tick=1ms slice=3ms",
         "
@@ -257,7 +257,7 @@ fn waiting_vcpu_gets_credit_if_newcomers_is_awake() {
 
 /// Credit reference 7.7 item 2: with `rotation=pass`, vCPU a loses its turn at 15 ms.
 #[test]
-fn preempted_vcpu_loses_its_turn_if_rotation_is_pass() {
+fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_is_pass() {
     picture(
         "credit rules=xen-3.0.4 rotation=pass",
         "
@@ -281,7 +281,7 @@ fn preempted_vcpu_loses_its_turn_if_rotation_is_pass() {
 /// Credit reference 7.3: the accounting releases vCPU a at 60 ms. With `changes=tick` the idle CPU
 /// looks for work only at 65 ms.
 #[test]
-fn class_change_counts_from_next_pass_or_at_once() {
+fn credit_class_change_counts_from_next_pass_or_at_once() {
     picture(
         "credit rules=xen-3.0.3 changes=tick",
         "
@@ -300,7 +300,7 @@ fn class_change_counts_from_next_pass_or_at_once() {
 
 /// CPU 1 ticks at 20 ms, or at 15 ms. In the second case vCPU d is no longer boosted when f wakes.
 #[test]
-fn ticks_of_next_cpu_are_delayed_by_phase() {
+fn credit_phase_delays_the_ticks_of_the_second_cpu() {
     picture(
         "credit rules=xen-3.0.4 phase=0ms",
         "
@@ -331,7 +331,7 @@ fn ticks_of_next_cpu_are_delayed_by_phase() {
 
 /// A tick or a wake-up moves a vCPU to a core whose threads are all idle. With `stay` it stays.
 #[test]
-fn placement_prefers_idle_core_to_idle_thread() {
+fn credit_placement_prefers_an_idle_core_to_an_idle_thread() {
     picture_on(
         2,
         "credit rules=xen-3.0.4 placement=stay",
@@ -373,7 +373,7 @@ fn placement_prefers_idle_core_to_idle_thread() {
 /// Credit counts on every CPU: a vCPU with credit does not wait while a vCPU without credit runs on
 /// the other CPU.
 #[test]
-fn three_hogs_share_two_cpus() {
+fn credit_three_hogs_on_two_cpus_never_wait_with_credit() {
     picture(
         "credit",
         "
@@ -398,7 +398,7 @@ fn three_hogs_share_two_cpus() {
 
 /// After the first boosts, a vCPU with twice the weight has two timeslices for one of the other.
 #[test]
-fn twice_the_weight_gets_twice_the_turns() {
+fn credit_vcpu_of_twice_the_weight_gets_twice_the_timeslices() {
     picture(
         "credit tick=1ms slice=3ms",
         "
@@ -412,7 +412,7 @@ fn twice_the_weight_gets_twice_the_turns() {
 /// Time that a cap keeps from a VM is divided among the others by weight. Timers are late in this
 /// test, so a capped VM receives a little less than its cap. The others divide that in turns.
 #[test]
-fn time_beyond_a_cap_is_divided_by_weight() {
+fn credit_time_beyond_a_cap_is_divided_by_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
     let had = |who| all.iter().filter(|turn| turn.who == who).map(|turn| turn.ran.ns()).sum();
     let [a, b, c]: [u64; 3] = ['a', 'b', 'c'].map(had);
@@ -421,7 +421,7 @@ fn time_beyond_a_cap_is_divided_by_weight() {
 
 /// A cap of a fifth of a CPU is 6 ms of 30 ms, whatever the other VM demands.
 #[test]
-fn cap_limits_cpu_time_in_every_period() {
+fn credit_cap_limits_cpu_time_in_every_period() {
     picture(
         "credit",
         "
@@ -438,7 +438,7 @@ const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
 /// parked, and no amount wraps into a positive budget. A cap of one CPU or more allows the whole
 /// timeslice.
 #[test]
-fn overrun_of_a_century_under_a_cap_is_owed() {
+fn credit_overrun_of_a_century_under_a_cap_is_debt() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         for (cap, is_held) in [("0.0001%", true), ("99%", true), ("100%", false), ("900%", false)] {
             let hogs = format!("a cap={cap} r\nb r");
@@ -468,7 +468,7 @@ fn credit_does_not_overflow_in_a_century() {
 /// The first accounting visits only some of 17 VMs. The last VM gets another vCPU before its credit
 /// has been added to any account.
 #[test]
-fn vcpu_joins_domain_before_its_credit_is_settled() {
+fn credit_vcpu_may_join_a_domain_before_its_credit_is_settled() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -520,7 +520,7 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
 /// The host refuses to run the chosen vCPU. Its substitute has a whole timeslice: it keeps the CPU
 /// when the refused vCPU may run again.
 #[test]
-fn vcpu_that_replaces_a_refused_one_has_a_whole_turn() {
+fn credit_vcpu_picked_instead_of_a_barred_one_gets_a_whole_timeslice() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
         let (mut policy, mut at, ids) = awake(version, 2);
         let turn = Span::from_ms(turn);
@@ -539,7 +539,7 @@ fn vcpu_that_replaces_a_refused_one_has_a_whole_turn() {
 /// After the timeslice of the first vCPU, both vCPUs have more than a period's credit. With equal
 /// credit the first vCPU goes behind the other one. With a nanosecond more it goes on.
 #[test]
-fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
+fn credit_vcpu_with_equal_credit_goes_behind_after_its_timeslice() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {
         let (mut policy, mut at, ids) = awake("exact", 2);
         at.occupy(CPU, ids[0]);
@@ -560,7 +560,7 @@ fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
 /// Credit is given every 30 ms of the clock, even if a timer is late. A timer that is late by 30 ms
 /// or more starts a new interval.
 #[test]
-fn late_timer_does_not_delay_the_next_one() {
+fn credit_late_accounting_timer_does_not_delay_the_next_one() {
     let (mut policy, mut at, _) = awake("exact", 1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     for (rings, next) in [(30, 60), (61, 90), (119, 120), (150, 180), (250, 280)] {
@@ -574,7 +574,7 @@ fn late_timer_does_not_delay_the_next_one() {
 /// Two CPUs are idle, and two vCPUs with the same home wake at once. Without placement each still
 /// gets a CPU.
 #[test]
-fn two_vcpus_that_wake_at_once_get_both_idle_cpus() {
+fn credit_two_vcpus_that_wake_at_once_get_both_idle_cpus() {
     let stays = [("placement", RawValue::Text("stay"))];
     let values = Values::read(SPEC.policy_fields, stays.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();

@@ -85,7 +85,7 @@ mod tests {
 
     /// Values beyond 64 bits take another division path. Both paths round down.
     #[test]
-    fn wide_and_narrow_scores_are_divided_with_equal_results() {
+    fn sedf_slack_scores_beyond_64_bits_divide_as_exactly() {
         let score = |quanta: i128| Score(quanta << PLACES);
         let (third, whole) = (Span::from_us(100), Span::from_us(300));
         for quanta in [3, 3 << 40] {

@@ -376,7 +376,7 @@ mod tests {
 
     /// For slack, a work-conserving slice of half a CPU counts as half of `FULL_WEIGHT`.
     #[test]
-    fn work_conserving_slice_has_slack_weight_of_its_share() {
+    fn sedf_work_conserving_slice_has_slack_weight_of_its_share() {
         let half = Reservation::new(Span::from_ms(5), Span::from_ms(10)).unwrap();
         let half = SedfParameters { extra: true, ..SedfParameters::of(half) };
         let slack = |extra_weight| SedfParameters {

@@ -155,7 +155,7 @@ mod tests {
     /// Example of the reference on GAPS, section 7.4: each of five VMs may precede others for 1500
     /// us in a period, and saves up at most 10 ms of that.
     #[test]
-    fn five_equal_vms_get_1500_us_each_and_save_10_ms() {
+    fn gaps_grants_five_equal_vms_1500_us_each_and_saves_10_ms() {
         let (mut claims, vcpus) = five();
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert!(claims.domains[0].is_spent);
@@ -170,7 +170,7 @@ mod tests {
     /// A request takes 60 us of CPU time. So the time in which a VM may precede others suffices for
     /// 25 requests in a period.
     #[test]
-    fn one_period_grants_time_for_25_requests_of_60_us() {
+    fn gaps_grants_time_for_25_requests_of_60_us_per_period() {
         let (mut claims, vcpus) = five();
         for _ in 0..3 {
             assert!(claims.renew(1, PERIOD).contains(&2));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn time_ahead_follows_weight_and_cpus_and_leaver_share_is_divided() {
+    fn gaps_time_ahead_follows_weights_and_cpus_and_redivides_after_a_leave() {
         let (mut claims, vcpus) = five();
         claims.set_weight(0, Weight::new(4 * 256).unwrap());
         claims.renew(2, PERIOD);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_that_left_gets_no_time_ahead_and_others_do() {
+    fn gaps_grants_time_ahead_to_all_but_departed_vms() {
         let (mut claims, vcpus) = five();
         claims.leave(vcpus[3]);
         assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_of_ten_answers_in_time_are_a_habit() {
+    fn gaps_infers_a_quick_server_from_eight_of_ten_timely_answers() {
         let mut habit = ResponseHistory { asked: u32::MAX - 3, ..ResponseHistory::UNKNOWN };
         for count in 0..8 {
             assert!(!habit.is_at_it(1), "{count}");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_items_and_unanswered_items_are_no_answers() {
+    fn gaps_counts_neither_unsolicited_requests_nor_unanswered_items_as_answers() {
         let mut habit = ResponseHistory::UNKNOWN;
         // The VM sends although nothing came.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));
@@ -146,7 +146,7 @@ mod tests {
     /// Three items that arrive at once are answered one by one. When the VM blocks, the rest counts
     /// as answered.
     #[test]
-    fn several_at_once_are_answered_one_by_one() {
+    fn gaps_counts_simultaneous_items_as_answered_one_by_one() {
         let mut habit = ResponseHistory::UNKNOWN;
         for _ in 0..3 {
             habit.hear(habit.ran, (0, 3), habit.asked);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_length_stay_of_a_split_vcpu_is_left_out() {
+    fn planned_balancer_leaves_out_a_zero_length_piece_of_a_split() {
         let [half, least, none] = [SAMPLE.ns() / 4, 1, 0].map(set_out);
         assert_eq!(half, (None, alloc::vec![Time::START + RUN / 2]));
         assert_eq!(least, (None, alloc::vec![Time::START + Span::from_ns(10)]));
