@@ -80,7 +80,8 @@ fn live_run_refuses_to_schedule_its_own_process() {
 fn program_that_cannot_be_started_is_refused() {
     let Some(live) = live::begin() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
-    ran.says("cannot start `slackline-has-no-such-program`: No such file").says("install the program");
+    ran.says("cannot start `slackline-has-no-such-program`: No such file")
+        .says("install the program");
     live.nothing_is_left();
 }
 

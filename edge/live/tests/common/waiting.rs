@@ -14,8 +14,8 @@ pub fn kill(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).expect("a process id"), signal);
 }
 
-/// Polls until the condition holds, at most 40 times a second. The test machine may be busy with the
-/// awaited work, and a daemon refuses more than 50 requests a second.
+/// Polls until the condition holds, at most 40 times a second. The test machine may be busy with
+/// the work that is waited for, and a daemon refuses more than 50 requests a second.
 #[track_caller]
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
