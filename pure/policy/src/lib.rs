@@ -133,6 +133,12 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
+    /// Returns true if the last wake-up of a vCPU lets it precede others now. While the vCPU runs,
+    /// that ends in `charge` or `on_timer` only.
+    fn is_boosted(&self, _vcpu: VcpuId) -> bool {
+        false
+    }
+
     /// Sets the offset of the clock that defines phases: it is `ahead` of the host's time from now
     /// on. Periods that have begun are not changed, so no CPU has to be rescheduled.
     fn set_clock(&mut self, _at: &Moment, _ahead: Span) {}

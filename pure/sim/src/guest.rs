@@ -195,8 +195,9 @@ impl<'a> Guests<'a> {
         let mut at_once = StepLimit::new();
         let need = loop {
             let need = progress.advance(work, now, &mut at_once, |job| {
-                let (released, deadline) = (job.released, job.deadline);
-                sink.record(&Record::Job { vcpu, task: None, released, deadline, done: now });
+                let (released, deadline, done) = (job.released, job.deadline, now);
+                let (task, client) = (None, None);
+                sink.record(&Record::Job { vcpu, task, client, released, deadline, done });
             });
             match need {
                 ProgramNeed::Lock if !locks.take(vcpu) => {

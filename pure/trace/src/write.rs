@@ -36,7 +36,7 @@ pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
 /// Version of the traces that are written.
 pub(crate) const VERSION: u32 = 6;
 /// Oldest version that can be read. Version 5 added overhead and unfinished work, version 6 the
-/// index, host threads, notes and checkpoints; neither removed anything.
+/// index, host threads, notes, checkpoints, clients and boosts; neither removed anything.
 pub(crate) const OLDEST_VERSION: u32 = 4;
 
 /// Flag of the header: an index follows the checksum.

@@ -84,8 +84,9 @@ policy. If one does not hold, it is printed and the exit code is 1.
   is   = \"below 8ms\"
 
 `that` is METRIC of NAME:
-  - NAME is a domain, a vCPU (`web.1`) or a CPU (`cpu0`). Without `of NAME`, or with
-    `of total`, it is all of them.
+  - NAME is a domain, a vCPU (`web.1`), a CPU (`cpu0`), a client (`client0` is the first
+    `[[client]]`) or a named task (`web/0`). Without `of NAME`, or with `of total`, it is
+    all of them.
   - For several vCPUs, amounts of CPU and counts are added. Of other metrics the worst
     value counts, the one farthest from zero.
   - `error` is compared without its sign.

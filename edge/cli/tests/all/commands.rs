@@ -236,6 +236,58 @@ fn claims_about_a_cpu_are_checked() {
     assert!(ran.err.contains("`busy of cpu2`") && ran.err.contains("of cpu0"), "{}", ran.err);
 }
 
+/// The task `web/0` takes 1 ms for a request. The packets of the second client travel longer, and
+/// those of the third arrive after the end. The task `web/1` has no job.
+#[test]
+fn claims_about_clients_and_tasks_are_checked() {
+    let scenario = |that: &str, is: &str| {
+        let client = "[[client]]\nkind = 'ping'\nevery = '20ms'\nto = 'web'\ndelay = ";
+        format!(
+            "title = 't'\nlength = '100ms'\npolicy = {{ name = 'round-robin' }}\n\
+             [driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n[[domain]]\nname = 'web'\n\
+             [[domain.task]]\nname = 'server'\nwork = {{ kind = 'echo', each = '1ms' }}\n\
+             [[domain.task]]\nname = 'idle'\n\
+             work = {{ kind = 'periodic', offset = '900ms', period = '1s', work = '1ms' }}\n\
+             {client}'1ms'\n{client}'3ms'\n{client}'60ms'\n\
+             [[claim]]\nthat = '{that}'\nis = '{is}'\n"
+        )
+    };
+    for (that, is) in [
+        ("answered of client0", "within 0% of 5"),
+        ("response worst of client0", "below 4ms"),
+        ("response worst of client1", "within 1% of 7ms"),
+        ("answered of client2", "at most 0"),
+        ("response worst of client2", "below 1ms"),
+        ("jobs of web/0", "within 0% of 10"),
+        ("response worst of web/0", "within 1% of 7ms"),
+        ("jobs of web/1", "at most 0"),
+    ] {
+        Place::with(&scenario(that, is)).run(&["sim", "it.toml"]).good();
+    }
+    for (that, is, got) in [
+        ("response worst of client1", "below 5ms", ", but it is 7"),
+        ("jobs of web/1", "at least 1", ", but it is 0"),
+    ] {
+        let ran = Place::with(&scenario(that, is)).run(&["sim", "it.toml"]).ended_with(1);
+        assert!(ran.err.contains(got), "{}", ran.err);
+    }
+    for (that, near) in [("answered of client3", "of client"), ("jobs of web/2", "of web/")] {
+        let ran = Place::with(&scenario(that, "at most 0")).run(&["check", "it.toml"]);
+        ran.refused(2).says(that).says(near);
+    }
+    let place = Place::with(&scenario("jobs of web", "at least 1"));
+    let text = place.run(&["sim", "it.toml"]).good();
+    assert!(text.contains("client2") && text.contains("answered"), "{text}");
+    let compare = ["compare", "it.toml", "--policies", "round-robin"];
+    let metrics = ["--metric", "response worst of client1", "--metric", "boosts of web"];
+    let text = place.run(&[&compare[..], &metrics].concat()).good();
+    assert!(text.contains("response worst of client1, us"), "{text}");
+    let json = place.run(&["sim", "it.toml", "--json"]).good();
+    let whole: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let clients = &whole["runs"][0]["clients"];
+    assert_eq!((&clients[0]["answered"], &clients[2]["response_count"]), (&5.into(), &0.into()));
+}
+
 #[test]
 fn saved_traces_are_identical_and_agree_with_the_run() {
     let place = Place::with(GOOD);

@@ -159,6 +159,7 @@ fn servers_are_compared_by_answers_and_response_times() {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),
             task: None,
+            client: None,
             released: Time::START + us(start),
             deadline: Time::NEVER,
             done: Time::START + us(start + after),

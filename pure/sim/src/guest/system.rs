@@ -521,7 +521,7 @@ impl<D: Copy> Context<'_, '_, D> {
         if task.still_to_run().is_zero() {
             let (vcpu, task, released) = (system.vcpus[0].id, task.spec.id, task.progress.began());
             let (deadline, done) = (Time::NEVER, self.now);
-            self.systems.record(Record::Job { vcpu, task, released, deadline, done });
+            self.systems.record(Record::Job { vcpu, task, client: None, released, deadline, done });
             self.systems.set_state(of, State::Over);
             return;
         }
@@ -565,7 +565,7 @@ impl<D: Copy> Context<'_, '_, D> {
             let need = progress.advance(work, self.now, &mut at_once, |job| {
                 let (task, done) = (spec.id, self.now);
                 let (released, deadline) = (job.released, job.deadline);
-                effects.record(Record::Job { vcpu, task, released, deadline, done });
+                effects.record(Record::Job { vcpu, task, client: None, released, deadline, done });
             });
             let ProgramNeed::Device(step) = need else { return need };
             if devices.step(of, step, self) == TaskStep::Wait {

@@ -10,6 +10,7 @@ mod sets;
 mod alert;
 mod atropos;
 mod balancers;
+mod boosts;
 mod bsp;
 mod bvt;
 mod conservation;
