@@ -13,7 +13,7 @@ mod steps;
 mod system;
 mod told;
 
-use slackline_scenario::{Purpose, Scenario, Stream};
+use slackline_scenario::{ErrorKind, Purpose, Scenario, Stream};
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 
@@ -179,6 +179,11 @@ impl<'a> Guests<'a> {
         for Job { released, deadline } in self.guests[vcpu.slot()].progress.overdue(work, at) {
             sink.record(&Record::Unfinished { at, vcpu, task: None, released, deadline });
         }
+    }
+
+    /// Takes the reason why a recording could not be read to the end.
+    pub(crate) fn take_failure(&mut self) -> Option<ErrorKind> {
+        self.works.iter_mut().find_map(Work::take_failure)
     }
 
     /// Continues the program of a guest, and returns its next need.

@@ -392,10 +392,28 @@ fn recording_that_cannot_be_read_is_refused_with_the_reason() {
     place.run(&["sim", "it.toml"]).refused(2).says("line 2, column 1: this is not UTF-8");
     let file = std::fs::File::create(place.path("runs.csv")).expect("a file");
     file.set_len((1 << 28) + 1).expect("a long file");
-    place
-        .run(&["sim", "it.toml"])
-        .refused(2)
-        .says("it has more than the maximum of 268435456 bytes");
+    place.run(&["sim", "it.toml"]).refused(2).says("line 1 is longer than 16384 bytes");
+    place.run(&["load", "replay", "--file", "runs.csv"]).refused(2).says("line 1 is longer");
+    place.run(&["load", "replay", "--file", "no.csv"]).refused(2).says("there is no such file");
+    let jobs = replaying().replacen("kind = \"replay\"", "kind = \"jobs\"", 1);
+    place.write("it.toml", jobs.as_bytes());
+    let ran = place.run(&["sim", "it.toml"]).refused(2);
+    ran.says("it has more than the maximum of 268435456 bytes");
+}
+
+/// A recording of 20,000 lines is longer than what is kept. Its runs take 10 of each 100 ms.
+#[test]
+fn long_recording_is_replayed_by_simulation_and_load() {
+    let place = Place::with(&replaying());
+    place.write("runs.csv", "10000000,90000000\n".repeat(20_000).as_bytes());
+    let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
+    let vcpus = runs["runs"][0]["vcpus"].as_array().expect("vCPUs");
+    let silver = vcpus.iter().find(|vcpu| vcpu["name"] == "silver").expect("the vCPU");
+    assert_eq!(silver["delivered_ppm"], 100_000);
+    place.run(&["load", "replay", "--file", "runs.csv", "--length", "50ms"]).ended_with(0);
+    place.write("runs.csv", ("1,2\n".repeat(20_000) + "3;4\n").as_bytes());
+    let says = "line 20001: `3;4` is not two durations in nanoseconds";
+    place.run(&["sim", "it.toml"]).refused(2).says(says);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! takes effect when it is complete.
 
 use slackline_scenario::io::DeviceStep;
-use slackline_scenario::{self as scenario, Domain, Draw, Purpose, Scenario, Stream};
+use slackline_scenario::{self as scenario, Domain, Draw, ErrorKind, Purpose, Scenario, Stream};
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Tasks, Time, VcpuId};
 
@@ -110,6 +110,12 @@ pub(crate) struct Systems<'a, D> {
 }
 
 impl<'a, D: Copy> Systems<'a, D> {
+    /// Takes the reason why a recording could not be read to the end.
+    pub(crate) fn take_failure(&mut self) -> Option<ErrorKind> {
+        let tasks = self.systems.iter_mut().flat_map(|system| &mut system.tasks);
+        tasks.map(|task| &mut task.work).find_map(Work::take_failure)
+    }
+
     pub(crate) fn new(scenario: &'a Scenario) -> Systems<'a, D> {
         let mut this = Systems {
             systems: Vec::new(),

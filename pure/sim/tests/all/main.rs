@@ -27,6 +27,7 @@ mod io;
 mod jobs;
 mod overhead;
 mod periods;
+mod recordings;
 mod rtds;
 mod runs;
 mod sedf;
