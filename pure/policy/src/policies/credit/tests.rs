@@ -190,23 +190,24 @@ fn debt_beyond_a_period_is_forgiven_or_worked_off() {
 }
 
 /// s receives credit while it is blocked until it has more than a period's. With `forfeit` it loses
-/// all. With `keep` it keeps a period's. Either way it then takes turns with h.
+/// all of it. Two ticks after its wake-up it is in debt, and it gets no boost at the next wake-up.
+/// With `keep` it keeps a period's credit, and preempts h.
 #[test]
-fn blocked_vcpu_takes_turns_whether_credit_is_forfeited_or_kept() {
+fn kept_credit_boosts_second_wake_but_forfeited_credit_does_not() {
     picture(
         "credit rules=xen-3.0.4 leaving=forfeit tick=1ms slice=3ms",
         "
-        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
-        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrrrrrrrr
-        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhssshhhssshhhssshhhss
+        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrzrrrrrrrrrrrrrr
+        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhsssssshhhhhh
     ",
     );
     picture(
         "credit rules=xen-3.0.4 leaving=keep tick=1ms slice=3ms",
         "
-        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
-        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrrrrrrrr
-        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhssshhhssshhhssshhhss
+        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrzrrrrrrrrrrrrrr
+        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshssshhhssshhhss
     ",
     );
 }
