@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use slackline_experiments::file_bytes;
 use slackline_scenario::{LONGEST, Scenario, ScenarioError};
 use slackline_units::Span;
 
@@ -16,8 +17,7 @@ use crate::problem::Problem;
 /// Path of the file that `-` stands for.
 pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// Maximum length of a text that is read, in bytes. A scenario may have a million domains, or a
-/// recording of ten million steps. Both fit.
+/// Longest text that is read, in bytes. A million domains fit, the most that a scenario may have.
 const LONGEST_TEXT: u64 = 1 << 28;
 
 /// File of a scenario, and the options that change how it is read.
@@ -37,9 +37,9 @@ impl Source<'_> {
         let load = |name: &str| {
             let file = folder.join(name);
             named.borrow_mut().push(file.clone());
-            self::text(&file).map_err(|problem| reason(&problem))
+            file_bytes(&file)
         };
-        let scenario = Scenario::with_files(text, &load)?;
+        let scenario = Scenario::with_bytes(text, &load)?;
         let mut named = named.take().into_iter();
         let read = named.try_for_each(|file| self.places.read("a recording", &file));
         Ok(read.map(|()| scenario))
@@ -52,24 +52,6 @@ impl Source<'_> {
             set_length(&mut scenario, length)?;
         }
         Ok(scenario)
-    }
-}
-
-/// Returns the reason why a file that a scenario names cannot be read, without the file's name.
-fn reason(problem: &Problem) -> String {
-    match problem {
-        Problem::Unreadable { source, .. } => match source.kind() {
-            io::ErrorKind::NotFound => "there is no such file".into(),
-            io::ErrorKind::IsADirectory => "it is a folder".into(),
-            _ => source.to_string(),
-        },
-        Problem::TooLong { longest, .. } => {
-            format!("it has more than the maximum of {longest} bytes")
-        }
-        Problem::NotText { line, column, .. } => {
-            format!("line {line}, column {column}: this is not UTF-8")
-        }
-        problem => problem.to_string(),
     }
 }
 

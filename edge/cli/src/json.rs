@@ -161,6 +161,7 @@ fn run(name: &str, summary: &Summary) -> Map<String, Value> {
     run.insert("domains".into(), rows(summary.domain_fields()));
     run.insert("cpus".into(), rows(summary.cpu_fields()));
     run.insert("tasks".into(), rows(summary.task_fields()));
+    run.insert("clients".into(), rows(summary.client_fields()));
     run
 }
 

@@ -182,6 +182,9 @@ impl Problem {
                 let hint = declined.error.hint();
                 Problem::Declined { file, line, message: declined.to_string(), hint }
             }
+            RunError::Recording(error) => {
+                Problem::BadOption { message: error.to_string(), hint: None }
+            }
             RunError::Broken(broken) => {
                 let message = format!("{broken} (seed {})", scenario.seed);
                 Problem::Bug { message, kept: None }

@@ -88,6 +88,7 @@ fn records() -> Vec<Record> {
         Record::Job {
             vcpu: WEB_1,
             task: None,
+            client: None,
             released: at(7000),
             deadline: at(9500),
             done: at(10_000),
@@ -95,6 +96,7 @@ fn records() -> Vec<Record> {
         Record::Job {
             vcpu: WEB_1,
             task: None,
+            client: None,
             released: at(7000),
             deadline: at(10_500),
             done: at(10_000),

@@ -94,6 +94,12 @@ pub enum LoadError {
     /// No step of a program that repeats can take time.
     #[error("the program repeats forever without computing, sleeping or waiting")]
     TakesNoTime,
+    /// A recording cannot be read.
+    #[error("cannot replay a recording: {reason}")]
+    Recording {
+        /// Name of the file, and the reason.
+        reason: String,
+    },
     /// A node of a parallel program does not know the others.
     #[error("a node of a parallel program needs other nodes; none is given")]
     NoNodes,

@@ -501,6 +501,8 @@ impl Process {
 
     fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
         let notes = self.teller.as_mut().map(JobPipe::take).unwrap_or_default();
-        into.extend(notes.into_iter().filter_map(|note| record(note, self.vcpus[0], origin)));
+        into.extend(
+            notes.into_iter().filter_map(|note| record(note, (self.vcpus[0], None), origin)),
+        );
     }
 }

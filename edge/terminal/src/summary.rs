@@ -1,8 +1,8 @@
 //! Summaries as tables: which values are shown, in which columns, and how they are rounded.
 
 use slackline_metrics::{
-    CpuSummary, Distribution, ErrorDistribution, OverheadTimes, SharedCpu, Summary, TaskSummary,
-    VcpuSummary,
+    ClientSummary, CpuSummary, Distribution, ErrorDistribution, OverheadTimes, SharedCpu, Summary,
+    TaskSummary, VcpuSummary,
 };
 use slackline_trace::OverheadKind;
 use slackline_units::Span;
@@ -40,6 +40,7 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
         running(run),
         overheads(&run.vcpus, |vcpu| (vcpu.overhead, vcpu.present)),
         deadlines(&run.vcpus),
+        boosts(&run.vcpus),
         wakes(run),
         jobs(&run.vcpus, |vcpu| (vcpu.jobs, vcpu.jobs_late), |vcpu| vcpu.job_lateness),
         responses(&run.vcpus, |vcpu| vcpu.response),
@@ -51,6 +52,7 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
     text += &legend(run);
     text.push('\n');
     text += &tasks(&run.tasks, width, paint);
+    text += &clients(&run.clients, width, paint);
     let names = Column::new("CPU", &run.cpus, |cpu| Cell::Text(cpu.cpu.to_string()));
     let kinds = overheads(&run.cpus, |cpu| (cpu.overheads, run.length));
     text += &Sheet { names, groups: vec![cpu_columns(run), kinds] }.render(width, paint);
@@ -81,6 +83,18 @@ fn running(run: &Summary) -> Group {
         Column::new("switches", &run.vcpus, |vcpu| counts(vcpu.switches)),
         Column::new("migrations", &run.vcpus, migrations),
         Column::new("waiting s", &run.vcpus, |vcpu| seconds(vcpu.waiting)),
+    ]
+}
+
+/// Returns columns with the boosts of each vCPU, if there are any.
+fn boosts(rows: &[VcpuSummary]) -> Group {
+    if rows.iter().all(|vcpu| vcpu.boosts == 0) {
+        return Vec::new();
+    }
+    vec![
+        Column::new("boosts", rows, |vcpu| Cell::Text(count(vcpu.boosts))),
+        Column::new("false boosts", rows, |vcpu| Cell::Text(count(vcpu.false_boosts))),
+        Column::new("boosted s", rows, |vcpu| Cell::Text(Unit::SECONDS.write(vcpu.boosted))),
     ]
 }
 
@@ -411,6 +425,18 @@ fn tasks(rows: &[TaskSummary], width: usize, paint: Paint) -> String {
         jobs(rows, |task| (task.jobs, task.jobs_late), |task| task.job_lateness),
         responses(rows, |task| task.response),
     ];
+    format!("{}\n", Sheet { names, groups }.render(width, paint))
+}
+
+/// A table of clients, if there are several: those of a single one are the domain's.
+fn clients(rows: &[ClientSummary], width: usize, paint: Paint) -> String {
+    if rows.len() < 2 {
+        return String::new();
+    }
+    let names = Column::new("client", rows, |client| Cell::Text(client.client.to_string()));
+    let to = Column::new("of", rows, |client| Cell::Text(client.domain.clone()));
+    let answered = Column::new("answered", rows, |client| Cell::Text(count(client.answered)));
+    let groups = vec![vec![to, answered], responses(rows, |client| client.response)];
     format!("{}\n", Sheet { names, groups }.render(width, paint))
 }
 

@@ -292,6 +292,8 @@ impl Sink for Timeline {
             | Record::Refused { .. }
             | Record::Declined { .. }
             | Record::Changed { .. }
+            | Record::Boosted { .. }
+            | Record::ClientStarted { .. }
             | Record::Job { .. }
             | Record::Unfinished { .. }
             | Record::Spun { .. }

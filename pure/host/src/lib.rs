@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod boosts;
 mod check;
 mod hardware;
 mod pass;
@@ -23,6 +24,7 @@ use slackline_policy::{
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, CpuShare, ReservationError, Span, Time, VcpuId};
 
+use boosts::Boosts;
 pub use check::{Broken, Fault, NotEligible};
 pub use hardware::{Fact, Hardware, Report, VcpuTerms};
 pub use slackline_policy as policy;
@@ -39,7 +41,8 @@ pub struct Host {
     promise: PromiseOf,
     moment: Moment,
     turns: Turns,
-    /// CPUs to reschedule when the current instant is settled.
+    boosts: Boosts,
+    /// CPUs to reschedule once the instant is settled.
     to_ask: CpuSet,
     /// vCPUs that woke, were preempted or got another affinity at the current instant. If one of
     /// them still waits at the end of the instant, an idle CPU is rescheduled for it.
@@ -78,9 +81,9 @@ impl Host {
     /// on purpose for a test.
     #[must_use]
     pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
-        let (moment, turns) = (Moment::at_start(cpus), Turns::new(cpus));
+        let (moment, turns, boosts) = (Moment::at_start(cpus), Turns::new(cpus), Boosts::new(cpus));
         let (to_ask, to_offer, moved) = (CpuSet::NONE, Vec::new(), Vec::new());
-        Host { policy, promise, moment, turns, to_ask, to_offer, moved, empty_turns: 0 }
+        Host { policy, promise, moment, turns, boosts, to_ask, to_offer, moved, empty_turns: 0 }
     }
 
     /// Returns the current state of the host, as policies read it.
@@ -167,6 +170,7 @@ impl Host {
                     self.measure(CpuId::new(index), hardware, sink)?;
                 }
                 self.turns.close_all(RanEnd::Over, sink);
+                self.boosts.stop_all(report.now, sink);
                 sink.record(&Record::Ended { at: report.now });
                 Ok(())
             }
@@ -276,6 +280,7 @@ impl Host {
         if !used.ran.is_zero() {
             let cpus = self.policy.charge(&self.moment, used.vcpu, used.ran);
             self.to_ask.add(&cpus);
+            self.boosts.check(|| CpuSet::one(used.cpu), (&*self.policy, used.to), sink);
         }
         Ok(())
     }
@@ -369,7 +374,7 @@ impl Host {
         if let Some(cpu) = cpu {
             self.measure(cpu, hardware, sink)?;
             self.turns.close(cpu, RanEnd::Over, sink);
-            self.clear(cpu, hardware);
+            self.clear(cpu, hardware, sink);
         }
         self.to_ask.extend(cpu.or(self.moment.last_cpu_of(vcpu)));
         self.to_offer.retain(|&other| other != vcpu);
@@ -423,6 +428,7 @@ impl Host {
         if let Some(cpu) = cpu {
             self.measure(cpu, hardware, sink)?;
             self.turns.close(cpu, RanEnd::Blocked, sink);
+            self.boosts.stop(cpu, self.moment.now(), sink);
             self.moment.vacate(cpu);
         } else if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
             // The vCPU may have run under ordinary scheduling, or blocked again before any pick.
@@ -437,7 +443,7 @@ impl Host {
         self.to_ask.add(&cpus);
         match (cpu, why) {
             (Some(cpu), Rest::Blocked) => return self.ask(cpu, hardware, sink),
-            (Some(cpu), Rest::Paused) => self.clear(cpu, hardware),
+            (Some(cpu), Rest::Paused) => self.clear(cpu, hardware, sink),
             (None, _) => {}
         }
         self.to_ask.extend(cpu.or(self.moment.last_cpu_of(vcpu)));
@@ -446,8 +452,9 @@ impl Host {
 
     /// Takes the CPU from a vCPU that was paused or has left. The CPU stays idle until it is
     /// rescheduled.
-    fn clear<M: Hardware>(&mut self, cpu: CpuId, hardware: &mut M) {
+    fn clear<M: Hardware, S: Sink>(&mut self, cpu: CpuId, hardware: &mut M, sink: &mut S) {
         self.turns.take(cpu);
+        self.boosts.stop(cpu, self.moment.now(), sink);
         self.moment.vacate(cpu);
         hardware.carry_out(Order::Idle { cpu });
     }
@@ -525,8 +532,11 @@ impl Host {
             self.measure(other, hardware, sink)?;
         }
         self.turns.close(cpu, RanEnd::Preempted, sink);
+        let now = self.moment.now();
         let cpus = self.policy.on_timer(&self.moment, cpu);
-        check::alarm(self.policy.next_timer(cpu), cpu, self.moment.now())?;
+        check::alarm(self.policy.next_timer(cpu), cpu, now)?;
+        let all = || CpuSet::first_n(self.moment.cpus());
+        self.boosts.check(all, (&*self.policy, now), sink);
         self.to_ask.add(&cpus);
         self.to_ask.insert(cpu);
         Ok(())

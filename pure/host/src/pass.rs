@@ -134,6 +134,7 @@ impl Host {
             // The occupant may already have gone.
             if self.turns.take(cpu).is_some() {
                 self.turns.close(cpu, RanEnd::Preempted, sink);
+                self.boosts.stop(cpu, self.moment.now(), sink);
                 self.moment.vacate(cpu);
                 hardware.carry_out(Order::Idle { cpu });
             }
@@ -154,6 +155,9 @@ impl Host {
         if is_new || before.is_some_and(|before| before.entitlement != entitlement) {
             self.turns.close(cpu, RanEnd::Preempted, sink);
         }
+        if is_new {
+            self.boosts.stop(cpu, self.moment.now(), sink);
+        }
         if let Some(gone) = self.moment.occupy(cpu, vcpu)
             && self.moment.is_awake(gone)
             && !self.moment.idle().is_empty()
@@ -172,6 +176,9 @@ impl Host {
                 self.to_ask.add(&cpus);
             }
             return Ok(false);
+        }
+        if self.policy.is_boosted(vcpu) {
+            self.boosts.begin(cpu, vcpu, self.moment.now());
         }
         if is_new {
             let cpus = self.policy.on_start(&self.moment, vcpu);
@@ -193,6 +200,7 @@ impl Host {
     fn refused<S: Sink>(&mut self, cpu: CpuId, vcpu: VcpuId, sink: &mut S) {
         sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
         self.turns.take(cpu);
+        self.boosts.stop(cpu, self.moment.now(), sink);
         self.moment.vacate(cpu);
         self.moment.set_barred(vcpu, true);
     }

@@ -62,9 +62,14 @@ pub const GLOSSARY: &[Glossary] = &[
     Glossary { of: "a CPU (`cpu0`), or all of them", terms: CPU, are_claimed: true },
     Glossary { of: "the whole run", terms: RUN, are_claimed: true },
     Glossary {
-        of: "a named task of a domain, also the requests of clients that it serves",
+        of: "a named task of a domain (`web/0`), also the requests of clients that it serves",
         terms: TASK,
-        are_claimed: false,
+        are_claimed: true,
+    },
+    Glossary {
+        of: "a client on the network (`client0`), in the order of the scenario",
+        terms: CLIENT,
+        are_claimed: true,
     },
     Glossary {
         of: "a domain, with --xenmon (XenMon's own words)",
@@ -228,6 +233,18 @@ const VCPU: &[Term] = &[
         "number of times the vCPU was put on another CPU than the last time",
     ),
     number(
+        "boosts",
+        "boosts",
+        "number of boosts with which it ran: wakes after which it preceded others (credit, gaps)",
+    ),
+    number(
+        "false_boosts",
+        "false boosts",
+        "number of boosts that ended while it ran on, as it computes; a boost is of use to a vCPU \
+         that blocks before",
+    ),
+    number("boosted_ns", "boosted s", "time it ran with a boost"),
+    number(
         "waiting_ns",
         "waiting s",
         "time for which the vCPU was runnable and did not run; live, without stopped_ns",
@@ -354,6 +371,18 @@ const TASK: &[Term] = &[
     number("response_mean_ns", "", "mean of the response times of the task"),
 ];
 
+const CLIENT: &[Term] = &[
+    text("client", "client", "number of the client, counted from 0, as `client0`"),
+    text("domain", "", "domain that it talks to"),
+    number("answered", "answered", "number of its requests that were answered"),
+    spread(
+        "response",
+        "response",
+        "time from a request to its answer, of the requests sent after the warm-up",
+    ),
+    number("response_mean_ns", "", "mean of its response times"),
+];
+
 const RUN: &[Term] = &[
     text("title", "", "title of the scenario"),
     text("machine", "", "`sim` or `live`"),
@@ -469,7 +498,7 @@ mod tests {
     use super::*;
     use crate::{Field, Meter, XenMon};
     use slackline_trace::{Header, Knowledge, Record, Sink, VcpuName};
-    use slackline_units::{DomId, Span, TaskId, Time, VcpuId};
+    use slackline_units::{ClientId, DomId, Span, TaskId, Time, VcpuId};
 
     /// Returns every field of a run with one vCPU.
     fn fields() -> Vec<(&'static str, Vec<Field>)> {
@@ -480,6 +509,7 @@ mod tests {
             ("vcpu", summary.vcpu_fields().remove(0)),
             ("cpu", summary.cpu_fields().remove(0)),
             ("task", summary.task_fields().remove(0)),
+            ("client", summary.client_fields().remove(0)),
             ("domain", xenmon.domain_fields(&xenmon.domains[0])),
         ]
     }
@@ -502,14 +532,17 @@ mod tests {
         let (at, vcpu) = (Time::START, VcpuId::new(0, DomId::new(0), 0));
         meter.named(&VcpuName { at, vcpu, name: "web".into(), domain: "web".into() });
         meter.record(&Record::Joined { at, vcpu });
-        let (task, deadline) = (Some(TaskId::new(0)), Time::NEVER);
-        meter.record(&Record::Job { vcpu, task, released: at, deadline, done: at });
+        let (task, client) = (Some(TaskId::new(0)), Some(ClientId::new(0)));
+        let deadline = Time::NEVER;
+        meter.record(&Record::Job { vcpu, task, client, released: at, deadline, done: at });
         meter
     }
 
     #[test]
     fn metrics_glossary_has_exactly_the_fields_of_a_summary() {
-        for ((what, fields), terms) in fields().into_iter().zip([RUN, VCPU, CPU, TASK, XENMON]) {
+        for ((what, fields), terms) in
+            fields().into_iter().zip([RUN, VCPU, CPU, TASK, CLIENT, XENMON])
+        {
             let known: Vec<String> = terms.iter().flat_map(Term::fields).collect();
             let there: Vec<String> = fields.iter().map(|field| field.0.to_owned()).collect();
             assert_eq!(known, there, "of the {what}");

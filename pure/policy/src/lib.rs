@@ -135,8 +135,14 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Sets the offset of the clock that defines phases: from now on that clock is `ahead` of the
-    /// host's time. Periods that have begun are not changed, so no CPU has to be rescheduled.
+    /// Returns true if the last wake-up of a vCPU lets it precede others now. While the vCPU runs,
+    /// that ends in `charge` or `on_timer` only.
+    fn is_boosted(&self, _vcpu: VcpuId) -> bool {
+        false
+    }
+
+    /// Sets the offset of the clock that defines phases: it is `ahead` of the host's time from now
+    /// on. Periods that have begun are not changed, so no CPU has to be rescheduled.
     fn set_clock(&mut self, _at: &Moment, _ahead: Span) {}
 
     /// Returns the longest slice per `period` that admission control would grant now to one more

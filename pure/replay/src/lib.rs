@@ -47,7 +47,7 @@ pub enum ReplayError {
         error: FieldError,
     },
     /// The trace contains no facts.
-    #[error("the trace has no scheduler events that could be replayed")]
+    #[error("the trace has no decisions to replay, only what ran")]
     NoFacts,
 }
 

@@ -15,7 +15,8 @@ use crate::table::{Item, Mistake, Source, Table, decimal, percentage, shown};
 pub struct Claim {
     /// Name of the metric, as in `latency p99`.
     pub metric: String,
-    /// Domain, vCPU or CPU (`cpu0`) to which the metric belongs. `None` for the whole run.
+    /// Domain, vCPU, CPU (`cpu0`), client (`client0`) or task (`web/0`) of the metric. `None` for
+    /// the whole run.
     pub of: Option<String>,
     /// Test that the metric must pass.
     pub test: Test,
@@ -175,7 +176,7 @@ impl Claim {
             return Err(that.fault(ErrorKind::NoMetric { written: that.written() }));
         }
         let of = of.filter(|&of| of != TOTAL);
-        if let Some(of) = of.filter(|of| !is_cpu(of) || names.is_domain(of)) {
+        if let Some(of) = of.filter(|of| !is_row(of, names) || names.is_domain(of)) {
             names.find(of, domains, &that)?;
         }
         let (test, text) = if metric == REFUSED && of.is_none() && table.get("is").is_none() {
@@ -195,11 +196,15 @@ impl Claim {
     }
 }
 
-/// Returns true if the name is that of a CPU, such as `cpu0`. The checker of the claim knows
-/// whether the host has that CPU.
-fn is_cpu(name: &str) -> bool {
-    let number = name.strip_prefix("cpu").and_then(|number| number.parse::<u16>().ok());
-    number.is_some_and(|number| format!("cpu{number}") == name)
+/// Returns true for the name of a CPU, a client (`client0`) or a task (`web/0`). The check of the
+/// claim knows whether it exists.
+fn is_row(name: &str, names: &Names) -> bool {
+    let task = name.split_once('/').filter(|(domain, _)| names.is_domain(domain));
+    let number = match task {
+        Some((_, number)) => number,
+        None => name.strip_prefix("cpu").or(name.strip_prefix("client")).unwrap_or_default(),
+    };
+    number.parse::<u16>().is_ok_and(|parsed| parsed.to_string() == number)
 }
 
 /// A test that compares with one amount: the words before the amount, and the test.

@@ -9,15 +9,12 @@ use toml::de::DeTable;
 use crate::error::{ErrorKind, ScenarioError};
 use crate::names::Names;
 use crate::parameters::ShareOwner;
-use crate::run::RunContext;
+use crate::run::{Load, RunContext};
 use crate::table::{Item, Mistake, Source, Table, printable, shown};
 use crate::{Change, Claim, Domain, Hold, PolicyChoice, Scenario};
 use crate::{domain, host, io, keys, parameters, terms};
 
-pub(crate) fn read(
-    text: &str,
-    load: &dyn Fn(&str) -> Result<String, String>,
-) -> Result<Scenario, ScenarioError> {
+pub(crate) fn read(text: &str, load: Load<'_>) -> Result<Scenario, ScenarioError> {
     let source = Source::new(text);
     let scenario = scenario(&source, load).map_err(|fault| source.error(fault))?;
     let spec = scenario.policy.spec;
@@ -25,10 +22,7 @@ pub(crate) fn read(
     Ok(scenario)
 }
 
-fn scenario(
-    source: &Source<'_>,
-    load: &dyn Fn(&str) -> Result<String, String>,
-) -> Result<Scenario, Mistake> {
+fn scenario(source: &Source<'_>, load: Load<'_>) -> Result<Scenario, Mistake> {
     let document = DeTable::parse(source.text).map_err(|error| syntax(source, &error))?;
     let root = Table::root(source, document.get_ref()).taught(&keys::SCENARIO)?;
     let title = root.need("title", "title = \"two web servers\"")?.text()?;

@@ -178,7 +178,7 @@ impl Guest {
         let system = System { tells, ..system };
         // Only the simulated host runs systems. A caller that asks for a program alone gets an
         // empty one.
-        let program = Program { steps: Vec::new(), repeat: false };
+        let program = Program::default();
         Ok(Guest { program, parallel: None, system: Some(system) })
     }
 }

@@ -274,7 +274,8 @@ pub(crate) const REPLAY: KeyTable = KeyTable {
         key("list", "durations to run and to sleep in turn: [\"3ms\", \"7ms\"]"),
         key(
             "file",
-            "file of lines `run_ns,block_ns`, as `slackline show TRACE --runs VCPU` writes them",
+            "file of lines `run_ns,block_ns`, as `slackline show TRACE --runs VCPU` writes \
+             them; of any size",
         ),
     ],
 };

@@ -25,6 +25,7 @@ mod kinds;
 mod limits;
 mod names;
 mod parameters;
+mod recording;
 mod releases;
 mod run;
 mod table;
@@ -33,6 +34,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use slackline_policy::{Spec, Topology, Values, find};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
@@ -43,6 +45,7 @@ pub use claim::{Amount, AmountOrPromised, Claim, ClaimHosts, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
 pub use guest::{FalseTask, GuestReports, System, Task, TaskName};
+pub use recording::{FileBytes, NamedFile, RecordedSpan, Recording, RecordingReader};
 pub use releases::Releases;
 pub use work::{Program, Step, next_instant};
 
@@ -359,6 +362,18 @@ impl Scenario {
     pub fn with_files(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Scenario, ScenarioError> {
+        Scenario::with_bytes(text, &|path| Ok(Arc::new(load(path)?)))
+    }
+
+    /// Reads a scenario as [`Scenario::with_files`] does. Long recordings are not kept in memory,
+    /// but read again from their file by each program that repeats them.
+    ///
+    /// # Errors
+    /// If the text is wrong. The error is about the first fault in the file.
+    pub fn with_bytes(
+        text: &str,
+        load: &dyn Fn(&str) -> NamedFile,
     ) -> Result<Scenario, ScenarioError> {
         file::read(text, load)
     }

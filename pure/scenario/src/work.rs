@@ -4,16 +4,20 @@ use slackline_units::{Span, Time};
 
 use crate::Draw;
 use crate::io::DeviceStep;
+use crate::recording::Recording;
 
-/// Program of a vCPU, which starts when the domain joins. A program that does not repeat blocks
-/// forever after its last step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Program of a vCPU from the time its domain joins. A program that does not repeat blocks forever
+/// after its last step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Steps, in the order in which they run.
     pub steps: Vec<Step>,
     /// True if the first step follows the last one. Each round of a repeated program takes time or
     /// has a release.
     pub repeat: bool,
+    /// Recording that the program repeats after its last step, instead of its steps. `None` for
+    /// most programs.
+    pub recording: Option<Recording>,
 }
 
 /// A step of a program. The length of a computing step is CPU time, so the step takes longer if the
@@ -83,35 +87,53 @@ pub enum Step {
 }
 
 impl Program {
+    /// Creates a program that takes these steps and then blocks forever.
+    #[must_use]
+    pub fn once(steps: Vec<Step>) -> Program {
+        Program { steps, ..Program::default() }
+    }
+
+    /// Creates a program that repeats these steps.
+    #[must_use]
+    pub fn repeated(steps: Vec<Step>) -> Program {
+        Program { steps, repeat: true, ..Program::default() }
+    }
+
+    /// Creates a program that runs and blocks as in a recording, and repeats it.
+    #[must_use]
+    pub fn recorded(recording: Recording) -> Program {
+        Program { recording: Some(recording), ..Program::default() }
+    }
+
     /// Creates a program that uses all CPU time.
     #[must_use]
     pub fn spin() -> Program {
-        Program { steps: vec![Step::ComputeForever], repeat: false }
+        Program::once(vec![Step::ComputeForever])
     }
 
     /// Creates a program that computes `total` and then blocks forever.
     #[must_use]
     pub fn batch(total: Span) -> Program {
-        Program { steps: vec![Step::Compute(Draw::Fixed(total))], repeat: false }
+        Program::once(vec![Step::Compute(Draw::Fixed(total))])
     }
 
     /// Creates a program that computes and blocks alternately.
     #[must_use]
     pub fn interactive(compute: Draw, sleep: Draw) -> Program {
-        Program { steps: vec![Step::Compute(compute), Step::Sleep(sleep)], repeat: true }
+        Program::repeated(vec![Step::Compute(compute), Step::Sleep(sleep)])
     }
 
     /// Creates a program that computes and yields alternately.
     #[must_use]
     pub fn yielding(compute: Draw) -> Program {
-        Program { steps: vec![Step::Compute(compute), Step::Yield], repeat: true }
+        Program::repeated(vec![Step::Compute(compute), Step::Yield])
     }
 
     /// Creates a program that computes after each instant, unless it still computes at that
     /// instant. `instant` is a [`Step::Instant`], and `compute` uses CPU time.
     #[must_use]
     pub fn by_the_clock(instant: Step, compute: Step) -> Program {
-        Program { steps: vec![instant, compute], repeat: true }
+        Program::repeated(vec![instant, compute])
     }
 
     /// Creates a program that uses all CPU time until an instant of the run, and then blocks
@@ -119,7 +141,7 @@ impl Program {
     #[must_use]
     pub fn until(instant: Span) -> Program {
         let step = Step::ComputeUntil { period: None, offset: instant };
-        Program { steps: vec![step], repeat: false }
+        Program::once(vec![step])
     }
 
     /// Returns true if the program computes until an instant of the clock.
@@ -134,7 +156,7 @@ impl Program {
     pub fn superstep(compute: Draw, exchange: Draw, latency: Span) -> Program {
         let computes = [compute, exchange].map(Step::Compute);
         let steps = [&computes[..], &[Step::Barrier { latency }, Step::Done]].concat();
-        Program { steps, repeat: true }
+        Program::repeated(steps)
     }
 
     /// Creates a program that computes first without and then with the domain's spin lock. Each
@@ -142,7 +164,7 @@ impl Program {
     #[must_use]
     pub fn locking(compute: Draw, hold: Draw) -> Program {
         let (compute, hold) = (Step::Compute(compute), Step::Compute(hold));
-        Program { steps: vec![compute, Step::Lock, hold, Step::Unlock, Step::Done], repeat: true }
+        Program::repeated(vec![compute, Step::Lock, hold, Step::Unlock, Step::Done])
     }
 
     /// Returns true if the program takes the domain's spin lock.
@@ -155,7 +177,7 @@ impl Program {
     /// [`Step::Release`].
     #[must_use]
     pub fn periodic(release: Step, work: Draw) -> Program {
-        Program { steps: vec![release, Step::Compute(work), Step::Done], repeat: true }
+        Program::repeated(vec![release, Step::Compute(work), Step::Done])
     }
 }
 

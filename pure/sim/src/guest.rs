@@ -13,7 +13,7 @@ mod steps;
 mod system;
 mod told;
 
-use slackline_scenario::{Purpose, Scenario, Stream};
+use slackline_scenario::{ErrorKind, Purpose, Scenario, Stream};
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 
@@ -181,6 +181,11 @@ impl<'a> Guests<'a> {
         }
     }
 
+    /// Takes the reason why a recording could not be read to the end.
+    pub(crate) fn take_failure(&mut self) -> Option<ErrorKind> {
+        self.works.iter_mut().find_map(Work::take_failure)
+    }
+
     /// Continues the program of a guest, and returns its next need.
     #[inline(always)]
     pub(crate) fn advance<S: Sink>(
@@ -195,8 +200,9 @@ impl<'a> Guests<'a> {
         let mut at_once = StepLimit::new();
         let need = loop {
             let need = progress.advance(work, now, &mut at_once, |job| {
-                let (released, deadline) = (job.released, job.deadline);
-                sink.record(&Record::Job { vcpu, task: None, released, deadline, done: now });
+                let (released, deadline, done) = (job.released, job.deadline, now);
+                let (task, client) = (None, None);
+                sink.record(&Record::Job { vcpu, task, client, released, deadline, done });
             });
             match need {
                 ProgramNeed::Lock if !locks.take(vcpu) => {

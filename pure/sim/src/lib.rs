@@ -26,7 +26,8 @@ use std::ops::ControlFlow;
 use slackline_host::policy::{AdmitError, Values};
 use slackline_host::{Broken, Fact, Fault, Host, Report, VcpuTerms};
 use slackline_scenario::{
-    Action, ActionKind, DeclinedVcpu, NotAdmitted, Scenario, ScenarioError, SharesInForce, actions,
+    Action, ActionKind, DeclinedVcpu, ErrorKind, NotAdmitted, Scenario, ScenarioError,
+    SharesInForce, actions,
 };
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
@@ -46,6 +47,9 @@ pub enum RunError {
     /// A vCPU has no share, although the policy needs one.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
+    /// A recording that the simulation reads has changed since it was checked.
+    #[error("{0}")]
+    Recording(ErrorKind),
     /// The contract between host and policy was broken, which is a bug.
     #[error("{0}")]
     Broken(#[from] Broken),
@@ -185,7 +189,8 @@ impl<'a> Sim<'a> {
             .for_each(|vcpu| self.record_overdue(vcpu, self.end, sink));
         self.tell_account(sink);
         self.step(self.end, Fact::Ended, sink)?;
-        Ok(self.outcome)
+        let failed = self.hardware.guests.take_failure().or_else(|| self.systems.take_failure());
+        failed.map_or(Ok(self.outcome), |error| Err(RunError::Recording(error)))
     }
 
     fn find_next_stop(&mut self) {

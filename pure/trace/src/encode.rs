@@ -71,27 +71,21 @@ impl Encoder {
                 self.cpu(cpu);
                 self.number(late.ns());
             }
-            Record::Job { vcpu, task, released, deadline, done } => {
-                self.time(done);
-                self.vcpu(vcpu);
-                self.difference(done, released);
-                self.difference(deadline, done);
-                if let Some(task) = task {
-                    self.number(u64::from(task.number()));
-                }
-            }
             Record::Served { at, by, of, service } => {
                 self.time(at);
                 self.vcpu(by);
                 self.vcpu(of);
                 self.service(&service);
             }
+            Record::Job { .. }
+            | Record::ClientStarted { .. }
+            | Record::Unfinished { .. }
+            | Record::Moved { .. } => self.of_workload(record),
             Record::ClockSet { .. }
             | Record::Refused { .. }
             | Record::Changed { .. }
-            | Record::Unfinished { .. }
             | Record::Spun { .. }
-            | Record::Moved { .. }
+            | Record::Boosted { .. }
             | Record::Slowed { .. }
             | Record::Stopped { .. }
             | Record::Spent { .. }
@@ -107,10 +101,52 @@ impl Encoder {
         }
     }
 
-    /// Writes the kinds of records that are rare: changes of the clock, refusals, data that
-    /// arrived, and similar ones.
+    /// Writes records of jobs, clients and data.
+    fn of_workload(&mut self, record: &Record) {
+        match *record {
+            Record::Job { vcpu, task, client, released, deadline, done } => {
+                self.time(done);
+                self.vcpu(vcpu);
+                self.difference(done, released);
+                self.difference(deadline, done);
+                match client {
+                    Some(client) => {
+                        self.number(u64::from(client.number()));
+                        self.task_id(task);
+                    }
+                    None => task.iter().for_each(|task| self.number(u64::from(task.number()))),
+                }
+            }
+            Record::ClientStarted { at, client, vcpu } => {
+                self.time(at);
+                self.number(u64::from(client.number()));
+                self.vcpu(vcpu);
+            }
+            Record::Unfinished { at, vcpu, task, released, deadline } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.difference(at, released);
+                self.difference(at, deadline);
+                self.task_id(task);
+            }
+            Record::Moved { at, vcpu, bytes } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.number(bytes);
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes rare records of a vCPU, and records of a whole CPU or its speed.
     fn seldom(&mut self, record: &Record) {
         match *record {
+            Record::Boosted { vcpu, from, to, used_up } => {
+                self.time(to);
+                self.vcpu(vcpu);
+                self.difference(to, from);
+                self.number(u64::from(used_up));
+            }
             Record::ClockSet { at, ahead } => {
                 self.time(at);
                 self.number(ahead.ns());
@@ -119,11 +155,6 @@ impl Encoder {
                 self.time(at);
                 self.vcpu(vcpu);
                 self.cpu(cpu);
-            }
-            Record::Moved { at, vcpu, bytes } => {
-                self.time(at);
-                self.vcpu(vcpu);
-                self.number(bytes);
             }
             Record::Slowed { vcpu, from, to, work } => {
                 self.time(to);
@@ -135,13 +166,6 @@ impl Encoder {
                 self.time(at);
                 self.difference(at, due);
                 self.vcpu(vcpu);
-            }
-            Record::Unfinished { at, vcpu, task, released, deadline } => {
-                self.time(at);
-                self.vcpu(vcpu);
-                self.difference(at, released);
-                self.difference(at, deadline);
-                self.task_id(task);
             }
             Record::Stopped { vcpu, from, to } => {
                 self.time(to);
@@ -443,6 +467,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::Refused { .. } => 8,
         Record::Declined { .. } => 9,
         Record::Changed { .. } => 10,
+        Record::Job { client: Some(_), .. } => tag::ANSWERED,
         Record::Job { task: None, .. } => 11,
         Record::Overhead { .. } => 12,
         Record::Ended { .. } => 13,
@@ -458,6 +483,8 @@ fn record_tag(record: &Record) -> u8 {
         Record::Stopped { .. } => 23,
         Record::Elsewhere { .. } => 24,
         Record::Unfinished { .. } => 25,
+        Record::ClientStarted { .. } => tag::CLIENT_STARTED,
+        Record::Boosted { .. } => tag::BOOSTED,
         Record::OnCpu { .. } => 26,
         Record::Awoken { .. } => 27,
         Record::Halted { .. } => 28,
@@ -466,7 +493,7 @@ fn record_tag(record: &Record) -> u8 {
     }
 }
 
-/// Tags, the first bytes, of names and exchanges.
+/// First bytes of names and exchanges, and of records of clients and boosts.
 pub(crate) mod tag {
     pub(crate) const NAMED: u8 = 31;
     pub(crate) const JOINED: u8 = 32;
@@ -485,6 +512,9 @@ pub(crate) mod tag {
     pub(crate) const TOLD_PENDING: u8 = 45;
     pub(crate) const SETTLED: u8 = 46;
     pub(crate) const CLOCK_SET: u8 = 47;
+    pub(crate) const ANSWERED: u8 = 48;
+    pub(crate) const CLIENT_STARTED: u8 = 49;
+    pub(crate) const BOOSTED: u8 = 50;
     pub(crate) const NOTICED: u8 = 64;
     pub(crate) const MEASURED: u8 = 65;
     pub(crate) const RUN: u8 = 66;

@@ -7,7 +7,7 @@ mod seldom;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use slackline_units::{CpuId, CpuSet, DomId, Entitlement, Span, TaskId, Time, VcpuId};
+use slackline_units::{ClientId, CpuId, CpuSet, DomId, Entitlement, Span, TaskId, Time, VcpuId};
 use slackline_units::{Pending, Task, Tasks, Urgency, VcpuHint};
 use thiserror::Error;
 
@@ -304,6 +304,7 @@ impl<R: Read> Reader<R> {
             tag::NAMED => Entry::Named(self.read_named()?),
             tag::HOST_THREAD => Entry::HostThread(Box::new(self.read_host_thread()?)),
             tag::NOTE => Entry::Note(Note { name: self.text()?, text: self.text()? }),
+            tag::ANSWERED..=tag::BOOSTED => Entry::Record(self.read_record(tag)?),
             tag if tag > tag::NAMED => Entry::Exchange(self.read_exchange(tag)?),
             tag => Entry::Record(self.read_record(tag)?),
         })
@@ -394,12 +395,11 @@ impl<R: Read> Reader<R> {
                 let at = self.time()?;
                 Record::Changed { due: self.before(at)?, at, vcpu: self.vcpu()? }
             }
-            11 | 17 => {
-                let (done, vcpu) = (self.time()?, self.vcpu()?);
-                let released = self.before(done)?;
-                let deadline = self.after(done)?;
-                let task = if tag == 17 { Some(self.task()?) } else { None };
-                Record::Job { vcpu, task, released, deadline, done }
+            11 | 17 | tag::ANSWERED => self.read_job(tag)?,
+            tag::BOOSTED => self.read_boosted()?,
+            tag::CLIENT_STARTED => {
+                let (at, client) = (self.time()?, self.client()?);
+                Record::ClientStarted { at, client, vcpu: self.vcpu()? }
             }
             12 => Record::Overhead { cpu: self.cpu()?, used: Span::from_ns(self.number()?) },
             13 => Record::Ended { at: self.time()? },
@@ -511,6 +511,10 @@ impl<R: Read> Reader<R> {
 
     fn task(&mut self) -> Part<TaskId> {
         u16::try_from(self.number()?).map(TaskId::new).map_err(|_| Damage::Damaged)
+    }
+
+    fn client(&mut self) -> Part<ClientId> {
+        u16::try_from(self.number()?).map(ClientId::new).map_err(|_| Damage::Damaged)
     }
 
     fn pending(&mut self) -> Part<Pending> {

@@ -1,6 +1,6 @@
 //! Records of a trace. Times are on the run's own clock, which starts at zero.
 
-use slackline_units::{CpuId, Reservation, Span, TaskId, Time, VcpuId};
+use slackline_units::{ClientId, CpuId, Reservation, Span, TaskId, Time, VcpuId};
 
 use crate::host_thread::HostThreadId;
 
@@ -85,8 +85,19 @@ pub enum Record {
         /// True if the CPU time was reserved, false if it was slack.
         due: bool,
     },
-    /// A vCPU worked on a CPU that others slowed: other threads of the same core, or CPUs that
-    /// share the path to memory. [`Record::Ran`] contains the CPU time of this interval too.
+    /// A vCPU ran while its last wake-up let it precede others, as in Credit.
+    Boosted {
+        /// vCPU with the boost.
+        vcpu: VcpuId,
+        /// Time at which it got the CPU.
+        from: Time,
+        /// Time at which the boost ended or it lost the CPU.
+        to: Time,
+        /// True if the boost ended while the vCPU ran on.
+        used_up: bool,
+    },
+    /// A vCPU worked on a CPU that others slowed: the other threads of its core, or whoever shares
+    /// the way to memory. Its CPU time is in [`Record::Ran`], this part of it too.
     Slowed {
         /// vCPU that was slowed.
         vcpu: VcpuId,
@@ -153,12 +164,23 @@ pub enum Record {
         /// vCPU that was changed.
         vcpu: VcpuId,
     },
-    /// A workload finished a piece of work that had a release time, and perhaps a deadline.
+    /// A client on the network began to send requests or data.
+    ClientStarted {
+        /// Time of the start.
+        at: Time,
+        /// Client that started to send.
+        client: ClientId,
+        /// First vCPU of the domain that it talks to.
+        vcpu: VcpuId,
+    },
+    /// A workload finished a piece of work that had a release, and perhaps a deadline.
     Job {
         /// vCPU that did the work. In a domain with tasks, the first vCPU of the domain.
         vcpu: VcpuId,
         /// Task that did the work. `None` if the domain does not distinguish tasks.
         task: Option<TaskId>,
+        /// Client whose request the job answered. `None` for work of the domain's own.
+        client: Option<ClientId>,
         /// Time at which the work was released.
         released: Time,
         /// Deadline of the work. `NEVER` if it had none.
@@ -367,6 +389,7 @@ impl Record {
         match *self {
             Record::Ran { from, to, .. }
             | Record::Spent { from, to, .. }
+            | Record::Boosted { from, to, .. }
             | Record::Slowed { from, to, .. }
             | Record::Stopped { from, to, .. }
             | Record::Elsewhere { from, to, .. }
@@ -388,6 +411,7 @@ impl Record {
             | Record::Refused { at, .. }
             | Record::Declined { at, .. }
             | Record::Changed { at, .. }
+            | Record::ClientStarted { at, .. }
             | Record::Unfinished { at, .. }
             | Record::Spun { at, .. }
             | Record::Served { at, .. }

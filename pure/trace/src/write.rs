@@ -37,8 +37,8 @@ use slackline_units::{CpuId, Time};
 pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
 /// Version of the traces that are written.
 pub(crate) const VERSION: u32 = 6;
-/// Oldest version that can be read. Version 5 added overhead and unfinished work. Version 6 added
-/// the index, host threads, notes and checkpoints. Neither removed anything.
+/// Oldest version that can be read. Version 5 added overhead and unfinished work, version 6 the
+/// index, host threads, notes, checkpoints, clients and boosts; neither removed anything.
 pub(crate) const OLDEST_VERSION: u32 = 4;
 
 /// Flag in the header: an index follows the checksum.

@@ -9,8 +9,8 @@ use slackline_trace::{
     Record, Service, Sink, VcpuName, WakeMark, Writer, WrittenTerms,
 };
 use slackline_units::{
-    CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time,
-    Urgency, VcpuHint, VcpuId,
+    ClientId, CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks,
+    Time, Urgency, VcpuHint, VcpuId,
 };
 
 fn vcpu() -> VcpuId {
@@ -77,16 +77,11 @@ fn records() -> Vec<Record> {
         ran(true, RanEnd::Limit),
         ran(false, RanEnd::Over),
         Record::Slowed { vcpu, from: at(100), to: at(1000), work: Span::from_ns(585) },
+        Record::Boosted { vcpu, from: at(100), to: at(1000), used_up: true },
+        Record::Boosted { vcpu, from: at(100), to: at(1000), used_up: false },
         Record::Stopped { vcpu, from: at(100), to: at(1000) },
         Record::Elsewhere { vcpu, from: at(100), to: at(1000), used: Span::from_ns(1700) },
-        Record::Job { vcpu, task: None, released: at(5), deadline: Time::NEVER, done: at(900) },
-        Record::Job {
-            vcpu,
-            task: Some(TaskId::new(u16::MAX)),
-            released: at(5),
-            deadline: at(40),
-            done: at(901),
-        },
+        Record::ClientStarted { at: at(902), client: ClientId::new(1), vcpu },
         Record::Served { at: at(902), by: vcpu, of: vcpu, service },
         Record::Spun { at: at(902), vcpu, used: late },
         Record::Moved { at: at(903), vcpu, bytes: u64::MAX },
@@ -115,6 +110,44 @@ fn records() -> Vec<Record> {
         Record::Spent { cpu, vcpu: None, kind: OverheadKind::Switch, from: at(7), to: at(9) },
         Record::Spent { cpu, vcpu: Some(vcpu), kind, from: at(100), to: at(2001) },
         Record::Ended { at: at(u64::MAX) },
+    ]
+}
+
+fn jobs() -> Vec<Record> {
+    let vcpu = vcpu();
+    vec![
+        Record::Job {
+            vcpu,
+            task: None,
+            client: None,
+            released: at(5),
+            deadline: Time::NEVER,
+            done: at(900),
+        },
+        Record::Job {
+            vcpu,
+            task: Some(TaskId::new(u16::MAX)),
+            client: None,
+            released: at(5),
+            deadline: at(40),
+            done: at(901),
+        },
+        Record::Job {
+            vcpu,
+            task: Some(TaskId::new(0)),
+            client: Some(ClientId::new(u16::MAX)),
+            released: at(5),
+            deadline: Time::NEVER,
+            done: at(901),
+        },
+        Record::Job {
+            vcpu,
+            task: None,
+            client: Some(ClientId::new(0)),
+            released: at(5),
+            deadline: at(40),
+            done: at(902),
+        },
     ]
 }
 
@@ -214,7 +247,7 @@ fn entries() -> Vec<Entry> {
     all.push(Entry::Note(Note { name: "kernel".into(), text: "6.18".into() }));
     all.extend((0..5).map(|number| Entry::HostThread(Box::new(host_thread(number)))));
     all.extend(records_of_host().into_iter().map(Entry::Record));
-    all.extend(records().into_iter().map(Entry::Record));
+    all.extend(records().into_iter().chain(jobs()).map(Entry::Record));
     all
 }
 
@@ -427,7 +460,7 @@ fn trace_checksum_covers_records_in_order() {
         entries.iter().for_each(|entry| entry.pass_to(&mut sum));
         sum.sum()
     };
-    let records = records_of_host().into_iter().chain(records());
+    let records = records_of_host().into_iter().chain(records()).chain(jobs());
     let records: Vec<Entry> = records.map(Entry::Record).collect();
     assert_eq!(sum(&entries(), b"it"), sum(&records, b"it"));
     assert_ne!(sum(&records, b"it"), sum(&records, b"that"));

@@ -89,6 +89,32 @@ impl fmt::Display for TaskId {
     }
 }
 
+/// A client on the network, by its number in the scenario, counted from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(u16);
+
+impl ClientId {
+    /// The client with this number.
+    #[must_use]
+    #[inline]
+    pub const fn new(number: u16) -> ClientId {
+        ClientId(number)
+    }
+
+    /// Returns the number of the client.
+    #[must_use]
+    #[inline]
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "client{}", self.0)
+    }
+}
+
 /// A virtual CPU.
 ///
 /// Its `slot` is its row in all tables of vCPUs. Slots are small, dense and unique, and ids are

@@ -24,7 +24,7 @@ mod weight;
 
 pub use entitlement::Entitlement;
 pub use grid::{GridClock, Periods};
-pub use id::{CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
+pub use id::{ClientId, CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
 pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
 pub use time::{ParseSpanError, Span, Time};
 pub use told::{Pending, TASKS, Task, Tasks, VcpuHint};

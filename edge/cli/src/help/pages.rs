@@ -86,8 +86,9 @@ own policy. A claim that does not hold is printed, and the exit code is then 1.
   is   = \"below 8ms\"
 
 `that` is METRIC of NAME:
-  - NAME is a domain, a vCPU (`web.1`) or a CPU (`cpu0`). Without `of NAME`, or with
-    `of total`, the claim is about the whole run.
+  - NAME is a domain, a vCPU (`web.1`), a CPU (`cpu0`), a client (`client0` is the first
+    `[[client]]`) or a named task (`web/0`). Without `of NAME`, or with `of total`, the
+    claim is about the whole run.
   - For several vCPUs, amounts of CPU and counts are added. Of other metrics the worst
     value counts: the value farthest from zero.
   - `error` is compared without its sign.

@@ -237,6 +237,58 @@ fn claims_about_busy_and_overhead_time_of_a_cpu_are_evaluated() {
     assert!(ran.err.contains("`busy of cpu2`") && ran.err.contains("of cpu0"), "{}", ran.err);
 }
 
+/// The task `web/0` takes 1 ms for a request. The packets of the second client travel longer, and
+/// those of the third arrive after the end. The task `web/1` has no job.
+#[test]
+fn claims_about_clients_and_tasks_are_checked() {
+    let scenario = |that: &str, is: &str| {
+        let client = "[[client]]\nkind = 'ping'\nevery = '20ms'\nto = 'web'\ndelay = ";
+        format!(
+            "title = 't'\nlength = '100ms'\npolicy = {{ name = 'round-robin' }}\n\
+             [driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n[[domain]]\nname = 'web'\n\
+             [[domain.task]]\nname = 'server'\nwork = {{ kind = 'echo', each = '1ms' }}\n\
+             [[domain.task]]\nname = 'idle'\n\
+             work = {{ kind = 'periodic', offset = '900ms', period = '1s', work = '1ms' }}\n\
+             {client}'1ms'\n{client}'3ms'\n{client}'60ms'\n\
+             [[claim]]\nthat = '{that}'\nis = '{is}'\n"
+        )
+    };
+    for (that, is) in [
+        ("answered of client0", "within 0% of 5"),
+        ("response worst of client0", "below 4ms"),
+        ("response worst of client1", "within 1% of 7ms"),
+        ("answered of client2", "at most 0"),
+        ("response worst of client2", "below 1ms"),
+        ("jobs of web/0", "within 0% of 10"),
+        ("response worst of web/0", "within 1% of 7ms"),
+        ("jobs of web/1", "at most 0"),
+    ] {
+        Place::with(&scenario(that, is)).run(&["sim", "it.toml"]).good();
+    }
+    for (that, is, got) in [
+        ("response worst of client1", "below 5ms", ", but it is 7"),
+        ("jobs of web/1", "at least 1", ", but it is 0"),
+    ] {
+        let ran = Place::with(&scenario(that, is)).run(&["sim", "it.toml"]).ended_with(1);
+        assert!(ran.err.contains(got), "{}", ran.err);
+    }
+    for (that, near) in [("answered of client3", "of client"), ("jobs of web/2", "of web/")] {
+        let ran = Place::with(&scenario(that, "at most 0")).run(&["check", "it.toml"]);
+        ran.refused(2).says(that).says(near);
+    }
+    let place = Place::with(&scenario("jobs of web", "at least 1"));
+    let text = place.run(&["sim", "it.toml"]).good();
+    assert!(text.contains("client2") && text.contains("answered"), "{text}");
+    let compare = ["compare", "it.toml", "--policies", "round-robin"];
+    let metrics = ["--metric", "response worst of client1", "--metric", "boosts of web"];
+    let text = place.run(&[&compare[..], &metrics].concat()).good();
+    assert!(text.contains("response worst of client1, us"), "{text}");
+    let json = place.run(&["sim", "it.toml", "--json"]).good();
+    let whole: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let clients = &whole["runs"][0]["clients"];
+    assert_eq!((&clients[0]["answered"], &clients[2]["response_count"]), (&5.into(), &0.into()));
+}
+
 #[test]
 fn saved_traces_of_equal_runs_are_identical_and_match_their_report() {
     let place = Place::with(GOOD);
@@ -341,10 +393,28 @@ fn recording_that_cannot_be_read_is_refused_with_the_reason() {
     place.run(&["sim", "it.toml"]).refused(2).says("line 2, column 1: this is not UTF-8");
     let file = std::fs::File::create(place.path("runs.csv")).expect("a file");
     file.set_len((1 << 28) + 1).expect("a long file");
-    place
-        .run(&["sim", "it.toml"])
-        .refused(2)
-        .says("it has more than the maximum of 268435456 bytes");
+    place.run(&["sim", "it.toml"]).refused(2).says("line 1 is longer than 16384 bytes");
+    place.run(&["load", "replay", "--file", "runs.csv"]).refused(2).says("line 1 is longer");
+    place.run(&["load", "replay", "--file", "no.csv"]).refused(2).says("there is no such file");
+    let jobs = replaying().replacen("kind = \"replay\"", "kind = \"jobs\"", 1);
+    place.write("it.toml", jobs.as_bytes());
+    let ran = place.run(&["sim", "it.toml"]).refused(2);
+    ran.says("it has more than the maximum of 268435456 bytes");
+}
+
+/// A recording of 20,000 lines is longer than what is kept. Its runs take 10 of each 100 ms.
+#[test]
+fn long_recording_is_replayed_by_simulation_and_load() {
+    let place = Place::with(&replaying());
+    place.write("runs.csv", "10000000,90000000\n".repeat(20_000).as_bytes());
+    let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
+    let vcpus = runs["runs"][0]["vcpus"].as_array().expect("vCPUs");
+    let silver = vcpus.iter().find(|vcpu| vcpu["name"] == "silver").expect("the vCPU");
+    assert_eq!(silver["delivered_ppm"], 100_000);
+    place.run(&["load", "replay", "--file", "runs.csv", "--length", "50ms"]).ended_with(0);
+    place.write("runs.csv", ("1,2\n".repeat(20_000) + "3;4\n").as_bytes());
+    let says = "line 20001: `3;4` is not two durations in nanoseconds";
+    place.run(&["sim", "it.toml"]).refused(2).says(says);
 }
 
 #[test]

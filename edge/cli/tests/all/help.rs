@@ -71,7 +71,8 @@ fn every_metric_of_json_and_claims_has_help() {
     let json = Place::with(GOOD).run(&["sim", "it.toml", "--xenmon", "--json"]).good();
     let whole: Value = serde_json::from_str(&json).expect("JSON");
     let run = &whole["runs"][0];
-    let own = ["run", "vcpus", "cpus", "tasks", "xenmon", "domains", "seconds", "point_ns"];
+    let own =
+        ["run", "vcpus", "cpus", "tasks", "clients", "xenmon", "domains", "seconds", "point_ns"];
     let mut fields = Vec::new();
     for object in [run, &run["vcpus"][0], &run["cpus"][0], &run["xenmon"]["domains"][0]] {
         fields.extend(object.as_object().expect("an object").keys());

@@ -36,7 +36,7 @@ fn periodic(period: Span, work: Span, rounds: usize) -> Program {
     let (deadline, offset) = (Some(period), Span::from_ms(2));
     let release = Step::Release { period, deadline, offset, gap: none, jitter: none };
     let round = [release, Step::Compute(Draw::Fixed(work)), Step::Done];
-    Program { steps: round.repeat(rounds), repeat: false }
+    Program::once(round.repeat(rounds))
 }
 
 fn read_all(pipe: OwnedFd) -> Vec<Job> {
@@ -69,7 +69,7 @@ fn compute_step_uses_the_configured_cpu_time() {
 #[test]
 fn many_short_compute_steps_use_their_total_cpu_time() {
     let (each, rounds) = (Span::from_us(300), 100);
-    let program = Program { steps: vec![Step::Compute(Draw::Fixed(each)); rounds], repeat: false };
+    let program = Program::once(vec![Step::Compute(Draw::Fixed(each)); rounds]);
     let wanted = each * 100;
     let best = (0..5)
         .map(|_| run_plainly(&program, Options::default()).used)
@@ -122,7 +122,7 @@ fn clock_load_bursts_begin_at_instants_of_the_clock() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let (period, offset, compute) = (Span::from_ms(4), Span::from_ms(1), Span::from_ms(1));
     let burst = [Step::Instant { period, offset }, Step::Compute(Draw::Fixed(compute)), Step::Done];
-    let program = Program { steps: burst.repeat(10), repeat: false };
+    let program = Program::once(burst.repeat(10));
     let began = monotonic();
     let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
     assert_eq!((report.ending, report.jobs), (Ending::Finished, 10));
@@ -154,14 +154,14 @@ fn yielding_program_continues_after_each_yield() {
     let report = run_plainly(&program, Options { limit, ..Options::default() });
     assert_eq!(report.ending, Ending::Limit);
     let steps = [Step::Compute(Draw::Fixed(each)), Step::Yield];
-    let program = Program { steps: steps.repeat(20), repeat: false };
+    let program = Program::once(steps.repeat(20));
     let report = run_plainly(&program, Options::default());
     assert!(report.ending == Ending::Finished && report.used >= each * 20, "{report:?}");
 }
 
 #[test]
 fn load_program_of_yields_alone_is_refused() {
-    let program = Program { steps: vec![Step::Yield], repeat: true };
+    let program = Program::repeated(vec![Step::Yield]);
     let refused = run(&program, draws(), Options::default());
     assert!(matches!(refused, Err(LoadError::TakesNoTime)), "{refused:?}");
 }
@@ -171,7 +171,7 @@ fn full_job_record_pipe_does_not_delay_the_work() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // A page is the smallest pipe: 128 notes.
     rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
-    let program = Program { steps: vec![Step::Done; 1000], repeat: false };
+    let program = Program::once(vec![Step::Done; 1000]);
     let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
     assert_eq!((report.ending, report.jobs), (Ending::Finished, 1000));
     let read = u64::try_from(read_all(read).len()).unwrap();
@@ -182,7 +182,7 @@ fn full_job_record_pipe_does_not_delay_the_work() {
 fn job_record_pipe_without_reader_is_no_error() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
-    let program = Program { steps: vec![Step::Done; 3], repeat: false };
+    let program = Program::once(vec![Step::Done; 3]);
     let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
     assert_eq!((report.jobs, report.dropped), (3, 3));
 }
@@ -190,8 +190,7 @@ fn job_record_pipe_without_reader_is_no_error() {
 #[test]
 fn length_limit_ends_a_computing_or_sleeping_load() {
     let limit = Some(Span::from_ms(20));
-    let asleep =
-        Program { steps: vec![Step::Sleep(Draw::Fixed(Span::from_secs(600)))], repeat: true };
+    let asleep = Program::repeated(vec![Step::Sleep(Draw::Fixed(Span::from_secs(600)))]);
     for program in [Program::spin(), asleep] {
         let start = monotonic();
         let report =
@@ -206,7 +205,7 @@ fn length_limit_ends_a_computing_or_sleeping_load() {
 #[test]
 fn load_program_draws_the_numbers_of_its_random_stream() {
     let draw = Draw::Uniform { least: Span::from_us(100), most: Span::from_us(900) };
-    let program = Program { steps: vec![Step::Compute(draw); 20], repeat: false };
+    let program = Program::once(vec![Step::Compute(draw); 20]);
     let mut stream = draws();
     let wanted: Span = (0..20).map(|_| stream.draw(&draw)).sum();
     let best = (0..5).map(|_| run_plainly(&program, Options::default()).used).min().unwrap();
@@ -216,7 +215,7 @@ fn load_program_draws_the_numbers_of_its_random_stream() {
 #[test]
 fn endless_program_that_takes_no_time_is_refused() {
     for steps in [vec![], vec![Step::Done], vec![Step::Sleep(Draw::Fixed(Span::ZERO))]] {
-        let program = Program { steps, repeat: true };
+        let program = Program::repeated(steps);
         let result = run(&program, draws(), Options::default());
         assert!(matches!(result, Err(LoadError::TakesNoTime)), "{program:?}");
     }
@@ -230,7 +229,7 @@ fn job_record_descriptor_is_reopened_without_changing_the_original() {
     let flags = rustix::fs::fcntl_getfl(&write).unwrap();
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "the other is left alone");
     drop(write);
-    let program = Program { steps: vec![Step::Done], repeat: false };
+    let program = Program::once(vec![Step::Done]);
     run_plainly(&program, Options { jobs: Some(again), ..Options::default() });
     assert_eq!(read_all(read).len(), 1);
     assert!(matches!(jobs_on(4_000_000), Err(LoadError::NotWritable { fd: 4_000_000, .. })));

@@ -159,6 +159,7 @@ fn compare_table_shows_answers_and_response_times_of_servers() {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),
             task: None,
+            client: None,
             released: Time::START + us(start),
             deadline: Time::NEVER,
             done: Time::START + us(start + after),

@@ -98,9 +98,10 @@ fn summary_fields_have_stable_names_and_carry_their_unit() {
          miss_time_worst_ns miss_time_p50_of_slice_ppm miss_time_p99_of_slice_ppm \
          miss_time_worst_of_slice_ppm wake_to_run_count wake_to_run_p50_ns wake_to_run_p90_ns \
          wake_to_run_p99_ns wake_to_run_worst_ns switches \
-         migrations waiting_ns wait_worst_ns stopped_ns asleep_ns overrun_ns jobs jobs_late \
-         jobs_done moved_bytes job_lateness_count job_lateness_p50_ns job_lateness_p90_ns \
-         job_lateness_p99_ns job_lateness_worst_ns response_count \
+         migrations boosts false_boosts boosted_ns waiting_ns wait_worst_ns stopped_ns \
+         asleep_ns overrun_ns jobs jobs_late jobs_done moved_bytes job_lateness_count \
+         job_lateness_p50_ns job_lateness_p90_ns job_lateness_p99_ns job_lateness_worst_ns \
+         response_count \
          response_p50_ns response_p90_ns response_p99_ns \
          response_worst_ns response_mean_ns response_worst_tenth_ns"
     );

@@ -266,7 +266,14 @@ fn job_done_after_its_deadline_counts_as_late() {
 #[test]
 fn job_without_a_deadline_is_never_due_nor_late() {
     let (released, done) = (Time::START + us(100), Time::START + us(900));
-    let endless = Record::Job { vcpu: vcpu(0), task: None, released, deadline: Time::NEVER, done };
+    let endless = Record::Job {
+        vcpu: vcpu(0),
+        task: None,
+        client: None,
+        released,
+        deadline: Time::NEVER,
+        done,
+    };
     let vcpu = Script::new(&["a"]).with(endless).job(0, 200, 300, 250).first_ended(1_000);
     assert_eq!((vcpu.jobs, vcpu.jobs_due, vcpu.jobs_late), (2, 1, 0));
 }

@@ -342,6 +342,10 @@ impl Policy for Credit {
         self.requested
     }
 
+    fn is_boosted(&self, vcpu: VcpuId) -> bool {
+        self.vcpus[vcpu].class == Class::Boost
+    }
+
     fn account(&self, vcpu: VcpuId) -> Account {
         let account = &self.vcpus[vcpu];
         let class = match account.class {

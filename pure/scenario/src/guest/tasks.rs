@@ -79,5 +79,5 @@ fn each(table: &Table<'_>) -> Result<Step, Mistake> {
 }
 
 fn repeating(steps: Vec<Step>) -> Task {
-    Task::new(Program { steps, repeat: true })
+    Task::new(Program::repeated(steps))
 }

@@ -3,9 +3,10 @@
 
 use slackline_units::Span;
 
-use super::{HEADED_READY, HEADED_THINK, number};
+use super::{HEADED_READY, HEADED_THINK};
 use crate::error::ErrorKind;
 use crate::keys;
+use crate::recording::{number, whole_text};
 use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, Program, Step};
@@ -32,7 +33,7 @@ pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, M
             return Err(Mistake::new(other.key_at, kind));
         }
         let path = item.text()?;
-        let text = (run.load)(path);
+        let text = (run.load)(path).and_then(|file| whole_text(file.as_ref()));
         let text =
             text.map_err(|reason| item.fault(ErrorKind::NoFile { path: shown(path), reason }))?;
         let (times, jobs) = of_file(&item, path, &text)?;
@@ -91,7 +92,7 @@ fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mis
         before = Some(time);
         steps.push(work.map_or(Step::ComputeForever, |work| Step::Compute(Draw::Fixed(work))));
     }
-    Ok(Program { steps, repeat: false })
+    Ok(Program::once(steps))
 }
 
 /// Returns the release step of a job. `None` if the job before it has the same ready time.

@@ -41,7 +41,7 @@ fn recorded_jobs_with_think_times_sleep_before_each_job() {
     let work = "{ kind = \"jobs\", think = [\"0s\", \"4ms\", \"1ms\", \"2ms\"], \
                 work = [\"3ms\", \"2ms\", \"0s\", \"forever\"] }";
     let steps = vec![compute(3), sleep(4), compute(2), sleep(3), Step::ComputeForever];
-    assert_eq!(program(work, ""), Program { steps, repeat: false }, "a job without work is sleep");
+    assert_eq!(program(work, ""), Program::once(steps), "a job without work is sleep");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn recorded_jobs_become_releases_merged_at_equal_times() {
         release(ms(3), 9),
         Step::ComputeForever,
     ];
-    assert_eq!(program(work, file), Program { steps, repeat: false });
+    assert_eq!(program(work, file), Program::once(steps));
 }
 
 #[test]

@@ -6,7 +6,11 @@ use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
 fn summary(text: &str) -> Summary {
-    let text = format!("title = 't'\npolicy = {{ name = 'edf' }}\n{text}");
+    summary_under("edf", text)
+}
+
+fn summary_under(policy: &str, text: &str) -> Summary {
+    let text = format!("title = 't'\npolicy = {{ name = '{policy}' }}\n{text}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
     let mut meter = Meter::new(&crate::common::header(&scenario));
     slackline_sim::run(&scenario, &mut meter).expect("the run completes");
@@ -189,4 +193,40 @@ fn named_guest_tasks_have_separate_job_and_response_metrics() {
         ]
     );
     assert_eq!(metric(&run, "jobs"), Measure::Count(9));
+}
+
+/// The server takes 1 ms for a request. Packets of `client0` travel for 1 ms and those of `client1`
+/// for 3 ms. `client2` sends a request that arrives as the run ends. `client3` would begin later.
+#[test]
+fn clients_have_answers_and_responses_of_their_own() {
+    let clients = ["'1ms'", "'3ms'", "'20ms'\nfrom = '85ms'", "'1ms'\nfrom = '200ms'"]
+        .map(|delay| {
+            format!("[[client]]\nkind = 'ping'\nevery = '20ms'\nto = 'dom1'\ndelay = {delay}\n")
+        })
+        .concat();
+    let run = summary_under(
+        "round-robin",
+        &format!(
+            "length = '100ms'\n[driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n\
+             [[domain]]\nname = 'dom1'\nwork = {{ kind = 'echo', each = '1ms' }}\n{clients}"
+        ),
+    );
+    let ms = |of: Span| of / Span::from_ms(1);
+    let rows = run.clients.iter().map(|it| {
+        let response = it.response.map(|of| (of.count, ms(of.mean), ms(of.worst)));
+        (it.client.to_string(), it.domain.as_str(), it.answered, response)
+    });
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        [
+            ("client0".into(), "dom1", 5, Some((5, 3, 3))),
+            ("client1".into(), "dom1", 5, Some((5, 7, 7))),
+            ("client2".into(), "dom1", 0, None),
+        ]
+    );
+    assert_eq!(run.lookup("response count", Some("dom1")), Ok(Measure::Count(10)));
+    assert_eq!(run.lookup("answered", Some("client1")), Ok(Measure::Count(5)));
+    assert_eq!(run.lookup("answered", Some("client2")), Ok(Measure::Count(0)));
+    assert_eq!(run.lookup("response p99", Some("client2")), Ok(Measure::Unknown));
+    assert!(run.lookup("answered", Some("client3")).is_err());
 }

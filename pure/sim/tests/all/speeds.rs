@@ -130,7 +130,7 @@ fn many_short_computations_take_as_long_as_one_long_computation() {
     let mut scenario = scenario("1ms", host, &(spins("a", 0) + &spins("b", 1)));
     let compute = |ns| Step::Compute(Draw::Fixed(Span::from_ns(ns)));
     let steps = vec![compute(10), compute(7), Step::Done];
-    scenario.domains[0].program = Program { steps, repeat: true };
+    scenario.domains[0].program = Program::repeated(steps);
     let jobs = records(&scenario);
     let times: Vec<u64> = jobs
         .iter()

@@ -190,24 +190,25 @@ fn credit_debt_beyond_a_period_is_forgiven_or_worked_off() {
     );
 }
 
-/// vCPU s receives credit while it is blocked until it has more than a period's. With `forfeit` it
-/// loses all, with `keep` it keeps a period's. In both cases it then alternates with h.
+/// s receives credit while it is blocked until it has more than a period's. With `forfeit` it loses
+/// all of it. Two ticks after its wake-up it is in debt, and it gets no boost at the next wake-up.
+/// With `keep` it keeps a period's credit, and preempts h.
 #[test]
-fn credit_vcpu_alternates_after_a_block_with_forfeited_or_kept_credit() {
+fn credit_boosts_second_wake_if_kept_and_not_if_forfeited() {
     picture(
         "credit rules=xen-3.0.4 leaving=forfeit tick=1ms slice=3ms",
         "
-        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
-        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrrrrrrrr
-        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhssshhhssshhhssshhhss
+        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrzrrrrrrrrrrrrrr
+        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhsssssshhhhhh
     ",
     );
     picture(
         "credit rules=xen-3.0.4 leaving=keep tick=1ms slice=3ms",
         "
-        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
-        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrrrrrrrr
-        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhssshhhssshhhssshhhss
+        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrzrrrrrrrrrrrrrr
+        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshssshhhssshhhss
     ",
     );
 }
