@@ -65,9 +65,9 @@ pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
 }
 
 pub(crate) fn change(args: &Change) -> Result<(), Problem> {
-    let HowMuch { slice, period, cpu, vcpus, exact, at_least, phase } = args.much;
+    let HowMuch { slice, period, cpu, vcpus, exact, at_least, phase, until } = args.much;
     let exact = (exact || at_least).then_some(exact);
-    let change = Changed { slice, period, cpu, exact, phase, vcpus, binding: None };
+    let change = Changed { slice, period, cpu, exact, phase, vcpus, until, binding: None };
     let is_bare = change == Changed::default();
     if let Some(binding) = &args.r#for {
         rebind(args, binding.clone())?;
@@ -80,7 +80,7 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
             message: "cannot change the reservation: no new parameter is given".into(),
             hint: Some(
                 "add `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`, \
-                 `--exact`, `--at-least` or `--for libvirt:web`"
+                 `--until 2h`, `--exact`, `--at-least` or `--for libvirt:web`"
                     .into(),
             ),
         });
@@ -225,7 +225,7 @@ fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
 fn table(all: &[Reservation]) -> String {
     match all {
         [] => "there are no reservations\n".into(),
-        all => show::reservations(all).text(),
+        all => show::reservations(all).without_blank(show::UNTIL).text(),
     }
 }
 

@@ -61,6 +61,8 @@ pub enum EventKind {
     Revoked(String),
     /// A reservation that had no room fits again.
     Fits,
+    /// The end time of the reservation has come.
+    Expired,
     /// The gang of the reservation is broken. Names the lost member.
     GangBroken(String),
     /// The keeper died and was replaced.
@@ -82,7 +84,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Words of the events that no request is, with the meaning of each.
-    pub const WORDS: [(&str, &str); 18] = [
+    pub const WORDS: [(&str, &str); 19] = [
         ("appeared", "the VM is there again; its threads are scheduled"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
         ("vcpus", "the number of vCPUs of the VM has changed"),
@@ -94,6 +96,7 @@ impl EventKind {
         ("granted", "a user or client has a new role"),
         ("revoked", "a grant was removed"),
         ("fits", "a reservation that lost its capacity has it again"),
+        ("expired", "the reservation has ended, as its end time has come; its VM runs on"),
         ("keeper-replaced", "the keeper process died and was replaced"),
         ("gang-broken", "a member of the gang is lost; says which"),
         ("clock-stepped", "the wall clock was set; says which periods are longer or shorter"),
@@ -119,6 +122,7 @@ impl EventKind {
             EventKind::Granted(_) => "granted",
             EventKind::Revoked(_) => "revoked",
             EventKind::Fits => "fits",
+            EventKind::Expired => "expired",
             EventKind::KeeperReplaced => "keeper-replaced",
             EventKind::GangBroken(_) => "gang-broken",
             EventKind::ClockStepped(_) => "clock-stepped",
@@ -178,6 +182,7 @@ mod tests {
             EventKind::Granted(text()),
             EventKind::Revoked(text()),
             EventKind::Fits,
+            EventKind::Expired,
             EventKind::KeeperReplaced,
             EventKind::GangBroken(text()),
             EventKind::ClockStepped(text()),

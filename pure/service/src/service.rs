@@ -4,6 +4,7 @@ mod adopt;
 mod apply;
 mod asked;
 mod change;
+mod expiry;
 mod gang;
 mod hold;
 mod machines;
@@ -256,16 +257,17 @@ impl Service {
         }
     }
 
-    /// Finishes an input: retries what has no room, ends leases, begins a commit, and sets the
-    /// timer.
+    /// Finishes an input: retries what has no room, ends leases and reservations whose end has
+    /// come, begins a commit, and sets the timer.
     fn settle(&mut self, now: Time, world: &mut impl World) {
         if self.try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);
         }
         self.end_leases(now, world);
+        let next_end = self.end_expired(now, world);
         self.write(now, world);
         let leases = self.book.iter().filter_map(|entry| entry.lease).map(Lease::over);
-        let rings = leases.chain(self.try_again).chain(self.writer.again()).min();
+        let rings = leases.chain(self.try_again).chain(self.writer.again()).chain(next_end).min();
         if let Some(at) = rings.filter(|_| rings != self.rings) {
             world.ring(at);
             self.rings = rings;

@@ -103,6 +103,37 @@ fn list_as_toml_is_a_file_for_apply() {
     assert_eq!(web, expected);
 }
 
+/// Core with one reservation that has an end, and one without.
+fn ends(request: &Request) -> Outcome {
+    let mut answer = applies(request)?;
+    if let Answer::Reservations(all) = &mut answer {
+        let until = "2126-12-01T18:00".parse().expect("a time");
+        all[0].until = Some(slackline_control::Moment(until));
+        all[0].until_ns = Some(until.ns());
+    }
+    Ok(answer)
+}
+
+#[test]
+fn end_is_a_column_of_list_and_a_key_of_a_file() {
+    let Some(daemon) = Daemon::new(ends) else { return };
+    let shown = daemon.run(&["list", "--columns", "name,until", "--csv"]).good();
+    assert_eq!(shown, "name,until\ndb,2126-12-01 18:00:00\nweb,\n");
+    assert!(daemon.run(&["list"]).good().contains("2126-12-01 18:00:00"));
+    daemon.write("list.toml", &daemon.run(&["list", "--toml"]).good());
+    daemon.run(&["apply", &daemon.path("list.toml")]).good();
+    let list = loop {
+        if let Request::Apply { list } = daemon.heard() {
+            break list;
+        }
+    };
+    let until = |name: &str| list.reservations[name].until.map(|until| until.0.to_string());
+    assert_eq!((until("db").as_deref(), until("web")), (Some("2126-12-01T18:00:00Z"), None));
+    // A list without any end has no column for it.
+    let Some(daemon) = Daemon::new(applies) else { return };
+    assert!(!daemon.run(&["list"]).good().contains("until"));
+}
+
 #[test]
 fn pattern_asks_for_each_reservation_that_it_matches() {
     let Some(daemon) = Daemon::new(applies) else { return };

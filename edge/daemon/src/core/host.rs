@@ -467,6 +467,10 @@ impl World for Host {
         self.scheduler.leave(domain);
     }
 
+    fn wall_ahead(&mut self) -> Span {
+        self.scheduler.session.wall_ahead().unwrap_or(Span::ZERO)
+    }
+
     fn room(&mut self, period: Span) -> Vec<CpuCapacity> {
         self.scheduler.room(period)
     }

@@ -10,7 +10,7 @@ use slackline_service::gang::Gang;
 use slackline_service::{
     EventKind, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms, Verb,
 };
-use slackline_units::{Reservation, Span};
+use slackline_units::{Reservation, Span, WallTime};
 
 use super::error::LedgerError;
 
@@ -107,6 +107,9 @@ pub(super) struct Past {
     /// Missing before version 6.
     #[serde(default, skip_serializing_if = "is_false")]
     by_use: bool,
+    /// Nanoseconds since 1970. Missing before version 8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
     vcpus: u16,
     binding: String,
     /// Missing in version 1.
@@ -153,6 +156,7 @@ impl Past {
             exact: row.terms.exact(),
             phase_ns: row.terms.phase().map(Span::ns),
             by_use: row.terms.by_use(),
+            until: row.terms.until().map(WallTime::ns),
             vcpus: row.terms.vcpus(),
             binding: row.binding.to_string(),
             user: Some(row.user),
@@ -186,7 +190,8 @@ impl Past {
                 (self.slice_ns, self.period_ns, self.phase_ns),
                 (self.exact, self.by_use),
                 self.vcpus,
-            )?,
+            )?
+            .with_end(self.until.map(WallTime::from_ns)),
             binding: self
                 .binding
                 .parse()
@@ -235,6 +240,7 @@ pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
         | EventKind::Settled
         | EventKind::Adopted
         | EventKind::Fits
+        | EventKind::Expired
         | EventKind::KeeperReplaced => None,
     };
     (what.word(), detail)
@@ -254,12 +260,13 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         Verb::Log,
         Verb::Find,
     ];
-    const PLAIN: [EventKind; 6] = [
+    const PLAIN: [EventKind; 7] = [
         EventKind::Appeared,
         EventKind::Vanished,
         EventKind::Settled,
         EventKind::Adopted,
         EventKind::Fits,
+        EventKind::Expired,
         EventKind::KeeperReplaced,
     ];
     let unknown = || wrong(format!("`{word}` with {detail:?} is not a known event"));
