@@ -422,6 +422,11 @@ impl Core {
                     self.host.keep_found(Some(&binding), found);
                     self.step(Input::Appeared { binding });
                 }
+                scout::Seen::Renamed(from, found) => {
+                    let to = found.machine.binding.clone();
+                    self.host.keep_found(Some(&to), found);
+                    self.step(Input::Renamed { from, to });
+                }
                 scout::Seen::Suspended(domain, identity, what) => {
                     if self.service.suspended(domain) != what.as_deref() {
                         self.host.begin_numbers(domain);
@@ -454,8 +459,7 @@ impl Core {
         if now >= self.next_around {
             self.next_around = now + AROUND;
             self.notice_ended();
-            let waiting = self.service.waiting().map(|(binding, user)| (binding.clone(), user));
-            let waiting = waiting.collect();
+            let waiting = self.service.waiting().map(scout::Awaited::of).collect();
             self.host.look_around(waiting);
             let service = &self.service;
             self.host.tally.forget(|domain| service.name_of(domain).is_some());

@@ -37,6 +37,9 @@ pub enum EventKind {
     Asked(Verb),
     /// The VM of a reservation appeared.
     Appeared,
+    /// The libvirt domain of a reservation has another name, which the reservation follows. Says
+    /// which.
+    Renamed(String),
     /// The VM of a reservation disappeared.
     Vanished,
     /// The number of vCPUs of a VM changed.
@@ -84,8 +87,9 @@ pub enum EventKind {
 
 impl EventKind {
     /// Words of the events that no request is, with the meaning of each.
-    pub const WORDS: [(&str, &str); 19] = [
+    pub const WORDS: [(&str, &str); 20] = [
         ("appeared", "the VM is there again; its threads are scheduled"),
+        ("renamed", "libvirt has renamed the VM; the reservation follows its UUID; says the names"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
         ("vcpus", "the number of vCPUs of the VM has changed"),
         ("meddled", "a change of held threads was undone; says which"),
@@ -112,6 +116,7 @@ impl EventKind {
         match self {
             EventKind::Asked(verb) => verb.word(),
             EventKind::Appeared => "appeared",
+            EventKind::Renamed(_) => "renamed",
             EventKind::Vanished => "vanished",
             EventKind::Vcpus { .. } => "vcpus",
             EventKind::Meddled(_) => "meddled",
@@ -144,6 +149,7 @@ impl fmt::Display for EventKind {
             }
             EventKind::Vcpus { there } => write!(out, "{word}: the VM has {there}"),
             EventKind::NotAdopted(why)
+            | EventKind::Renamed(why)
             | EventKind::Meddled(why)
             | EventKind::Contested(why)
             | EventKind::LedgerFailing(why)
@@ -172,6 +178,7 @@ mod tests {
         let text = String::new;
         let all = [
             EventKind::Appeared,
+            EventKind::Renamed(text()),
             EventKind::Vanished,
             EventKind::Vcpus { there: 1 },
             EventKind::Meddled(text()),

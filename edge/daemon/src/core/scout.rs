@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use slackline_linux::sys::{Tid, process_cpu_time};
 use slackline_linux::thread::threads_of;
-use slackline_service::{Binding, BindingKind, Identity, Name, VmLookup};
+use slackline_service::{Binding, BindingKind, Identity, Name, Row, VmLookup};
 use slackline_units::{DomId, Span};
 
 use crate::find::{Absent, Found, Kind, Machine, find_all, find_at_once, find_of, named};
@@ -66,8 +66,29 @@ pub(super) struct Looked {
     pub(super) found: Option<(Binding, Result<Found, Absent>)>,
 }
 
-/// Binding of an awaited VM, and the user that the VM should belong to.
-pub(super) type Awaited = (Binding, u32);
+/// A VM that a reservation waits for.
+pub(super) struct Awaited {
+    binding: Binding,
+    /// User that the VM should belong to.
+    user: u32,
+    /// Binding by UUID of the libvirt domain that was last held.
+    by_uuid: Option<Binding>,
+}
+
+impl Awaited {
+    pub(super) fn of(row: &Row) -> Awaited {
+        let Row { binding, user, by_uuid, .. } = row;
+        Awaited { binding: binding.clone(), user: *user, by_uuid: by_uuid.clone() }
+    }
+
+    /// Returns the libvirt domain that was last held, if it runs under another name now. `None` if
+    /// several domains have its UUID.
+    fn renamed<'a>(&self, machines: &'a [Machine]) -> Option<&'a Machine> {
+        let by_uuid = self.by_uuid.as_ref()?;
+        let mut named = machines.iter().filter(|one| one.by_uuid().as_ref() == Some(by_uuid));
+        named.next().filter(|_| named.next().is_none())
+    }
+}
 
 /// A held VM, as it was when last looked up.
 pub(super) struct Held {
@@ -82,6 +103,8 @@ pub(super) struct Held {
 pub(super) enum Seen {
     /// An awaited VM exists.
     Here(Binding, Found),
+    /// An awaited libvirt domain exists under another name.
+    Renamed(Binding, Found),
     /// An awaited VM exists, but cannot be held.
     Unclear(Binding),
     /// The vCPUs of a held VM have changed.
@@ -217,8 +240,8 @@ fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
 
 fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
     // All VMs are listed once for bindings by name. Other bindings are looked up directly.
-    let by_name = |(binding, _): &&Awaited| {
-        let kind = binding.kind();
+    let by_name = |awaited: &&Awaited| {
+        let kind = awaited.binding.kind();
         !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
     };
     let is_name_waited_for = waiting.iter().any(|one| by_name(&one));
@@ -229,8 +252,13 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)
         Vec::new()
     };
     let mut unasked: BTreeMap<u32, Vec<&Binding>> = BTreeMap::new();
-    for one @ (binding, user) in waiting {
+    for one @ Awaited { binding, user, .. } in waiting {
         if by_name(&one) && !machines.iter().any(|machine| machine.is(binding)) {
+            if let Some(machine) = one.renamed(&machines)
+                && let Ok(found) = find_at_once(&machine.binding, Some(*user))
+            {
+                tell(Seen::Renamed(binding.clone(), found));
+            }
             continue;
         }
         match find_at_once(binding, Some(*user)) {
@@ -352,6 +380,47 @@ fn has_threads(pid: Tid, threads: &[Tid]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn machine(kind: Kind, name: &str, uuid: Option<&str>) -> Machine {
+        Machine {
+            kind,
+            name: name.into(),
+            binding: Binding::new(BindingKind::Libvirt, name).unwrap(),
+            uuid: uuid.map(Into::into),
+            owner: 64,
+            is_vouched: true,
+            identity: Identity::Group { inode: 1 },
+            vcpus: Vec::new(),
+            threads: Vec::new(),
+            why: None,
+            group: None,
+        }
+    }
+
+    #[test]
+    fn awaited_domain_with_another_name_is_found_by_its_uuid() {
+        let [one, two] =
+            ["0f9c27aa-0000-4000-8000-000000000001", "0f9c27aa-0000-4000-8000-000000000002"];
+        let awaited = |by_uuid: Option<&str>| Awaited {
+            binding: "libvirt:web".parse().unwrap(),
+            user: 64,
+            by_uuid: by_uuid.map(|uuid| Binding::new(BindingKind::Uuid, uuid).unwrap()),
+        };
+        let shop = machine(Kind::Libvirt, "shop", Some(one));
+        let others = [
+            machine(Kind::Libvirt, "db", Some(two)),
+            machine(Kind::Libvirt, "none", None),
+            // The name of a QEMU outside of libvirt's groups may be anybody's choice.
+            machine(Kind::Qemu, "qemu", Some(one)),
+        ];
+        let mut all = others.to_vec();
+        assert!(awaited(Some(one)).renamed(&all).is_none());
+        all.push(shop.clone());
+        assert_eq!(awaited(Some(one)).renamed(&all), Some(&shop));
+        assert!(awaited(None).renamed(&all).is_none());
+        all.push(machine(Kind::Libvirt, "copy", Some(one)));
+        assert!(awaited(Some(one)).renamed(&all).is_none(), "two have the UUID");
+    }
 
     #[test]
     fn libvirt_notes_tell_a_guest_that_is_suspended() {

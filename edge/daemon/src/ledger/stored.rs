@@ -8,7 +8,8 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use serde::{Deserialize, Serialize};
 use slackline_service::gang::Gang;
 use slackline_service::{
-    EventKind, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms, Verb,
+    Binding, BindingKind, EventKind, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms,
+    Verb,
 };
 use slackline_units::{Reservation, Span, WallTime};
 
@@ -87,6 +88,12 @@ pub(super) fn terms(
     terms.map_err(|error| FromSqlError::Other(error.into()))
 }
 
+/// Returns the binding by a stored UUID.
+pub(super) fn by_uuid(uuid: Option<String>) -> Result<Option<Binding>, FromSqlError> {
+    let read = |uuid: String| Binding::new(BindingKind::Uuid, &uuid);
+    uuid.map(read).transpose().map_err(|error| FromSqlError::Other(error.into()))
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_false(value: &bool) -> bool {
     !*value
@@ -122,6 +129,9 @@ pub(super) struct Past {
     since: u64,
     revision: u64,
     identity: Option<PastIdentity>,
+    /// Missing before version 9.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -168,6 +178,7 @@ impl Past {
             since: row.since,
             revision: row.revision,
             identity,
+            uuid: row.by_uuid.as_ref().map(|by_uuid| by_uuid.name().to_owned()),
         }
     }
 
@@ -202,6 +213,7 @@ impl Past {
             since: self.since,
             revision: self.revision,
             identity,
+            by_uuid: by_uuid(self.uuid.clone())?,
         })
     }
 }
@@ -226,6 +238,7 @@ pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
         EventKind::Vcpus { there } => Some(there.to_string()),
         EventKind::Meddled(how) | EventKind::Contested(how) => Some(how.clone()),
         EventKind::NotAdopted(why)
+        | EventKind::Renamed(why)
         | EventKind::LedgerFailing(why)
         | EventKind::ClockStepped(why)
         | EventKind::Overloaded(why)
@@ -278,6 +291,7 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         "meddled" => Some(EventKind::Meddled(detail.unwrap_or_default().to_owned())),
         "contested" => Some(EventKind::Contested(detail.unwrap_or_default().to_owned())),
         "not-adopted" => detail.map(str::to_owned).map(EventKind::NotAdopted),
+        "renamed" => detail.map(str::to_owned).map(EventKind::Renamed),
         "gang-broken" => detail.map(str::to_owned).map(EventKind::GangBroken),
         "clock-stepped" => detail.map(str::to_owned).map(EventKind::ClockStepped),
         "overloaded" => detail.map(str::to_owned).map(EventKind::Overloaded),

@@ -2,10 +2,10 @@
 
 /// Statements that make each version from the one before, and the first from an empty file.
 pub(super) const MIGRATIONS: [&str; NEWEST as usize] =
-    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS, ENDS];
+    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS, ENDS, UUIDS];
 
 /// Version that this program creates.
-pub(super) const NEWEST: u32 = 8;
+pub(super) const NEWEST: u32 = 9;
 
 /// Application id that marks a database as a ledger: `slk` and a zero byte in the file.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -115,6 +115,11 @@ CREATE TABLE rights (
     tenants INTEGER NOT NULL
 ) STRICT;
 INSERT INTO rights SELECT 1, user_version IN (0, 7) FROM pragma_user_version;
+";
+
+/// UUID of the libvirt domain that was last held. Older rows get it when their VM is adopted.
+const UUIDS: &str = "
+ALTER TABLE reservation ADD COLUMN uuid TEXT;
 ";
 
 /// Accounts of reservations. Created in each ledger of any version, since older programs ignore it.

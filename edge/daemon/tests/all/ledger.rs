@@ -80,6 +80,7 @@ fn written_rows_and_answers_survive_a_restart() {
     let mut web = Row { identity: Some(identity(7)), ..row("web", 1) };
     web.terms = web.terms.with_phase(Some(Span::from_ms(3))).unwrap();
     web.terms = web.terms.with_end(Some("2026-12-01T18:00".parse().unwrap()));
+    web.by_uuid = Some("uuid:0f9c27aa-0000-4000-8000-00000000beef".parse().unwrap());
     web.gang = Some(Gang { name: name("lockstep"), is_strict: true });
     let mut first = commit(3, [("web", Some(web.clone())), ("db", Some(row("db", 2)))]);
     first.kept.push(kept("k1", web.clone()));
@@ -121,7 +122,7 @@ fn events_are_looked_up_by_name_and_number_newest_first() {
     let begun = SystemTime::now();
     let whats = [
         EventKind::Asked(Verb::Reserve),
-        EventKind::Vcpus { there: 4 },
+        EventKind::Renamed("libvirt:web is now libvirt:shop".into()),
         EventKind::NotAdopted("no room: 1 of 2".into()),
         EventKind::LedgerWhole { lost: 7 },
         EventKind::Contested("vCPU 0: thread 7 may run on CPU 0 only".into()),
@@ -472,10 +473,10 @@ fn damaged_foreign_or_newer_ledger_is_refused_and_kept() {
     assert!(open_error(folder.path()).to_string().contains("nonsense"));
 
     fs::write(&path, &good).unwrap();
-    other(folder.path()).pragma_update(None, "user_version", 9).unwrap();
+    other(folder.path()).pragma_update(None, "user_version", 10).unwrap();
     fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
     let error = open_error(folder.path());
-    let LedgerError::Newer { version: 9, known: 8, backup: Some(backup), .. } = error else {
+    let LedgerError::Newer { version: 10, known: 9, backup: Some(backup), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(backup, folder.path().join("ledger.version-1.db"));
@@ -511,13 +512,13 @@ fn ledger_of_an_older_program_has_tenants_once_it_is_migrated() {
     let Opened { mut ledger, has_tenants, .. } = open(folder.path());
     assert!(!has_tenants);
     let path = folder.path().join("ledger.db");
-    assert_eq!(version(&path), 8);
+    assert_eq!(version(&path), 9);
     ledger.migrate_access(7).unwrap();
     let [Reply::Access { ticket: 7, done: Ok(()) }] = &replies(&mut ledger, 1)[..] else {
         panic!("not migrated")
     };
     close(ledger);
-    for kept in [6, 8] {
+    for kept in [6, 9] {
         assert_eq!(version(&folder.path().join(format!("ledger.version-{kept}.db"))), kept);
     }
     let opened = open(folder.path());
@@ -568,7 +569,7 @@ fn ledger_of_version_1_is_migrated_whole_and_backed_up() {
     assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
 
     let backup = folder.path().join("ledger.version-1.db");
-    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (8, 1));
+    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (9, 1));
     // The backup has the data of version 1 unchanged.
     let old = Connection::open(&backup).unwrap();
     let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
@@ -588,7 +589,7 @@ fn damaged_ledger_of_version_1_is_rebuilt_and_then_migrated() {
     let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
     assert_eq!(open(folder.path()).loaded.rows.len(), 2);
-    assert_eq!(version(&folder.path().join("ledger.db")), 8);
+    assert_eq!(version(&folder.path().join("ledger.db")), 9);
 }
 
 #[test]

@@ -219,6 +219,7 @@ impl Service {
             since: 0,
             revision: 0,
             identity: None,
+            by_uuid: None,
         };
         Ok(Step::Create { row })
     }

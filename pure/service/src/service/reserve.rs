@@ -70,7 +70,7 @@ impl Service {
         let terms = new_terms(request, *amount, vcpus)?;
         check_run(asked, None, terms)?;
         self.afford(asked.principal, name, terms)?;
-        let row = Row {
+        let mut row = Row {
             name: name.clone(),
             owner: asked.principal,
             terms,
@@ -81,7 +81,9 @@ impl Service {
             since: 0,
             revision: 0,
             identity: machine.as_ref().map(|machine| machine.identity),
+            by_uuid: None,
         };
+        row.note_uuid(machine.as_ref());
         Ok((row, machine))
     }
 

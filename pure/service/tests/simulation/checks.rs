@@ -281,11 +281,17 @@ fn is_fact(event: &Event) -> bool {
         (Some(before), Some(after)) => {
             let machine = Row {
                 identity: after.identity,
+                by_uuid: after.by_uuid.clone(),
                 user: after.user,
                 revision: after.revision,
                 ..before.clone()
             };
-            machine == *after
+            // A renamed domain has another binding.
+            let binding = match event.what {
+                EventKind::Renamed(_) => after.binding.clone(),
+                _ => before.binding.clone(),
+            };
+            Row { binding, ..machine } == *after
         }
         (Some(before), None) if event.what == EventKind::Expired => before.terms.until().is_some(),
         (Some(before), None) => !before.binding.lasts(),
@@ -377,6 +383,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
                 binding: binding.clone(),
                 user: after.user,
                 identity: after.identity,
+                by_uuid: after.by_uuid.clone(),
                 revision: after.revision,
                 ..before.clone()
             };

@@ -10,6 +10,7 @@ mod ends;
 mod exhaustive;
 mod gangs;
 mod kernel;
+mod renames;
 mod run;
 mod scheduler;
 mod users;

@@ -200,7 +200,7 @@ impl Run {
                 Some(machine) => Input::Vcpus { domain, machine },
             })?;
         }
-        let waiting = self.service.waiting().map(|(binding, _)| binding.clone());
+        let waiting = self.service.waiting().map(|row| row.binding.clone());
         let waiting: Vec<_> = waiting.collect();
         for binding in waiting {
             if !binding.lasts() || self.model.kernel.meant(&binding).is_some() {
