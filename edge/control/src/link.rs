@@ -48,6 +48,8 @@ pub enum Who {
     },
     /// A client that sent a token. Contains its SHA-256 in hexadecimal digits.
     Token(String),
+    /// Any process of this host, on the loopback address for metrics. It may only ask for them.
+    Loopback,
     /// A client with a certificate whose key it has. Contains its SHA-256 in hexadecimal digits.
     Certificate(String),
 }

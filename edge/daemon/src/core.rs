@@ -21,6 +21,7 @@ mod history;
 mod host;
 mod incidents;
 mod leftovers;
+mod listening;
 mod loads;
 mod lookups;
 mod numbers;
@@ -34,7 +35,7 @@ mod systemd;
 mod tally;
 mod wire;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -113,6 +114,8 @@ pub struct ServeOptions {
     pub socket: PathBuf,
     /// Address for clients on other hosts. `None` if only local clients may connect.
     pub listen: Option<Listen>,
+    /// Loopback address at which metrics are served without TLS. `None` for none.
+    pub metrics: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
     /// True if the last minute is recorded, and missed deadlines are saved.
@@ -130,14 +133,6 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Certificates and keys for TLS.
     pub tls: TlsFiles,
-}
-
-/// Returns a listening socket for clients on other hosts. The TLS files are loaded first, so that
-/// faulty ones are refused at the start.
-fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
-    at.tls.load()?;
-    let refused = |source| ServeError::NotListening { address: at.address, source };
-    TcpListener::bind(at.address).map_err(refused)
 }
 
 /// Returns an error if the hard limit `most` is below the number of descriptors that the front
@@ -162,6 +157,7 @@ pub fn serve(
     reload: Reload,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
+    listening::check_loopback(options.metrics)?;
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
@@ -175,7 +171,7 @@ pub fn serve(
     let people = People::of_this_host().map_err(unreadable("the host's groups"))?;
     let (listener, warning) = socket::listen(&options.socket, people)?;
     warning.iter().for_each(|line| tell(line));
-    let remote = options.listen.as_ref().map(listen).transpose()?;
+    let others = listening::listen_elsewhere(options)?;
     free_leftovers(&options.keeper, tell);
     let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
@@ -204,7 +200,7 @@ pub fn serve(
     if let Some(lapse) = host.note_lapse(&service, last) {
         tell(&format!("no reservation was enforced for {lapse}"));
     }
-    let front = FrontProcess::start(options.front.clone(), listener, remote);
+    let front = FrontProcess::start(options.front.clone(), listener, others);
     host.front = Some(front.map_err(not_started("the front"))?);
     let mut core = Core {
         service,
@@ -459,7 +455,7 @@ impl Core {
         if now >= self.next_around {
             self.next_around = now + AROUND;
             self.notice_ended();
-            let waiting = self.service.waiting().map(scout::Awaited::of).collect();
+            let waiting = self.service.waiting().map(scout::AwaitedVm::of).collect();
             self.host.look_around(waiting);
             let service = &self.service;
             self.host.tally.forget(|domain| service.name_of(domain).is_some());

@@ -38,7 +38,7 @@ pub enum Input {
         /// Binding that the VM was found by.
         binding: Binding,
     },
-    /// A libvirt domain that a reservation [waits for](crate::Service::waiting) may be running under
+    /// A libvirt domain that a reservation [waits for](crate::Service::waiting) may run under
     /// another name, as it has the UUID of the domain that was last held. Repeated like
     /// [`Input::Appeared`].
     Renamed {

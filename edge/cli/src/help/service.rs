@@ -147,6 +147,9 @@ Other hosts, over TLS 1.3:
   - The unit of systemd allows no network. Set RestrictAddressFamilies= and
     IPAddressDeny= in a drop-in.
 
+Metrics for a Prometheus on this host, without TLS: `serve --metrics 127.0.0.1:9391`.
+All users of the host can read them. Nothing else is served there.
+
 Files: certificates, prices and the host's groups are read at start and on SIGHUP
 (`systemctl reload slackline`). Reservations stay in force; clients reconnect. A file
 for `serve --prices` has currency = 'EUR', cpu-hour = '0.04', and [[period]] tables

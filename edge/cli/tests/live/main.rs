@@ -17,6 +17,7 @@ mod outside;
 mod papers;
 mod policies;
 mod rebind;
+mod scrape;
 mod service;
 mod service_people;
 mod soak_service;

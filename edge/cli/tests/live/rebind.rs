@@ -51,7 +51,7 @@ fn vm_with_another_name_keeps_its_threads_held() {
     assert_eq!((status, &problem["type"]), (400, &json!("bad")), "{problem}");
 }
 
-/// A fake libvirt domain: a VM in a group whose name only libvirt gives. `None` without such groups.
+/// A fake libvirt domain: a VM in a group whose name only libvirt gives.
 struct Domain {
     machine: Option<Machine>,
     group: PathBuf,

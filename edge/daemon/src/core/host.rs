@@ -20,7 +20,7 @@ use super::flight::Flight;
 use super::front_process::FrontProcess;
 use super::lookups::{Lookups, TooMany, sought_text};
 use super::scheduler::Scheduler;
-use super::scout::{Awaited, Held, Listing, Looked, Scout};
+use super::scout::{AwaitedVm, Held, Listing, Looked, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
 use slackline_linux::with_causes;
@@ -237,7 +237,7 @@ impl Host {
     }
 
     /// Starts a discovery pass for these VMs and for those that are held.
-    pub(super) fn look_around(&mut self, waiting: Vec<Awaited>) {
+    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let machine = self.scheduler.found.get(&identity)?.machine.clone();
             // A VM without known vCPUs is held as a whole, so it has none to check.

@@ -33,7 +33,7 @@ const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 /// An order for the scout.
 pub(super) enum Order {
     /// A discovery pass: look for awaited VMs, and check the vCPUs of held ones.
-    Around(Vec<Awaited>, Vec<Held>),
+    Around(Vec<AwaitedVm>, Vec<Held>),
     /// List all VMs of the host.
     Find,
     /// Look up the VM of a request. The number is the user that the VM should belong to.
@@ -67,7 +67,7 @@ pub(super) struct Looked {
 }
 
 /// A VM that a reservation waits for.
-pub(super) struct Awaited {
+pub(super) struct AwaitedVm {
     binding: Binding,
     /// User that the VM should belong to.
     user: u32,
@@ -75,10 +75,10 @@ pub(super) struct Awaited {
     by_uuid: Option<Binding>,
 }
 
-impl Awaited {
-    pub(super) fn of(row: &Row) -> Awaited {
+impl AwaitedVm {
+    pub(super) fn of(row: &Row) -> AwaitedVm {
         let Row { binding, user, by_uuid, .. } = row;
-        Awaited { binding: binding.clone(), user: *user, by_uuid: by_uuid.clone() }
+        AwaitedVm { binding: binding.clone(), user: *user, by_uuid: by_uuid.clone() }
     }
 
     /// Returns the libvirt domain that was last held, if it runs under another name now. `None` if
@@ -156,7 +156,7 @@ impl Scout {
     }
 
     /// Orders a discovery pass, unless one is under way or there is nothing to look for.
-    pub(super) fn look_around(&mut self, waiting: Vec<Awaited>, held: Vec<Held>) {
+    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<Held>) {
         let is_somebody_wanted = !waiting.is_empty() || !held.is_empty();
         if is_somebody_wanted && !self.is_out {
             self.is_out = self.orders.send(Order::Around(waiting, held)).is_ok();
@@ -238,9 +238,9 @@ fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
     machines.collect()
 }
 
-fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
+fn look_around(waiting: &[AwaitedVm], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
     // All VMs are listed once for bindings by name. Other bindings are looked up directly.
-    let by_name = |awaited: &&Awaited| {
+    let by_name = |awaited: &&AwaitedVm| {
         let kind = awaited.binding.kind();
         !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
     };
@@ -252,7 +252,7 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)
         Vec::new()
     };
     let mut unasked: BTreeMap<u32, Vec<&Binding>> = BTreeMap::new();
-    for one @ Awaited { binding, user, .. } in waiting {
+    for one @ AwaitedVm { binding, user, .. } in waiting {
         if by_name(&one) && !machines.iter().any(|machine| machine.is(binding)) {
             if let Some(machine) = one.renamed(&machines)
                 && let Ok(found) = find_at_once(&machine.binding, Some(*user))
@@ -401,7 +401,7 @@ mod tests {
     fn awaited_domain_with_another_name_is_found_by_its_uuid() {
         let [one, two] =
             ["0f9c27aa-0000-4000-8000-000000000001", "0f9c27aa-0000-4000-8000-000000000002"];
-        let awaited = |by_uuid: Option<&str>| Awaited {
+        let awaited = |by_uuid: Option<&str>| AwaitedVm {
             binding: "libvirt:web".parse().unwrap(),
             user: 64,
             by_uuid: by_uuid.map(|uuid| Binding::new(BindingKind::Uuid, uuid).unwrap()),

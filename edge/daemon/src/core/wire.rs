@@ -70,6 +70,9 @@ pub(super) fn heard(
     if matches!(ask.request, Wire::Cancel) {
         return Ok(Heard::Cancel(ticket));
     }
+    if ask.who == Who::Loopback {
+        return scraped(ticket, &ask.request);
+    }
     let is_local = matches!(ask.who, Who::User { .. });
     let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };
     let stranger = || Problem::new(kind, "the caller may not use the daemon");
@@ -125,6 +128,14 @@ pub(super) fn heard(
     let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);
     Ok(Heard::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
+}
+
+/// Translates a request on the loopback address for metrics.
+fn scraped(ticket: Ticket, request: &Wire) -> Result<Heard, (Ticket, Problem)> {
+    match request {
+        Wire::Numbers => Ok(Heard::Numbers(ticket, None)),
+        _ => Err((ticket, Problem::new(Kind::NotAllowed, "only metrics are served here"))),
+    }
 }
 
 /// A question to the flight recorder.
