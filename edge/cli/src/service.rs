@@ -37,6 +37,10 @@ pub(crate) use history::history;
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
 
+/// Pause before a request that exceeded a rate limit is repeated, and how often it is.
+const RATE_PAUSE: Duration = Duration::from_millis(50);
+const RATE_RETRIES: u32 = 100;
+
 /// Interval of checks for a signal, and of attempts to reach a daemon again.
 const OFTEN: Duration = Duration::from_millis(100);
 
@@ -129,7 +133,7 @@ pub(crate) fn resume(args: &Named) -> Result<(), Problem> {
 pub(crate) fn release(args: &Named) -> Result<(), Problem> {
     let mut client = connect(&args.at)?;
     for name in meant(&mut client, &args.name, args.if_revision)? {
-        let (reservation, text) = client.release(&name, args.if_revision)?;
+        let (reservation, text) = patiently(|| client.release(&name, args.if_revision))?;
         warn(&reservation);
         answer(&args.at, &text, || format!("{} is released\n", reservation.name))?;
     }
@@ -146,9 +150,22 @@ fn each(
 ) -> Result<(), Problem> {
     let mut client = connect(at)?;
     for name in meant(&mut client, name, revision)? {
-        done(at, ask(&mut client, &name, revision))?;
+        done(at, patiently(|| ask(&mut client, &name, revision)))?;
     }
     Ok(())
+}
+
+/// Repeats a request that exceeds a rate limit, as a pattern for many reservations does.
+fn patiently<T>(mut ask: impl FnMut() -> Answered<T>) -> Answered<T> {
+    for _ in 0..RATE_RETRIES {
+        match ask() {
+            Err(ClientError::Refused(problem)) if problem.kind == Kind::TooMany => {
+                std::thread::sleep(RATE_PAUSE);
+            }
+            answered => return answered,
+        }
+    }
+    ask()
 }
 
 /// Returns the names of the reservations that a name or a pattern means.

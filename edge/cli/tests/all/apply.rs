@@ -145,6 +145,24 @@ fn pattern_asks_for_each_reservation_that_it_matches() {
     daemon.run(&both).refused(2).says("`*` and --if-revision cannot be combined");
 }
 
+/// Core that refuses every other change, as a client that sends many does.
+fn limits(request: &Request) -> Outcome {
+    static CHANGES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let is_change = matches!(request, Request::Change { .. });
+    let changes = || CHANGES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if is_change && changes().is_multiple_of(2) {
+        return Err(Problem::new(Kind::TooMany, "too many changes"));
+    }
+    applies(request)
+}
+
+#[test]
+fn pattern_waits_for_the_rate_limit() {
+    let Some(daemon) = Daemon::new(limits) else { return };
+    let text = daemon.run(&["change", "*", "--slice", "2ms"]).good();
+    assert_eq!(text.lines().count(), 2, "{text}");
+}
+
 /// Core with a log of 1,200 events, in which number 7 is missing.
 fn logs(request: &Request) -> Outcome {
     let Request::Log { before, limit, .. } = request else { return fine(request) };

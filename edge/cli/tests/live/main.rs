@@ -22,6 +22,7 @@ mod service;
 mod service_people;
 mod soak_service;
 mod terms;
+mod thousand;
 mod trees;
 mod why;
 
