@@ -113,7 +113,7 @@ pub(crate) enum Command {
     Keep,
     /// Run the front of the daemon. Started by `serve`.
     #[command(hide = true)]
-    ServeFront(Tls),
+    ServeFront(ServeFront),
 }
 
 #[derive(Debug, Args)]
@@ -277,6 +277,19 @@ pub(crate) struct Serve {
     pub(crate) listen: Option<std::net::SocketAddr>,
     #[command(flatten)]
     pub(crate) tls: Tls,
+    /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
+    #[arg(long, value_name = "LOOPBACK:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
+}
+
+/// Options of the front.
+#[derive(Debug, Args)]
+pub(crate) struct ServeFront {
+    #[command(flatten)]
+    pub(crate) tls: Tls,
+    /// Also serve metrics, on a socket that is passed.
+    #[arg(long)]
+    pub(crate) metrics: bool,
 }
 
 /// Files of the TLS server.

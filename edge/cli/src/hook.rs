@@ -139,6 +139,7 @@ fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientEr
         exact: Some(wanted.exact),
         phase: Some(Phase(wanted.phase.map(|phase| phase.0))),
         vcpus: wanted.vcpus,
+        until: None,
     };
     client.change(name, &change, Some(there.revision)).map(|(changed, _)| changed)
 }

@@ -37,7 +37,11 @@ pub(crate) use history::history;
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
 
-/// Interval of checks for a signal, and between attempts to reconnect to a daemon.
+/// Pause before a request that exceeded a rate limit is repeated, and how often it is.
+const RATE_PAUSE: Duration = Duration::from_millis(50);
+const RATE_RETRIES: u32 = 100;
+
+/// Interval of checks for a signal, and of attempts to reach a daemon again.
 const OFTEN: Duration = Duration::from_millis(100);
 
 /// Number of attempts to reconnect to a daemon.
@@ -65,9 +69,9 @@ pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
 }
 
 pub(crate) fn change(args: &Change) -> Result<(), Problem> {
-    let HowMuch { slice, period, cpu, vcpus, exact, at_least, phase } = args.much;
+    let HowMuch { slice, period, cpu, vcpus, exact, at_least, phase, until } = args.much;
     let exact = (exact || at_least).then_some(exact);
-    let change = Changed { slice, period, cpu, exact, phase, vcpus, binding: None };
+    let change = Changed { slice, period, cpu, exact, phase, vcpus, until, binding: None };
     let is_bare = change == Changed::default();
     if let Some(binding) = &args.r#for {
         rebind(args, binding.clone())?;
@@ -80,7 +84,7 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
             message: "cannot change the reservation: no new parameter is given".into(),
             hint: Some(
                 "add `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`, \
-                 `--exact`, `--at-least` or `--for libvirt:web`"
+                 `--until 2h`, `--exact`, `--at-least` or `--for libvirt:web`"
                     .into(),
             ),
         });
@@ -132,7 +136,7 @@ pub(crate) fn resume(args: &Named) -> Result<(), Problem> {
 pub(crate) fn release(args: &Named) -> Result<(), Problem> {
     let mut client = connect(&args.at)?;
     for name in meant(&mut client, &args.name, args.if_revision)? {
-        let (reservation, text) = client.release(&name, args.if_revision)?;
+        let (reservation, text) = patiently(|| client.release(&name, args.if_revision))?;
         warn(&reservation);
         answer(&args.at, &text, || format!("{} is released\n", reservation.name))?;
     }
@@ -149,12 +153,25 @@ fn each(
 ) -> Result<(), Problem> {
     let mut client = connect(at)?;
     for name in meant(&mut client, name, revision)? {
-        done(at, ask(&mut client, &name, revision))?;
+        done(at, patiently(|| ask(&mut client, &name, revision)))?;
     }
     Ok(())
 }
 
-/// Returns the names of the reservations that a name or a pattern stands for.
+/// Repeats a request that exceeds a rate limit, as a pattern for many reservations does.
+fn patiently<T>(mut ask: impl FnMut() -> Answered<T>) -> Answered<T> {
+    for _ in 0..RATE_RETRIES {
+        match ask() {
+            Err(ClientError::Refused(problem)) if problem.kind == Kind::TooMany => {
+                std::thread::sleep(RATE_PAUSE);
+            }
+            answered => return answered,
+        }
+    }
+    ask()
+}
+
+/// Returns the names of the reservations that a name or a pattern means.
 fn meant(client: &mut Client, name: &str, revision: Option<u64>) -> Result<Vec<String>, Problem> {
     if !apply::is_pattern(name) {
         return Ok(vec![name.to_owned()]);
@@ -228,7 +245,7 @@ fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
 fn table(all: &[Reservation]) -> String {
     match all {
         [] => "there are no reservations\n".into(),
-        all => show::reservations(all).text(),
+        all => show::reservations(all).without_blank(show::UNTIL).text(),
     }
 }
 

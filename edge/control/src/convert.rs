@@ -12,7 +12,7 @@ use crate::link::Request;
 use crate::problem::{Kind, NoRoom, OverBudget, Problem};
 use crate::replies::{Account, AppliedChange, Delivered, Event, Reservation, Room, RoomOn, State};
 use crate::requests::{Apply, Change, GangWord, Wanted, name_hint};
-use crate::times::Length;
+use crate::times::{Length, Moment};
 
 impl Request {
     /// Converts a request for the service. Returns `None` if the daemon answers it without the
@@ -58,8 +58,8 @@ impl Request {
                 let name = read_name(&name)?;
                 let amount = changed(&change, || each(&name), &name)?;
                 let Change { exact, vcpus, .. } = change;
-                let phase = change.phase.map(|it| it.0);
-                Of::Change { name, amount, exact, phase, vcpus, if_revision }
+                let (phase, until) = (change.phase.map(|it| it.0), change.until.map(|it| it.0));
+                Of::Change { name, amount, exact, phase, vcpus, until, if_revision }
             }
             Request::Apply { list: Apply { reservations, prune, dry_run } } => {
                 let target = |(name, wanted): (String, Wanted)| reserve(read_name(&name)?, &wanted);
@@ -161,7 +161,8 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
         return Err(bad(detail, "list VMs and their bindings with `slackline find`"));
     }
     let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
-    Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
+    let until = wanted.until.map(|it| it.0);
+    Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until })
 }
 
 /// Escapes invisible characters as their numbers. Ledgers of older versions may contain names with
@@ -278,6 +279,8 @@ pub fn reservation(
         by_use: row.terms.by_use(),
         phase: row.terms.phase().map(Length),
         phase_ns: row.terms.phase().map(Span::ns),
+        until: row.terms.until().map(Moment),
+        until_ns: row.terms.until().map(units::WallTime::ns),
         gang: row.gang.as_ref().map(|gang| gang.name.to_string()),
         vcpus: row.terms.vcpus(),
         served: *served,
@@ -371,6 +374,7 @@ pub fn problem(refusal: &Refusal) -> Problem {
         | Refusal::VcpusUnknown { .. }
         | Refusal::TooLate { .. }
         | Refusal::TooFar { .. }
+        | Refusal::EndPassed { .. }
         | Refusal::KeyReused { .. } => Kind::Bad,
         Refusal::Host { .. } => Kind::HostCannot,
     };

@@ -30,7 +30,7 @@ pub use replies::{
 };
 pub use requests::{Apply, Change, GangWord, NAME, Wanted, name_hint};
 pub use slackline_service::{EventKind, gang};
-pub use times::{Length, Phase, Share};
+pub use times::{End, Length, Moment, Phase, Share};
 
 /// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/slackline/slackline.sock";

@@ -50,8 +50,9 @@ pub enum Who {
     },
     /// A client that sent a token, represented by the SHA-256 of the token in hexadecimal digits.
     Token(String),
-    /// A client with a certificate, of which it has proved to have the key. Represented by the
-    /// SHA-256 of the certificate in hexadecimal digits.
+    /// Any process of this host, on the loopback address for metrics. It may only ask for them.
+    Loopback,
+    /// A client with a certificate whose key it has. Contains its SHA-256 in hexadecimal digits.
     Certificate(String),
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::times::Length;
+use crate::times::{Length, Moment};
 
 /// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,6 +110,12 @@ pub struct Reservation {
     /// The phase in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_ns: Option<u64>,
+    /// Time at which it ends by itself. Absent if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Moment>,
+    /// The same in nanoseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ns: Option<u64>,
     /// Name of its gang, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<String>,

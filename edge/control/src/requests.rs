@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use slackline_service::Name;
 
-use crate::times::{Length, Phase, Share};
+use crate::times::{End, Length, Moment, Phase, Share};
 
 /// Hint about names of reservations.
 pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
@@ -57,6 +57,9 @@ pub struct Wanted {
     /// caller if there is none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
+    /// Time at which the reservation ends by itself. Default: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Moment>,
 }
 
 /// Reservations as they should be, admitted together: all of them or none.
@@ -99,6 +102,9 @@ pub struct Change {
     /// Number of the vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
+    /// Time at which the reservation ends by itself; `none` removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<End>,
     /// Binding of another VM, or another binding of the same VM. In a request of its own.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,

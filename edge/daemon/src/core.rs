@@ -21,6 +21,7 @@ mod history;
 mod host;
 mod incidents;
 mod leftovers;
+mod listening;
 mod loads;
 mod lookups;
 mod numbers;
@@ -34,7 +35,7 @@ mod systemd;
 mod tally;
 mod wire;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -114,6 +115,8 @@ pub struct ServeOptions {
     pub socket: PathBuf,
     /// Address for clients on other hosts. `None` if only local clients may connect.
     pub listen: Option<Listen>,
+    /// Loopback address at which metrics are served without TLS. `None` for none.
+    pub metrics: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
@@ -133,16 +136,8 @@ pub struct Listen {
     pub tls: TlsFiles,
 }
 
-/// Returns a listening socket for clients on other hosts. The TLS files are loaded first, so that a
-/// daemon with faulty files does not start.
-fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
-    at.tls.load()?;
-    let refused = |source| ServeError::NotListening { address: at.address, source };
-    TcpListener::bind(at.address).map_err(refused)
-}
-
-/// Returns an error if the hard limit `most` on open files is below the number that the front
-/// needs. `None` stands for no limit.
+/// Returns an error if the hard limit `most` is below the number of descriptors that the front
+/// needs. `None` is no limit.
 fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     match most {
         Some(most) if most < DESCRIPTORS => {
@@ -163,6 +158,7 @@ pub fn serve(
     reload: Reload,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
+    listening::check_loopback(options.metrics)?;
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
@@ -176,7 +172,7 @@ pub fn serve(
     let people = People::of_this_host().map_err(unreadable("the host's groups"))?;
     let (listener, warning) = socket::listen(&options.socket, people)?;
     warning.iter().for_each(|line| tell(line));
-    let remote = options.listen.as_ref().map(listen).transpose()?;
+    let others = listening::listen_elsewhere(options)?;
     free_leftovers(&options.keeper, tell);
     let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
@@ -205,7 +201,7 @@ pub fn serve(
     if let Some(lapse) = host.note_lapse(&service, last) {
         tell(&format!("no reservation was enforced for {lapse}"));
     }
-    let front = FrontProcess::start(options.front.clone(), listener, remote);
+    let front = FrontProcess::start(options.front.clone(), listener, others);
     host.front = Some(front.map_err(not_started("the front"))?);
     let mut core = Core {
         service,
@@ -423,6 +419,11 @@ impl Core {
                     self.host.keep_found(Some(&binding), found);
                     self.step(Input::Appeared { binding });
                 }
+                scout::Seen::Renamed(from, found) => {
+                    let to = found.machine.binding.clone();
+                    self.host.keep_found(Some(&to), found);
+                    self.step(Input::Renamed { from, to });
+                }
                 scout::Seen::Suspended(domain, identity, what) => {
                     if self.service.suspended(domain) != what.as_deref() {
                         self.host.begin_numbers(domain);
@@ -455,8 +456,7 @@ impl Core {
         if now >= self.next_around {
             self.next_around = now + AROUND;
             self.notice_ended();
-            let waiting = self.service.waiting().map(|(binding, user)| (binding.clone(), user));
-            let waiting = waiting.collect();
+            let waiting = self.service.waiting().map(scout::AwaitedVm::of).collect();
             self.host.look_around(waiting);
             let service = &self.service;
             self.host.tally.forget(|domain| service.name_of(domain).is_some());

@@ -195,7 +195,15 @@ impl Machine {
             vcpus.push(0);
         }
         let Machine { identity, owner: user, is_vouched, .. } = *self;
-        slackline_service::Machine { identity, user, is_vouched, vcpus }
+        let by_uuid = self.by_uuid();
+        slackline_service::Machine { identity, user, is_vouched, by_uuid, vcpus }
+    }
+
+    /// Returns the binding of a libvirt domain by its UUID. `None` for any other machine.
+    #[must_use]
+    pub fn by_uuid(&self) -> Option<Binding> {
+        let uuid = self.uuid.as_ref().filter(|_| self.kind == Kind::Libvirt)?;
+        Binding::new(BindingKind::Uuid, uuid).ok()
     }
 
     /// Returns the id of the process, or `None` for a group.

@@ -46,11 +46,11 @@ pub use pages::STORED;
 pub use tls::{TlsError, TlsFiles};
 
 /// Runs the front process. Its standard input is the link, and its standard output the listening
-/// socket. With files for TLS, the process first receives a TCP socket for other hosts over the
-/// link. It ends when the core ends.
+/// socket. With files for TLS, a TCP socket for other hosts is received over the link first, and
+/// then one for metrics if `has_metrics` is true. Ends when the core does.
 #[must_use]
-pub fn main(tls: Option<&TlsFiles>) -> ExitCode {
-    match begin(tls) {
+pub fn main(tls: Option<&TlsFiles>, has_metrics: bool) -> ExitCode {
+    match begin(tls, has_metrics) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If stderr is closed, the exit code still reports the failure.
@@ -63,7 +63,7 @@ pub fn main(tls: Option<&TlsFiles>) -> ExitCode {
     }
 }
 
-fn begin(tls: Option<&TlsFiles>) -> io::Result<()> {
+fn begin(tls: Option<&TlsFiles>, has_metrics: bool) -> io::Result<()> {
     let own = |descriptor: io::Result<OwnedFd>| descriptor;
     let link = UnixStream::from(own(io::stdin().as_fd().try_clone_to_owned())?);
     let listener = UnixListener::from(own(io::stdout().as_fd().try_clone_to_owned())?);
@@ -73,9 +73,21 @@ fn begin(tls: Option<&TlsFiles>) -> io::Result<()> {
         Ok::<_, io::Error>(Remote { listener: handed::take(&link)?, tls })
     });
     let remote = remote.transpose()?;
+    let metrics = has_metrics.then(|| handed::take(&link)).transpose()?;
     give_up_rights()?;
     calls::leave_few()?;
-    serve(link, listener, people, remote)
+    serve(link, FrontSockets { listener, remote, metrics }, people)
+}
+
+/// Sockets on which the front listens.
+#[derive(Debug)]
+pub struct FrontSockets {
+    /// Socket for local clients.
+    pub listener: UnixListener,
+    /// Socket for other hosts. `None` if they are not served.
+    pub remote: Option<Remote>,
+    /// Loopback socket for metrics. `None` if they are served on the other sockets only.
+    pub metrics: Option<TcpListener>,
 }
 
 /// Listening socket for other hosts, with its TLS configuration.
@@ -102,9 +114,8 @@ pub fn give_up_rights() -> io::Result<()> {
 /// If a descriptor is of the wrong kind, or a message from the core cannot be parsed.
 pub fn serve(
     link: UnixStream,
-    listener: UnixListener,
+    FrontSockets { listener, remote, metrics }: FrontSockets,
     people: People,
-    remote: Option<Remote>,
 ) -> io::Result<()> {
     link.set_nonblocking(true)?;
     listener.set_nonblocking(true)?;
@@ -122,6 +133,7 @@ pub fn serve(
             ended = core => ended,
             () = accept::accept(listener, &front) => Ok(()),
             ended = accept::accept_remote(remote, &front) => ended,
+            ended = accept::accept_scrapers(metrics, &front) => ended,
         }
     })
 }

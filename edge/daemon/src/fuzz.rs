@@ -216,7 +216,10 @@ fn fuzzed_http_requests_are_answered_or_closed() {
     let (mut core, theirs) = UnixStream::pair().unwrap();
     let gid = rustix::process::getgid().as_raw();
     let people = People { operators: None, administrators: Some(gid) };
-    let served = thread::spawn(move || front::serve(theirs, listener, people, None));
+    let served = thread::spawn(move || {
+        let sockets = front::FrontSockets { listener, remote: None, metrics: None };
+        front::serve(theirs, sockets, people)
+    });
     let heard = thread::spawn(move || {
         let mut lines = Lines::new(LONGEST_ASKED);
         let mut part = [0; 4096];

@@ -106,6 +106,7 @@ mod tests {
             since: 1,
             revision: 1,
             identity: None,
+            by_uuid: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reasons to refuse a request. A refused request has no effect.
 
-use slackline_units::{CpuShare, Reservation, Span};
+use slackline_units::{CpuShare, Reservation, Span, WallTime};
 
 use crate::binding::Binding;
 use crate::name::Name;
@@ -117,6 +117,14 @@ pub enum Refusal {
         name: Name,
         /// Time until the requested begin.
         ahead: Span,
+    },
+    /// The end of the reservation is not in the future.
+    #[error("cannot end a reservation at {until}: it is {now} already")]
+    EndPassed {
+        /// End in the request.
+        until: WallTime,
+        /// Current time of the wall clock.
+        now: WallTime,
     },
     /// The caller's role does not allow this request.
     #[error("cannot {verb}: the caller's role does not allow it")]
@@ -294,6 +302,7 @@ impl Refusal {
             Refusal::TooLate { .. } | Refusal::TooFar { .. } => {
                 Some("set the clocks of the gang's hosts to the same time".into())
             }
+            Refusal::EndPassed { .. } => Some("give a later time, in UTC".into()),
             Refusal::NotAllowed { .. } | Refusal::NotOwner { .. } => {
                 Some("see the roles in `slackline help service`".into())
             }

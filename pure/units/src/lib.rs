@@ -20,6 +20,7 @@ mod time;
 mod told;
 mod urgency;
 mod virt;
+mod wall_time;
 mod weight;
 
 pub use entitlement::Entitlement;
@@ -30,4 +31,5 @@ pub use time::{ParseSpanError, Span, Time};
 pub use told::{Pending, TASKS, Task, Tasks, VcpuHint};
 pub use urgency::Urgency;
 pub use virt::{Pace, VirtualSpan, VirtualTime};
+pub use wall_time::{ParseWallTimeError, WallTime};
 pub use weight::{ParseWeightError, Weight};

@@ -40,6 +40,13 @@ Reservations:
     budget that the other vCPUs of its VM left unused in their last period, up to the
     unreserved capacity of its CPU (`slackline help edf`: spread = 'use').
 
+--until ends a reservation by itself, also while no daemon runs:
+  - `--until 2h` is a length from now, `--until 2026-12-01T18:00` a time in UTC. Other
+    zones are written as 2026-12-01T18:00+01:00.
+  - `change --until none` removes the end. In a file it is until = '2026-12-01T18:00'.
+  - At the end the VM runs on as ordinary threads, and `log` shows `expired`.
+  - The end follows the wall clock, also if that is set.
+
 --phase aligns periods of VMs that work in step, on one or several hosts:
   - With --phase 3ms every period starts 3 ms after a multiple of the period on the
     wall clock. With the same phase and period, periods start together.
@@ -52,7 +59,7 @@ Reservations:
   [web]
   cpu = '30%'
   [db]
-  slice = '2ms'                                        # also period, exact, phase, vcpus, for, user
+  slice = '2ms'               # also period, exact, phase, vcpus, for, user, until
 
   - Capacity is given up before other capacity is taken. If one reservation is refused,
     nothing changes.
@@ -143,6 +150,9 @@ Other hosts, over TLS 1.3:
     authenticate by a certificate instead of a token.
   - The systemd unit of the daemon allows no network. Set RestrictAddressFamilies= and
     IPAddressDeny= in a drop-in.
+
+Metrics for a Prometheus on this host, without TLS: `serve --metrics 127.0.0.1:9391`.
+All users of the host can read them. Nothing else is served there.
 
 Files: the daemon reads certificates, prices and the host's groups at start and on
 SIGHUP (`systemctl reload slackline`). Reservations stay in force; clients reconnect. A

@@ -127,6 +127,9 @@ pub(super) fn as_file(all: &[Reservation]) -> String {
         if let Some(phase) = one.phase {
             let _ = writeln!(text, "phase = \"{}\"", phase.0);
         }
+        if let Some(until) = one.until {
+            let _ = writeln!(text, "until = \"{}\"", until.0);
+        }
         let binding = toml::Value::from(one.binding.as_str());
         let _ = writeln!(text, "vcpus = {}\nfor = {binding}\nuser = {}", one.vcpus, one.user);
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use slackline_control::client::Remote;
 use slackline_control::place::Fit;
-use slackline_control::{Length, Phase, Role, Share, Wanted};
-use slackline_units::Span;
+use slackline_control::{End, Length, Moment, Phase, Role, Share, Wanted};
+use slackline_units::{Span, WallTime};
 
 use super::view::View;
 use crate::input::file;
@@ -88,6 +88,10 @@ pub(crate) struct HowMuch {
     /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
+    /// Time of its end: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none, or
+    /// unchanged].
+    #[arg(long, value_name = "TIME", value_parser = until)]
+    pub(crate) until: Option<End>,
 }
 
 #[derive(Debug, Args)]
@@ -162,9 +166,10 @@ pub(crate) enum By {
 impl HowMuch {
     /// Returns the body of the request to reserve.
     pub(crate) fn wanted(&self, binding: Option<&String>, user: Option<u32>) -> Wanted {
-        let HowMuch { slice, period, cpu, vcpus, exact, phase, .. } = *self;
+        let HowMuch { slice, period, cpu, vcpus, exact, phase, until, .. } = *self;
         let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
-        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user }
+        let until = until.and_then(|until| until.0).map(Moment);
+        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user, until }
     }
 }
 
@@ -271,7 +276,8 @@ pub(crate) struct Log {
     /// Number of latest events to show [default: 20, with --since all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) last: Option<u32>,
-    /// Start of the events: a time ago, e.g. `2h` or `7d`, or a day in UTC, e.g. `2026-11-26`.
+    /// Show events since then: a time ago, e.g. `2h` or `7d`, or a day or time in UTC, e.g.
+    /// `2026-11-26` or `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since)]
     pub(crate) since: Option<Since>,
     #[command(flatten)]
@@ -284,7 +290,8 @@ pub(crate) struct Log {
 pub(crate) struct History {
     /// Name of the reservation, which may have ended.
     pub(crate) name: String,
-    /// Start of the history: a time ago, e.g. `7d`, or a day in UTC, e.g. `2026-11-26`.
+    /// Show the time since then: a time ago, e.g. `7d`, or a day or time in UTC, e.g.
+    /// `2026-11-26` or `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since, default_value = "24h")]
     pub(crate) since: Since,
     /// Time covered by each line.
@@ -369,13 +376,36 @@ pub(crate) struct Add {
     pub(crate) at: At,
 }
 
-/// Parses a time before now, or a day.
+/// Parses a time before now, or a moment.
 fn since(text: &str) -> Result<Since, String> {
-    if let Some(ns) = crate::date::midnight(text) {
-        return Ok(Since::At(ns));
+    if is_dated(text) {
+        return Ok(Since::At(moment(text)?.ns()));
     }
     let ago = span(text).map_err(|why| format!("{why}, or a day such as `2026-11-26`"))?;
     Ok(Since::Ago(ago))
+}
+
+/// Parses the end of a reservation: a length from now, a moment, or `none`.
+fn until(text: &str) -> Result<End, String> {
+    if text == "none" {
+        return Ok(End(None));
+    }
+    if is_dated(text) {
+        return Ok(End(Some(moment(text)?)));
+    }
+    let ahead = span(text).map_err(|why| format!("{why}, or a time as `2026-12-01T18:00`"))?;
+    // Rounded up to a second, so that a short reservation does not end before it begins.
+    let ns = crate::date::now().saturating_add(ahead.ns()).saturating_add(999_999_999);
+    Ok(End(Some(WallTime::from_ns(ns))))
+}
+
+/// Returns true if a text begins like a date, so that it is no length of time.
+fn is_dated(text: &str) -> bool {
+    text.get(..5).is_some_and(|year| year.ends_with('-'))
+}
+
+fn moment(text: &str) -> Result<WallTime, String> {
+    text.parse().map_err(|why| format!("it {why}"))
 }
 
 fn role(text: &str) -> Result<Role, String> {

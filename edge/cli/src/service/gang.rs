@@ -137,7 +137,8 @@ impl File {
         let Member { binding, vcpus, .. } = self.member[member].clone();
         let phase = Some(self.phase.unwrap_or(Length(Span::ZERO)));
         let File { slice, period, cpu, exact, .. } = *self;
-        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user: None }
+        let (user, until) = (None, None);
+        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user, until }
     }
 }
 

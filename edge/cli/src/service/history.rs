@@ -6,13 +6,13 @@ use slackline_terminal::Cell;
 use slackline_units::Span;
 
 use super::args::{History, Since, Step};
-use super::log::now;
 use super::show::{
     CONTESTED, DELIVERED, DELIVERED_TIME, DUE, EXISTED, FROM, LATE, MISSED, RESERVED_TIME, UNKNOWN,
     column, moment, part, text,
 };
 use super::view::Table;
 use super::{answer, connect};
+use crate::date::now;
 use crate::problem::Problem;
 use crate::terminal;
 

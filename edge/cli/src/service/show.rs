@@ -25,6 +25,7 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (MISSED, "deadlines missed over the time `in last`, in % of all"),
             (EFFICIENT, "CPU time used, in % of the CPU time reserved, also while blocked"),
             (FOR, "VM of the reservation"),
+            (UNTIL, "time at which it ends by itself, in UTC; blank: never"),
             (REVISION, "event number of the reservation's last change, for --if-revision"),
             (COST, "cost since the reservation was made, or since the daemon started"),
             (AN_HOUR, "cost per hour of the reservation"),
@@ -134,7 +135,7 @@ const ROLE: &str = "role";
 const MOST: &str = "most %";
 const MACHINES: &str = "machines";
 const USERS: &str = "of users";
-const UNTIL: &str = "until";
+pub(super) const UNTIL: &str = "until";
 const AFTER: &str = "since then";
 const ACTION: &str = "action";
 const BEFORE: &str = "before";
@@ -186,6 +187,7 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
         ],
         vec![
             column(FOR, all, |one| text(&one.binding)),
+            column(UNTIL, all, |one| one.until_ns.map_or(Cell::Blank, |until| text(moment(until)))),
             column(REVISION, all, |one| text(one.revision.to_string())),
         ],
     ];
@@ -234,8 +236,9 @@ pub(super) fn one(one: &Reservation) -> String {
     let exact = if one.exact { ", and no more" } else { "" };
     let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    let until = one.until_ns.map(|ns| format!(", until {} UTC", moment(ns))).unwrap_or_default();
     format!(
-        "{}: {} in every {}{each}{by_use}{exact}{phase}, {} % of a CPU, for {}; {}, \
+        "{}: {} in every {}{each}{by_use}{exact}{phase}, {} % of a CPU, for {}{until}; {}, \
          revision {}{why}\n",
         one.name,
         one.slice.0,

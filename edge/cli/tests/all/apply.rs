@@ -103,6 +103,37 @@ fn apply_accepts_the_output_of_list_toml() {
     assert_eq!(web, expected);
 }
 
+/// Core with one reservation that has an end, and one without.
+fn ends(request: &Request) -> Outcome {
+    let mut answer = applies(request)?;
+    if let Answer::Reservations(all) = &mut answer {
+        let until = "2126-12-01T18:00".parse().expect("a time");
+        all[0].until = Some(slackline_control::Moment(until));
+        all[0].until_ns = Some(until.ns());
+    }
+    Ok(answer)
+}
+
+#[test]
+fn end_is_a_column_of_list_and_a_key_of_a_file() {
+    let Some(daemon) = Daemon::new(ends) else { return };
+    let shown = daemon.run(&["list", "--columns", "name,until", "--csv"]).good();
+    assert_eq!(shown, "name,until\ndb,2126-12-01 18:00:00\nweb,\n");
+    assert!(daemon.run(&["list"]).good().contains("2126-12-01 18:00:00"));
+    daemon.write("list.toml", &daemon.run(&["list", "--toml"]).good());
+    daemon.run(&["apply", &daemon.path("list.toml")]).good();
+    let list = loop {
+        if let Request::Apply { list } = daemon.heard() {
+            break list;
+        }
+    };
+    let until = |name: &str| list.reservations[name].until.map(|until| until.0.to_string());
+    assert_eq!((until("db").as_deref(), until("web")), (Some("2126-12-01T18:00:00Z"), None));
+    // A list without any end has no column for it.
+    let Some(daemon) = Daemon::new(applies) else { return };
+    assert!(!daemon.run(&["list"]).good().contains("until"));
+}
+
 #[test]
 fn name_pattern_sends_one_request_per_matching_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
@@ -114,7 +145,25 @@ fn name_pattern_sends_one_request_per_matching_reservation() {
     daemon.run(&both).refused(2).says("--if-revision cannot be combined with the pattern `*`");
 }
 
-/// Plays a core with a log of 1,200 events, in which number 7 is missing.
+/// Core that refuses every other change, as a client that sends many does.
+fn limits(request: &Request) -> Outcome {
+    static CHANGES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let is_change = matches!(request, Request::Change { .. });
+    let changes = || CHANGES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if is_change && changes().is_multiple_of(2) {
+        return Err(Problem::new(Kind::TooMany, "too many changes"));
+    }
+    applies(request)
+}
+
+#[test]
+fn pattern_waits_for_the_rate_limit() {
+    let Some(daemon) = Daemon::new(limits) else { return };
+    let text = daemon.run(&["change", "*", "--slice", "2ms"]).good();
+    assert_eq!(text.lines().count(), 2, "{text}");
+}
+
+/// Core with a log of 1,200 events, in which number 7 is missing.
 fn logs(request: &Request) -> Outcome {
     let Request::Log { before, limit, .. } = request else { return fine(request) };
     let newest = before.map_or(1_200, |before| before - 1);

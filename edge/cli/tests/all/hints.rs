@@ -63,6 +63,31 @@ fn exact_and_at_least_options_exclude_each_other_in_hold_and_reserve() {
 }
 
 #[test]
+fn end_is_a_length_from_now_a_time_in_utc_or_none() {
+    let Some(daemon) = Daemon::new(fine) else { return };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.expect("after 1970").as_secs();
+    let reserve = |until| {
+        daemon.run(&["reserve", "web", "--slice", "2ms", "--until", until]).good();
+        let Request::Reserve { wanted, .. } = daemon.heard() else { panic!("no reservation") };
+        wanted.until.map(|until| until.0)
+    };
+    let in_two_hours = reserve("2h").expect("an end").ns() / 1_000_000_000;
+    assert!((now + 7_200..now + 7_260).contains(&in_two_hours), "{in_two_hours} {now}");
+    let at = |text| reserve(text).map(|until| until.to_string());
+    assert_eq!(at("2126-12-01T18:00").as_deref(), Some("2126-12-01T18:00:00Z"));
+    assert_eq!(at("2126-12-01 18:00+02:00").as_deref(), Some("2126-12-01T16:00:00Z"));
+    assert_eq!(at("none"), None);
+    daemon.run(&["change", "web", "--until", "none"]).good();
+    let Request::Change { change, .. } = daemon.heard() else { panic!("no change") };
+    assert_eq!(change.until, Some(slackline_control::End(None)));
+    for (wrong, says) in [("2126-02-30", "does not exist"), ("soon", "as `2026-12-01T18:00`")] {
+        let ran = daemon.run(&["reserve", "web", "--slice", "2ms", "--until", wrong]);
+        ran.ended_with(2).says(says);
+    }
+}
+
+#[test]
 fn socket_path_above_the_kernel_limit_is_refused_with_its_length() {
     let path = format!("/tmp/{}", "x".repeat(140));
     let ran = Place::new().run(&["list", "--socket", &path]).ended_with(2);

@@ -132,6 +132,8 @@ fn reservation(name: &str) -> Reservation {
         by_use: false,
         phase: None,
         phase_ns: None,
+        until: None,
+        until_ns: None,
         gang: None,
         vcpus: 2,
         served: 1,

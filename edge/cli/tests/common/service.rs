@@ -202,9 +202,14 @@ impl Machine {
     }
 
     pub fn start_by(name: &str, user: u32) -> Machine {
+        Machine::start_with(&["-name", name], user)
+    }
+
+    /// Starts a fake VM with these options.
+    pub fn start_with(options: &[&str], user: u32) -> Machine {
         let script = "echo 'CPU 0/TCG' > /proc/$$/comm; while :; do :; done";
         let mut command = Command::new("sh");
-        command.arg0("qemu-system-x86_64").args(["-c", script, "-name", name]);
+        command.arg0("qemu-system-x86_64").args(["-c", script]).args(options);
         command.uid(user);
         slackline_linux::sys::die_with_us(&mut command);
         Machine(command.stdout(Stdio::null()).spawn().unwrap())

@@ -17,10 +17,12 @@ mod outside;
 mod papers;
 mod policies;
 mod rebind;
+mod scrape;
 mod service;
 mod service_people;
 mod soak_service;
 mod terms;
+mod thousand;
 mod trees;
 mod why;
 

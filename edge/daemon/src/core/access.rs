@@ -121,6 +121,7 @@ impl Access {
                 let by_groups = || Rights { principal, role, users: Vec::new() };
                 return Some(said.map_or_else(by_groups, of));
             }
+            Who::Loopback => return None,
             Who::Token(known) => Proof::Token(known.clone()),
             Who::Certificate(known) => Proof::Certificate(known.clone()),
         };

@@ -130,6 +130,7 @@ mod tests {
             since: 1,
             revision: 1,
             identity: None,
+            by_uuid: None,
         };
         ListedReservation { row, state: State::Active, reason, served: 1 }
     }

@@ -44,9 +44,9 @@ pub struct FrontCommand {
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
-    /// Listening socket for remote clients. It stays open while the front is replaced, so that no
-    /// client is refused.
-    remote: Option<TcpListener>,
+    /// Listening sockets for remote clients and for metrics, in this order. They stay open while
+    /// the front is replaced, so that no client is refused.
+    others: [Option<TcpListener>; 2],
     running: Option<Running>,
     /// Earliest time at which the front is started again.
     next: Instant,
@@ -67,11 +67,11 @@ impl FrontProcess {
     pub(super) fn start(
         command: FrontCommand,
         listener: UnixListener,
-        remote: Option<TcpListener>,
+        others: [Option<TcpListener>; 2],
     ) -> io::Result<FrontProcess> {
-        let running = Some(Running::start(&command, &listener, remote.as_ref())?);
+        let running = Some(Running::start(&command, &listener, &others)?);
         let (next, restarts) = (Instant::now(), 0);
-        Ok(FrontProcess { command, listener, remote, running, next, restarts })
+        Ok(FrontProcess { command, listener, others, running, next, restarts })
     }
 
     /// Returns the id of the front's process, if it is running.
@@ -96,8 +96,7 @@ impl FrontProcess {
             return false;
         }
         self.next = Instant::now() + PAUSE;
-        let remote = self.remote.as_ref();
-        self.running = Running::start(&self.command, &self.listener, remote).ok();
+        self.running = Running::start(&self.command, &self.listener, &self.others).ok();
         self.restarts += u64::from(self.running.is_some());
         self.running.is_some()
     }
@@ -172,12 +171,12 @@ impl Running {
     fn start(
         command: &FrontCommand,
         listener: &UnixListener,
-        remote: Option<&TcpListener>,
+        others: &[Option<TcpListener>],
     ) -> io::Result<Running> {
         let (link, theirs) = UnixStream::pair()?;
         link.set_nonblocking(true)?;
-        if let Some(remote) = remote {
-            hand_over(&link, remote)?;
+        for other in others.iter().flatten() {
+            hand_over(&link, other)?;
         }
         let listening: OwnedFd = listener.as_fd().try_clone_to_owned()?;
         let mut child = Command::new(&command.program);

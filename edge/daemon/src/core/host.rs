@@ -20,7 +20,7 @@ use super::flight::Flight;
 use super::front_process::FrontProcess;
 use super::lookups::{Lookups, MOST_WAITING, TooMany, sought_text};
 use super::scheduler::Scheduler;
-use super::scout::{Awaited, Held, Listing, Looked, Scout};
+use super::scout::{AwaitedVm, Held, Listing, Looked, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
 use slackline_linux::with_causes;
@@ -240,9 +240,8 @@ impl Host {
         self.fresh.clear();
     }
 
-    /// Starts a discovery pass for the VMs that reservations wait for and for those that are
-    /// scheduled already.
-    pub(super) fn look_around(&mut self, waiting: Vec<Awaited>) {
+    /// Starts a discovery pass for these VMs and for those that are held.
+    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let machine = self.scheduler.found.get(&identity)?.machine.clone();
             // A VM without known vCPUs is held as a whole, so it has none to check.
@@ -471,6 +470,10 @@ impl World for Host {
     fn leave(&mut self, domain: DomId) {
         self.end_history(domain);
         self.scheduler.leave(domain);
+    }
+
+    fn wall_ahead(&mut self) -> Span {
+        self.scheduler.session.wall_ahead().unwrap_or(Span::ZERO)
     }
 
     fn room(&mut self, period: Span) -> Vec<CpuCapacity> {

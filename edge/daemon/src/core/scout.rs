@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use slackline_linux::sys::{Tid, process_cpu_time};
 use slackline_linux::thread::threads_of;
-use slackline_service::{Binding, BindingKind, Identity, Name, VmLookup};
+use slackline_service::{Binding, BindingKind, Identity, Name, Row, VmLookup};
 use slackline_units::{DomId, Span};
 
 use crate::find::{Absent, Found, Kind, Machine, find_all, find_at_once, find_of, named};
@@ -32,9 +32,8 @@ const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 
 /// An order for the scout.
 pub(super) enum Order {
-    /// A discovery pass: look for the VMs that reservations wait for, and check the vCPUs of VMs
-    /// that are scheduled.
-    Around(Vec<Awaited>, Vec<Held>),
+    /// A discovery pass: look for awaited VMs, and check the vCPUs of held ones.
+    Around(Vec<AwaitedVm>, Vec<Held>),
     /// List all VMs of the host.
     Find,
     /// Look up the VM that a request needs. The number is the user that the VM should belong to.
@@ -69,8 +68,29 @@ pub(super) struct Looked {
     pub(super) found: Option<(Binding, Result<Found, Absent>)>,
 }
 
-/// Binding of a VM that a reservation waits for, and the user that the VM should belong to.
-pub(super) type Awaited = (Binding, u32);
+/// A VM that a reservation waits for.
+pub(super) struct AwaitedVm {
+    binding: Binding,
+    /// User that the VM should belong to.
+    user: u32,
+    /// Binding by UUID of the libvirt domain that was last held.
+    by_uuid: Option<Binding>,
+}
+
+impl AwaitedVm {
+    pub(super) fn of(row: &Row) -> AwaitedVm {
+        let Row { binding, user, by_uuid, .. } = row;
+        AwaitedVm { binding: binding.clone(), user: *user, by_uuid: by_uuid.clone() }
+    }
+
+    /// Returns the libvirt domain that was last held, if it runs under another name now. `None` if
+    /// several domains have its UUID.
+    fn renamed<'a>(&self, machines: &'a [Machine]) -> Option<&'a Machine> {
+        let by_uuid = self.by_uuid.as_ref()?;
+        let mut named = machines.iter().filter(|one| one.by_uuid().as_ref() == Some(by_uuid));
+        named.next().filter(|_| named.next().is_none())
+    }
+}
 
 /// A VM with a reservation, as it was when last looked up.
 pub(super) struct Held {
@@ -85,7 +105,9 @@ pub(super) struct Held {
 pub(super) enum Seen {
     /// A VM that a reservation waits for exists.
     Here(Binding, Found),
-    /// A VM that a reservation waits for exists, but cannot be scheduled.
+    /// An awaited libvirt domain exists under another name.
+    Renamed(Binding, Found),
+    /// An awaited VM exists, but cannot be held.
     Unclear(Binding),
     /// The vCPUs of a VM with a reservation have changed.
     Vcpus(DomId, Found),
@@ -136,9 +158,8 @@ impl Scout {
         Ok(Scout { orders, seen, told, is_out: false })
     }
 
-    /// Orders a discovery pass. Does nothing if one is under way, or if no VM is awaited or
-    /// scheduled.
-    pub(super) fn look_around(&mut self, waiting: Vec<Awaited>, held: Vec<Held>) {
+    /// Orders a discovery pass, unless one is under way or there is nothing to look for.
+    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<Held>) {
         let is_somebody_wanted = !waiting.is_empty() || !held.is_empty();
         if is_somebody_wanted && !self.is_out {
             self.is_out = self.orders.send(Order::Around(waiting, held)).is_ok();
@@ -220,10 +241,10 @@ fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
     machines.collect()
 }
 
-fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
+fn look_around(waiting: &[AwaitedVm], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
     // All VMs are listed once for bindings by name. Other bindings are looked up directly.
-    let by_name = |(binding, _): &&Awaited| {
-        let kind = binding.kind();
+    let by_name = |awaited: &&AwaitedVm| {
+        let kind = awaited.binding.kind();
         !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
     };
     let is_name_waited_for = waiting.iter().any(|one| by_name(&one));
@@ -234,8 +255,13 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)
         Vec::new()
     };
     let mut unasked: BTreeMap<u32, Vec<&Binding>> = BTreeMap::new();
-    for one @ (binding, user) in waiting {
+    for one @ AwaitedVm { binding, user, .. } in waiting {
         if by_name(&one) && !machines.iter().any(|machine| machine.is(binding)) {
+            if let Some(machine) = one.renamed(&machines)
+                && let Ok(found) = find_at_once(&machine.binding, Some(*user))
+            {
+                tell(Seen::Renamed(binding.clone(), found));
+            }
             continue;
         }
         match find_at_once(binding, Some(*user)) {
@@ -361,6 +387,47 @@ fn has_threads(pid: Tid, threads: &[Tid]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn machine(kind: Kind, name: &str, uuid: Option<&str>) -> Machine {
+        Machine {
+            kind,
+            name: name.into(),
+            binding: Binding::new(BindingKind::Libvirt, name).unwrap(),
+            uuid: uuid.map(Into::into),
+            owner: 64,
+            is_vouched: true,
+            identity: Identity::Group { inode: 1 },
+            vcpus: Vec::new(),
+            threads: Vec::new(),
+            why: None,
+            group: None,
+        }
+    }
+
+    #[test]
+    fn awaited_domain_with_another_name_is_found_by_its_uuid() {
+        let [one, two] =
+            ["0f9c27aa-0000-4000-8000-000000000001", "0f9c27aa-0000-4000-8000-000000000002"];
+        let awaited = |by_uuid: Option<&str>| AwaitedVm {
+            binding: "libvirt:web".parse().unwrap(),
+            user: 64,
+            by_uuid: by_uuid.map(|uuid| Binding::new(BindingKind::Uuid, uuid).unwrap()),
+        };
+        let shop = machine(Kind::Libvirt, "shop", Some(one));
+        let others = [
+            machine(Kind::Libvirt, "db", Some(two)),
+            machine(Kind::Libvirt, "none", None),
+            // The name of a QEMU outside of libvirt's groups may be anybody's choice.
+            machine(Kind::Qemu, "qemu", Some(one)),
+        ];
+        let mut all = others.to_vec();
+        assert!(awaited(Some(one)).renamed(&all).is_none());
+        all.push(shop.clone());
+        assert_eq!(awaited(Some(one)).renamed(&all), Some(&shop));
+        assert!(awaited(None).renamed(&all).is_none());
+        all.push(machine(Kind::Libvirt, "copy", Some(one)));
+        assert!(awaited(Some(one)).renamed(&all).is_none(), "two have the UUID");
+    }
 
     #[test]
     fn suspended_guest_is_recognized_from_the_libvirt_status_file() {

@@ -71,6 +71,9 @@ pub(super) fn heard(
     if matches!(ask.request, Wire::Cancel) {
         return Ok(Heard::Cancel(ticket));
     }
+    if ask.who == Who::Loopback {
+        return scraped(ticket, &ask.request);
+    }
     let is_local = matches!(ask.who, Who::User { .. });
     let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };
     let stranger = || Problem::new(kind, "the caller may not use the daemon");
@@ -129,7 +132,15 @@ pub(super) fn heard(
     Ok(Heard::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
 }
 
-/// Returns the question to the flight recorder that a request contains.
+/// Translates a request on the loopback address for metrics.
+fn scraped(ticket: Ticket, request: &Wire) -> Result<Heard, (Ticket, Problem)> {
+    match request {
+        Wire::Numbers => Ok(Heard::Numbers(ticket, None)),
+        _ => Err((ticket, Problem::new(Kind::NotAllowed, "only metrics are served here"))),
+    }
+}
+
+/// A question to the flight recorder.
 fn question(request: Wire) -> Question {
     match request {
         Wire::Why { name } => Question::Why(name),

@@ -54,6 +54,9 @@ const REFUSALS: usize = 32;
 /// Longest time that a refused connection waits for the request that the refusal answers.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
+/// Maximum number of connections to the loopback address for metrics.
+const SCRAPERS: usize = 8;
+
 /// Time limit for a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -115,7 +118,38 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
     }
 }
 
-/// Waits after a failed `accept`, unless the failure concerns only that connection.
+/// Serves metrics to processes of this host, forever, and nothing else. Waits forever without a
+/// socket for them.
+///
+/// # Errors
+/// If the socket cannot be waited for.
+pub(super) async fn accept_scrapers(
+    listener: Option<std::net::TcpListener>,
+    front: &Arc<Front>,
+) -> io::Result<()> {
+    let Some(listener) = listener else { return std::future::pending().await };
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let router = pages::metrics_router(front);
+    let places = Arc::new(Semaphore::new(SCRAPERS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                after(&error).await;
+                continue;
+            }
+        };
+        // Closed without an answer if there is no place.
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let (who, owner, role) = (Who::Loopback, Owner::Loopback, Role::Viewer);
+            let from = Origin::Here(Caller { who, owner, role, until: Instant::now() });
+            tokio::spawn(serve(stream, from, place, Arc::clone(front), router.clone()));
+        }
+    }
+}
+
+/// Waits after a failure to accept, unless it concerns that connection only.
 async fn after(error: &io::Error) {
     if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
         sleep(AFTER_FAILURE).await;
@@ -184,7 +218,7 @@ impl Origin {
         let Some(who) = who else { return Err(stranger(front, address).await) };
         let known = match &who {
             Who::Token(known) | Who::Certificate(known) => known.clone(),
-            Who::User { .. } => String::new(),
+            Who::User { .. } | Who::Loopback => String::new(),
         };
         // Rights are not decided here, since the core checks each request.
         let mut caller = Caller { who, owner: Owner::Proof(known), role: Role::Viewer, until };
@@ -279,10 +313,11 @@ async fn discard_request(stream: &UnixStream) {
     }
 }
 
-async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+/// Serves a connection. Its place is free when it ends.
+async fn serve<S: AsyncRead + AsyncWrite + Unpin, P>(
     stream: S,
     from: Origin,
-    held: Arc<Held>,
+    place: P,
     front: Arc<Front>,
     router: Router,
 ) {
@@ -302,7 +337,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         _ = connection => {}
         () = patience.clone().end() => {}
     }
-    drop(held);
+    drop(place);
 }
 
 async fn answer(

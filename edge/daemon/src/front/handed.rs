@@ -1,4 +1,4 @@
-//! Passing of a listening socket over the link, before the first message.
+//! Passing of listening sockets over the link, before the first message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -59,6 +59,8 @@ pub(super) struct Limits {
 pub(super) enum Owner {
     /// A user of this host.
     User(u32),
+    /// All processes of this host that use the loopback address for metrics.
+    Loopback,
     /// A remote client with these credentials.
     Proof(String),
 }

@@ -72,6 +72,22 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
+/// Returns the pages of the loopback address for metrics.
+pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
+    Router::new()
+        .route("/metrics", get(scrape))
+        .fallback(only_metrics)
+        .method_not_allowed_fallback(body::wrong_method)
+        .layer(from_fn(remember_route))
+        .with_state(Arc::clone(front))
+}
+
+/// Refuses every other page.
+async fn only_metrics() -> No {
+    let problem = Problem::new(Kind::NoSuchPage, "only /metrics is served here, without TLS");
+    No(problem.hinting("use the socket of the daemon for everything else"))
+}
+
 /// Reports the route of a request to the metrics.
 async fn remember_route(request: Sent, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();

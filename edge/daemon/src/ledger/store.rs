@@ -15,9 +15,9 @@ use super::answers::Answers;
 use super::error::{LedgerError, PATIENCE};
 use super::hours::{self, Hours, last_hours};
 use super::place::{Place, Taken, private, rename, which};
-use super::rows::{drop_old_events, granted, load, logged, write, write_access};
+use super::rows::{drop_old_events, granted, has_tenants, load, logged, write, write_access};
 use super::stored::Natural;
-use super::tables::{APPLICATION, BEFORE_TENANTS, MIGRATIONS, NEEDED, NEWEST};
+use super::tables::{APPLICATION, MIGRATIONS, NEEDED, NEWEST};
 use super::words::{AccessChange, Asked, AskedHours, Before, Granted, Keep, Logged, MOST_EVENTS};
 
 /// Maximum number of old rows that a commit deletes in addition to those that it displaces. The
@@ -79,7 +79,7 @@ impl Store {
         let now = SystemTime::now();
         let (loaded, before, answers) = load(&connection, boot_id, keep, now).map_err(failed)?;
         let access = granted(&connection).map_err(failed)?;
-        let has_tenants = version(&connection, &place, NEWEST)? == Some(NEWEST);
+        let has_tenants = has_tenants(&connection).map_err(failed)?;
         let hours = Hours::open(&connection).map_err(failed)?;
         let history = last_hours(&connection, loaded.rows.iter().map(|row| &row.name));
         let history = history.map_err(failed)?;
@@ -215,8 +215,12 @@ impl Store {
     /// Migrates the ledger to the version in which members of the operators' group without a grant
     /// are tenants. Makes a backup of the ledger first.
     pub(super) fn migrate_access(&mut self) -> Result<(), LedgerError> {
-        let newest = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
-        bring_to(&mut self.connection, &self.place, (&MIGRATIONS, newest))?;
+        let path = self.place.ledger();
+        let failed = |error| LedgerError::of(&path, error);
+        if !has_tenants(&self.connection).map_err(failed)? {
+            back_up(&self.connection, &self.place, &self.place.of_version(NEWEST))?;
+            self.connection.execute("UPDATE rights SET tenants = 1", []).map_err(failed)?;
+        }
         self.make_sure()
     }
 
@@ -316,34 +320,18 @@ fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> 
     Err(LedgerError::Files { path: path.to_path_buf(), source })
 }
 
-/// Migrates the tables to the newest version that needs no request by an administrator. A new
-/// ledger gets the newest version of all.
+/// Migrates the tables to the newest version, after a backup.
 fn migrate(
     connection: &mut Connection,
     place: &Place,
     migrations: &[&str],
 ) -> Result<(), LedgerError> {
-    let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
-    let version = version(connection, place, newest)?;
-    write_ahead(connection, &place.ledger())?;
-    let target = match version {
-        Some(version) if version < newest => BEFORE_TENANTS.min(newest),
-        _ => newest,
-    };
-    bring_to(connection, place, (migrations, target))
-}
-
-/// Migrates the tables to a version. Makes a backup of the ledger first.
-fn bring_to(
-    connection: &mut Connection,
-    place: &Place,
-    (migrations, target): (&[&str], u32),
-) -> Result<(), LedgerError> {
     let path = place.ledger();
     let failed = |error| LedgerError::of(&path, error);
     let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
     let version = version(connection, place, newest)?;
-    if version.is_some_and(|version| version >= target) {
+    write_ahead(connection, &path)?;
+    if version.is_some_and(|version| version >= newest) {
         return Ok(());
     }
     if let Some(version) = version {
@@ -351,12 +339,11 @@ fn bring_to(
     }
     let behaviour = TransactionBehavior::Immediate;
     let change = connection.transaction_with_behavior(behaviour).map_err(failed)?;
-    let all = migrations.iter().take(target as usize);
-    for migration in all.skip(version.unwrap_or(0) as usize) {
+    for migration in migrations.iter().skip(version.unwrap_or(0) as usize) {
         change.execute_batch(migration).map_err(failed)?;
     }
     change.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
-    change.pragma_update(None, "user_version", target).map_err(failed)?;
+    change.pragma_update(None, "user_version", newest).map_err(failed)?;
     change.commit().map_err(failed)
 }
 

@@ -8,9 +8,10 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use serde::{Deserialize, Serialize};
 use slackline_service::gang::Gang;
 use slackline_service::{
-    EventKind, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms, Verb,
+    Binding, BindingKind, EventKind, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms,
+    Verb,
 };
-use slackline_units::{Reservation, Span};
+use slackline_units::{Reservation, Span, WallTime};
 
 use super::error::LedgerError;
 
@@ -87,6 +88,12 @@ pub(super) fn terms(
     terms.map_err(|error| FromSqlError::Other(error.into()))
 }
 
+/// Returns the binding by a stored UUID.
+pub(super) fn by_uuid(uuid: Option<String>) -> Result<Option<Binding>, FromSqlError> {
+    let read = |uuid: String| Binding::new(BindingKind::Uuid, &uuid);
+    uuid.map(read).transpose().map_err(|error| FromSqlError::Other(error.into()))
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_false(value: &bool) -> bool {
     !*value
@@ -107,6 +114,9 @@ pub(super) struct Past {
     /// True if siblings borrow unused budget. Missing in rows written before version 6.
     #[serde(default, skip_serializing_if = "is_false")]
     by_use: bool,
+    /// Nanoseconds since 1970. Missing before version 8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
     vcpus: u16,
     binding: String,
     /// User who owns the VM. Missing in rows of version 1.
@@ -119,6 +129,9 @@ pub(super) struct Past {
     since: u64,
     revision: u64,
     identity: Option<PastIdentity>,
+    /// Missing before version 9.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -153,6 +166,7 @@ impl Past {
             exact: row.terms.exact(),
             phase_ns: row.terms.phase().map(Span::ns),
             by_use: row.terms.by_use(),
+            until: row.terms.until().map(WallTime::ns),
             vcpus: row.terms.vcpus(),
             binding: row.binding.to_string(),
             user: Some(row.user),
@@ -164,6 +178,7 @@ impl Past {
             since: row.since,
             revision: row.revision,
             identity,
+            uuid: row.by_uuid.as_ref().map(|by_uuid| by_uuid.name().to_owned()),
         }
     }
 
@@ -186,7 +201,8 @@ impl Past {
                 (self.slice_ns, self.period_ns, self.phase_ns),
                 (self.exact, self.by_use),
                 self.vcpus,
-            )?,
+            )?
+            .with_end(self.until.map(WallTime::from_ns)),
             binding: self
                 .binding
                 .parse()
@@ -197,6 +213,7 @@ impl Past {
             since: self.since,
             revision: self.revision,
             identity,
+            by_uuid: by_uuid(self.uuid.clone())?,
         })
     }
 }
@@ -221,6 +238,7 @@ pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
         EventKind::Vcpus { there } => Some(there.to_string()),
         EventKind::Meddled(how) | EventKind::Contested(how) => Some(how.clone()),
         EventKind::NotAdopted(why)
+        | EventKind::Renamed(why)
         | EventKind::LedgerFailing(why)
         | EventKind::ClockStepped(why)
         | EventKind::Overloaded(why)
@@ -235,6 +253,7 @@ pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
         | EventKind::Settled
         | EventKind::Adopted
         | EventKind::Fits
+        | EventKind::Expired
         | EventKind::KeeperReplaced => None,
     };
     (what.word(), detail)
@@ -254,12 +273,13 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         Verb::Log,
         Verb::Find,
     ];
-    const PLAIN: [EventKind; 6] = [
+    const PLAIN: [EventKind; 7] = [
         EventKind::Appeared,
         EventKind::Vanished,
         EventKind::Settled,
         EventKind::Adopted,
         EventKind::Fits,
+        EventKind::Expired,
         EventKind::KeeperReplaced,
     ];
     let unknown = || wrong(format!("`{word}` with {detail:?} is not a known event"));
@@ -271,6 +291,7 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         "meddled" => Some(EventKind::Meddled(detail.unwrap_or_default().to_owned())),
         "contested" => Some(EventKind::Contested(detail.unwrap_or_default().to_owned())),
         "not-adopted" => detail.map(str::to_owned).map(EventKind::NotAdopted),
+        "renamed" => detail.map(str::to_owned).map(EventKind::Renamed),
         "gang-broken" => detail.map(str::to_owned).map(EventKind::GangBroken),
         "clock-stepped" => detail.map(str::to_owned).map(EventKind::ClockStepped),
         "overloaded" => detail.map(str::to_owned).map(EventKind::Overloaded),

@@ -4,14 +4,10 @@
 /// Statements that make the tables of each version from those of the version before it. The first
 /// ones start from an empty file.
 pub(super) const MIGRATIONS: [&str; NEWEST as usize] =
-    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS];
+    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS, ENDS, UUIDS];
 
 /// Version that this program creates.
-pub(super) const NEWEST: u32 = 7;
-
-/// Version to which older ledgers are migrated without a request. Only `slackline access migrate`
-/// migrates them to [`NEWEST`], since that takes rights from users.
-pub(super) const BEFORE_TENANTS: u32 = 6;
+pub(super) const NEWEST: u32 = 9;
 
 /// Application id that marks a database as a ledger: the bytes `slk` and zero in the file's header.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -109,12 +105,30 @@ const BY_USE: &str = "
 ALTER TABLE reservation ADD COLUMN by_use INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Migration to the version from which members of the group `slackline` without a grant are
-/// tenants. Before it they are operators. The migration changes no table.
+/// Members of the group `slackline` without a grant are tenants in a ledger of this version, and
+/// operators in one of an earlier version. No table changes.
 const TENANTS: &str = "";
 
-/// Table of accounts of reservations. It is created in ledgers of any version, since older programs
-/// ignore it. `start` is hours since 1970, and `length` is a number of hours.
+/// End of a reservation. Older rows have none.
+///
+/// From this version on a row says whether members of the group are tenants: a ledger that was new,
+/// or of version 7. `slackline access migrate` sets it in others, since it takes rights from users.
+const ENDS: &str = "
+ALTER TABLE reservation ADD COLUMN until INTEGER;
+CREATE TABLE rights (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    tenants INTEGER NOT NULL
+) STRICT;
+INSERT INTO rights SELECT 1, user_version IN (0, 7) FROM pragma_user_version;
+";
+
+/// UUID of the libvirt domain that was last held. Older rows get it when their VM is adopted.
+const UUIDS: &str = "
+ALTER TABLE reservation ADD COLUMN uuid TEXT;
+";
+
+/// Accounts of reservations. Created in each ledger of any version, since older programs ignore it.
+/// Times of `start` and `length` are hours since 1970 and hours.
 pub(super) const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS history (
     start INTEGER NOT NULL,
@@ -136,18 +150,19 @@ CREATE TABLE IF NOT EXISTS history (
 CREATE INDEX IF NOT EXISTS history_by_name ON history (name, start);
 ";
 
-/// Tables that are needed to restore the reservations. Each start of the daemon checks them in
-/// full, since they are small. Of the table of answers only the newest rows are read.
-pub(super) const NEEDED: [&str; 4] = ["host", "reservation", "identity", "access"];
+/// Tables that are needed to restore the reservations. Each start checks them fully, since they are
+/// small. Of the table of answers only the newest rows are read.
+pub(super) const NEEDED: [&str; 5] = ["host", "reservation", "identity", "access", "rights"];
 
-/// All tables, each with the version that introduced it. Version 0 marks a table without a version.
-const SINCE: [(&str, u32); 7] = [
+/// All tables, with the version that introduced each, or 0 for a table without a version.
+const SINCE: [(&str, u32); 8] = [
     ("host", 1),
     ("reservation", 1),
     ("identity", 1),
     ("event", 1),
     ("answer", 1),
     ("access", 3),
+    ("rights", 8),
     ("history", 0),
 ];
 

@@ -79,6 +79,8 @@ fn ledger_rows_and_answers_survive_a_restart() {
     assert_eq!((loaded.rows.len(), loaded.last_seq, before), (0, 0, None));
     let mut web = Row { identity: Some(identity(7)), ..row("web", 1) };
     web.terms = web.terms.with_phase(Some(Span::from_ms(3))).unwrap();
+    web.terms = web.terms.with_end(Some("2026-12-01T18:00".parse().unwrap()));
+    web.by_uuid = Some("uuid:0f9c27aa-0000-4000-8000-00000000beef".parse().unwrap());
     web.gang = Some(Gang { name: name("lockstep"), is_strict: true });
     let mut first = commit(3, [("web", Some(web.clone())), ("db", Some(row("db", 2)))]);
     first.kept.push(kept("k1", web.clone()));
@@ -120,11 +122,11 @@ fn ledger_events_are_queried_by_name_and_number_newest_first() {
     let begun = SystemTime::now();
     let whats = [
         EventKind::Asked(Verb::Reserve),
-        EventKind::Vcpus { there: 4 },
+        EventKind::Renamed("libvirt:web is now libvirt:shop".into()),
         EventKind::NotAdopted("no room: 1 of 2".into()),
         EventKind::LedgerWhole { lost: 7 },
         EventKind::Contested("vCPU 0: thread 7 may run on CPU 0 only".into()),
-        EventKind::Settled,
+        EventKind::Expired,
         EventKind::Overloaded("CPU 1: 0.9cpu reserved and 0.06cpu of overhead".into()),
         EventKind::OverloadEnded("CPU 1: 0.9cpu reserved and 0.04cpu of overhead".into()),
         EventKind::ClockStepped("by 1s back; periods of web are stretched or cut once".into()),
@@ -472,10 +474,10 @@ fn damaged_foreign_or_newer_ledger_is_refused_and_kept() {
     assert!(open_error(folder.path()).to_string().contains("nonsense"));
 
     fs::write(&path, &good).unwrap();
-    other(folder.path()).pragma_update(None, "user_version", 8).unwrap();
+    other(folder.path()).pragma_update(None, "user_version", 10).unwrap();
     fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
     let error = open_error(folder.path());
-    let LedgerError::Newer { version: 8, known: 7, backup: Some(backup), .. } = error else {
+    let LedgerError::Newer { version: 10, known: 9, backup: Some(backup), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(backup, folder.path().join("ledger.version-1.db"));
@@ -511,13 +513,21 @@ fn ledger_of_version_6_has_tenants_only_after_access_migration() {
     let Opened { mut ledger, has_tenants, .. } = open(folder.path());
     assert!(!has_tenants);
     let path = folder.path().join("ledger.db");
-    assert_eq!(version(&path), 6);
+    assert_eq!(version(&path), 9);
     ledger.migrate_access(7).unwrap();
     let [Reply::Access { ticket: 7, done: Ok(()) }] = &replies(&mut ledger, 1)[..] else {
         panic!("not migrated")
     };
     close(ledger);
-    assert_eq!((version(&path), version(&folder.path().join("ledger.version-6.db"))), (7, 6));
+    for kept in [6, 9] {
+        assert_eq!(version(&folder.path().join(format!("ledger.version-{kept}.db"))), kept);
+    }
+    let opened = open(folder.path());
+    assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
+    // So does a ledger of version 7, in which it was the version that said so.
+    let folder = tempfile::tempdir().unwrap();
+    other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
+    other(folder.path()).pragma_update(None, "user_version", 7).unwrap();
     let opened = open(folder.path());
     assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
     // A new ledger has tenants from the start.
@@ -560,7 +570,7 @@ fn ledger_of_version_1_is_migrated_without_loss_and_backed_up() {
     assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
 
     let backup = folder.path().join("ledger.version-1.db");
-    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (6, 1));
+    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (9, 1));
     // The backup has the data of version 1 unchanged.
     let old = Connection::open(&backup).unwrap();
     let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
@@ -580,7 +590,7 @@ fn damaged_ledger_of_version_1_is_rebuilt_and_then_migrated() {
     let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
     assert_eq!(open(folder.path()).loaded.rows.len(), 2);
-    assert_eq!(version(&folder.path().join("ledger.db")), 6);
+    assert_eq!(version(&folder.path().join("ledger.db")), 9);
 }
 
 #[test]

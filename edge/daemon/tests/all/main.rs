@@ -14,3 +14,4 @@ mod ledger_bounds;
 mod ledger_history;
 mod openapi;
 mod remote;
+mod scrape;

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -40,13 +41,23 @@ impl Front {
 
     /// Starts a front that also serves remote clients.
     pub fn with(says: Says, remote: Option<front::Remote>) -> Front {
+        Front::with_metrics(says, remote, None)
+    }
+
+    /// Starts a front that also serves metrics on a loopback socket.
+    pub fn with_metrics(
+        says: Says,
+        remote: Option<front::Remote>,
+        metrics: Option<TcpListener>,
+    ) -> Front {
         let gid = rustix::process::getgid().as_raw();
         let people = People { operators: Some(OPERATORS), administrators: Some(gid) };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        thread::spawn(move || front::serve(theirs, listener, people, remote).unwrap());
+        let sockets = front::FrontSockets { listener, remote, metrics };
+        thread::spawn(move || front::serve(theirs, sockets, people).unwrap());
         let (tell, asked) = channel();
         let core = ours.try_clone().unwrap();
         thread::spawn(move || be_core(ours, says, &tell));
@@ -209,6 +220,8 @@ pub fn reservation(name: &str) -> Reservation {
         by_use: false,
         phase: None,
         phase_ns: None,
+        until: None,
+        until_ns: None,
         gang: None,
         vcpus: 2,
         served: 2,

@@ -30,6 +30,7 @@ pub fn row(called: &str, seq: u64) -> Row {
         since: seq,
         revision: seq,
         identity: None,
+        by_uuid: None,
     }
 }
 

@@ -20,6 +20,7 @@ fn reserve(name: &str, slice_ms: u64) -> Request {
         vcpus: Some(1),
         binding: Some(format!("qemu:{name}").parse().expect("a binding")),
         user: None,
+        until: None,
     }
 }
 
@@ -69,8 +70,8 @@ fn apply_swaps_capacity_that_single_changes_cannot_swap() {
 
 fn reserve_change(name: &str, slice_ms: u64) -> Request {
     let Request::Reserve { name, amount, .. } = reserve(name, slice_ms) else { unreachable!() };
-    let (exact, phase, vcpus, if_revision) = (None, None, None, None);
-    Request::Change { name, amount: Some(amount), exact, phase, vcpus, if_revision }
+    let (exact, phase, vcpus, until, if_revision) = (None, None, None, None, None);
+    Request::Change { name, amount: Some(amount), exact, phase, vcpus, until, if_revision }
 }
 
 #[test]

@@ -46,6 +46,7 @@ fn alphabet(number: usize) -> Vec<Request> {
         vcpus: None,
         binding: Some(machine.parse().expect("a binding")),
         user: None,
+        until: None,
     };
     let change = |ms| Request::Change {
         name: name("web"),
@@ -53,6 +54,7 @@ fn alphabet(number: usize) -> Vec<Request> {
         exact: None,
         phase: None,
         vcpus: None,
+        until: None,
         if_revision: None,
     };
     vec![

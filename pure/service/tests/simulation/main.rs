@@ -6,9 +6,11 @@ mod checks;
 mod disk;
 mod draw;
 mod drawn;
+mod ends;
 mod exhaustive;
 mod gangs;
 mod kernel;
+mod renames;
 mod run;
 mod scheduler;
 mod users;
@@ -134,6 +136,7 @@ fn clock_step_is_logged_if_reservations_have_a_phase() {
         vcpus: Some(1),
         binding: Some(format!("qemu:{name}").parse().expect("a binding")),
         user: None,
+        until: None,
     };
     let set = |run: &mut Run, us, is_ahead| {
         let by = Span::from_us(us);
@@ -203,6 +206,7 @@ fn reservation_name_of_an_ended_process_is_free_without_notice() {
             vcpus: Some(1),
             binding: Some(format!("pid:{pid}").parse().expect("a binding")),
             user: None,
+            until: None,
         };
         run.ask(root, request, None).expect("no check fails");
         run.pass(Span::from_ms(100)).expect("no check fails");

@@ -32,6 +32,7 @@ fn reserve(name: &str, amount: Amount, user: Option<u32>) -> Request {
         vcpus: Some(1),
         binding: Some(format!("qemu:{name}").parse().expect("a binding")),
         user,
+        until: None,
     }
 }
 
@@ -42,6 +43,7 @@ fn change(name: &str, amount: Amount) -> Request {
         exact: None,
         phase: None,
         vcpus: None,
+        until: None,
         if_revision: None,
     }
 }
