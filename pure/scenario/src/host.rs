@@ -33,6 +33,8 @@ const KEYS: &[&str] = &[
     "ticks",
     TICK_PHASE,
     "balancing",
+    "timer_pass",
+    "wake_pass",
     "refuse",
 ];
 const THREADS_PER_CORE: &str = "threads_per_core";
@@ -64,6 +66,8 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         tick_phases: Vec::new(),
         tick_cost: Span::ZERO,
         balancing: Balancing::default(),
+        timer_pass: Draw::Fixed(Span::ZERO),
+        wake_pass: Draw::Fixed(Span::ZERO),
         refuse: 0,
     };
     let Some(table) = table else { return Ok(host) };
@@ -83,6 +87,8 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
             "ticks" => host.ticks_are_staggered = TICKS[item.word(TICKS)?] == "staggered",
             "tick_cost" => host.tick_cost = item.span()?,
             "balancing" => host.balancing = balancing::read(&item)?,
+            "timer_pass" => host.timer_pass = item.draw()?,
+            "wake_pass" => host.wake_pass = item.draw()?,
             "refuse" => host.refuse = item.percentage()?,
             _ => {} // Groups and phases of CPUs are read when the number of CPUs is known.
         }

@@ -80,6 +80,8 @@ pub struct Scenario {
     pub domains: Vec<Domain>,
     /// Devices, their driver domain and the clients. `None` without a driver domain.
     pub io: Option<io::Io>,
+    /// Time that programs above all vCPUs take from CPUs, in the order of the file.
+    pub interference: Vec<Interference>,
     /// Changes during the run, by time, and at the same time in the order of the file.
     pub changes: Vec<Change>,
     /// Claims about the results, in the order of the file.
@@ -138,8 +140,21 @@ pub struct HostSpec {
     pub tick_cost: Span,
     /// Cost of a balancer that has a vCPU of its own.
     pub balancing: Balancing,
+    /// CPU time of the scheduler when a timer expires. It counts for no vCPU.
+    pub timer_pass: Draw,
+    /// CPU time of the scheduler when a vCPU wakes. It counts for no vCPU.
+    pub wake_pass: Draw,
     /// Orders that the host refuses on purpose, in millionths of all orders.
     pub refuse: u32,
+}
+
+/// Time that programs above all vCPUs take from a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interference {
+    /// CPU that is taken.
+    pub cpu: CpuId,
+    /// Ready times and lengths of the jobs, in order.
+    pub jobs: Vec<(Span, Span)>,
 }
 
 /// Cost of each call of a balancer, the sum of three parts. See [`Scenario::simulated`].

@@ -15,6 +15,7 @@ use crate::cold::CacheModel;
 use crate::guest::Guests;
 use crate::overhead::{PendingOverhead, VcpuOverhead};
 use crate::queue::{Event, Queue};
+use crate::taken::TakenTime;
 
 /// Event of a CPU. At one instant, they occur in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,11 +52,13 @@ struct Cpu {
     /// Time up to which its work has been counted. Later than now while it pays overhead.
     worked: Time,
     unpaid: PendingOverhead,
+    taken: TakenTime,
     work_ends: Time,
     limit: ArmedTimer,
     alarm: ArmedTimer,
     lateness: Stream,
     refusals: Stream,
+    passes: Stream,
 }
 
 /// Precision of the timers of all CPUs.
@@ -103,11 +106,13 @@ impl Cpus {
             measured: Time::START,
             worked: Time::START,
             unpaid: PendingOverhead::NONE,
+            taken: TakenTime::default(),
             work_ends: Time::NEVER,
             limit: OFF,
             alarm: OFF,
             lateness: stream(cpu, Purpose::Timer),
             refusals: stream(cpu, Purpose::Refusal),
+            passes: stream(cpu, Purpose::Pass),
         };
         let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
         Cpus {
@@ -184,8 +189,8 @@ impl Cpus {
     pub(crate) fn go_on(&mut self, cpu: CpuId, now: Time, guests: &Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         let vcpu = this.occupant.expect("the CPU has an occupant");
-        this.worked = now;
-        this.work_ends = now.after(self.account.time((cpu, vcpu), guests.left(vcpu)));
+        this.worked = this.taken.until(now);
+        this.work_ends = this.worked.after(self.account.time((cpu, vcpu), guests.left(vcpu)));
         self.refresh(cpu);
     }
 
@@ -241,6 +246,7 @@ impl Cpus {
             self.count(cpu, now, guests);
             let this = &mut self.cpus[cpu.index()];
             this.unpaid.pay(now, (cpu, this.occupant), &mut self.account.records);
+            this.taken.end(cpu, now, &mut self.account.records);
         }
     }
 
@@ -277,6 +283,29 @@ impl Cpus {
         this.unpaid.add(now, kind, span);
         this.worked = this.worked.after(span);
         self.recount(cpu, guests);
+    }
+
+    /// Takes a CPU from all vCPUs for a while, from now or from the end of what is taken already.
+    pub(crate) fn take(&mut self, cpu: CpuId, now: Time, span: Span, guests: &mut Guests<'_>) {
+        if span.is_zero() {
+            return;
+        }
+        self.count(cpu, now, guests);
+        let this = &mut self.cpus[cpu.index()];
+        this.unpaid.pay(now, (cpu, this.occupant), &mut self.account.records);
+        this.unpaid.postpone(span);
+        // What is not measured yet must be kept.
+        let passed = if this.occupant.is_some() { this.measured } else { now };
+        this.taken.drop_passed(cpu, passed, &mut self.account.records);
+        this.taken.take(now, span);
+        this.worked = this.worked.max(now).after(span);
+        self.recount(cpu, guests);
+    }
+
+    /// Takes the time of a scheduling pass.
+    pub(crate) fn take_pass(&mut self, cpu: CpuId, now: Time, of: &Draw, guests: &mut Guests<'_>) {
+        let span = self.cpus[cpu.index()].passes.draw(of);
+        self.take(cpu, now, span, guests);
     }
 
     /// Returns the CPU on which a vCPU ran last. `None` if it never ran.
@@ -341,8 +370,9 @@ impl Cpu {
         let home = moves.homes[vcpu.slot()].replace(cpu);
         let before = self.last.filter(|_| !self.was_idle);
         self.unpaid.pay(now, (cpu, None), &mut account.records);
+        let free = self.taken.until(now);
         if self.last != Some(vcpu) {
-            self.unpaid.add(now, OverheadKind::Switch, moves.switch);
+            self.unpaid.add(free, OverheadKind::Switch, moves.switch);
         }
         let mut own = std::mem::take(&mut moves.owing[vcpu.slot()]);
         if let Some(home) = home.filter(|&home| home != cpu) {
@@ -352,14 +382,14 @@ impl Cpu {
             own.refill = moves.cold.refill((vcpu, own.refill), (cpu, home));
             own.refill += moves.cold.dispatch(vcpu, before);
         }
-        self.unpaid.add(now, OverheadKind::Migration, own.migration);
-        self.unpaid.add(now, OverheadKind::Refill, own.refill);
+        self.unpaid.add(free, OverheadKind::Migration, own.migration);
+        self.unpaid.add(free, OverheadKind::Refill, own.refill);
         self.was_idle = false;
         self.occupant = Some(vcpu);
         self.last = Some(vcpu);
         self.began = now;
         self.measured = now;
-        self.worked = self.unpaid.end(now);
+        self.worked = self.unpaid.end(free);
         self.work_ends = self.worked.after(takes);
     }
 
@@ -430,8 +460,9 @@ impl Hardware for VirtualHardware<'_> {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let this = &mut self.cpus.cpus[cpu.index()];
         let vcpu = this.occupant?;
-        let from = std::mem::replace(&mut this.measured, now);
-        let ran = now - from;
+        let (from, taken) = this.taken.within(std::mem::replace(&mut this.measured, now), now);
+        let ran = now - from - taken;
+        this.taken.drop_passed(cpu, now, &mut self.cpus.account.records);
         (!ran.is_zero()).then_some(CpuUse { vcpu, cpu, from, to: now, ran })
     }
 
@@ -459,7 +490,8 @@ impl Hardware for VirtualHardware<'_> {
                     }
                 }
                 if outcome == Outcome::Done {
-                    let until = until.unwrap_or(Time::NEVER);
+                    let taken = this.taken.until(self.now) - self.now;
+                    let until = until.map_or(Time::NEVER, |until| until.after(taken));
                     timers.arm(&mut this.limit, until, self.now, &mut this.lateness);
                 }
             }

@@ -115,7 +115,7 @@ impl<'a> Io<'a> {
             }
             Event::Client => self.act(about, context),
             Event::Expire => self.expire(about, context),
-            Event::Wake | Event::Allow | Event::Tick | Event::Task => {
+            Event::Wake | Event::Allow | Event::Tick | Event::Interfere | Event::Task => {
                 unreachable!("not of devices")
             }
         }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use slackline_demand::{Change, ChangeKind, RecordedReservation, Samples, VcpuDemand};
+use slackline_demand::{Change, ChangeKind, Demand, RecordedReservation, Samples, VcpuDemand};
 use slackline_policy::{FieldError, Spec, Values, find};
 use slackline_scenario::Draw;
 use slackline_trace::WrittenTerms;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 use thiserror::Error;
 
+use crate::others::Competitor;
 use crate::recording::Recording;
 
 /// Reason why a recording has no model.
@@ -70,6 +71,8 @@ pub struct Model {
     pub(crate) groups: Vec<Vec<CpuSet>>,
     pub(crate) costs: HostCosts,
     pub(crate) domains: Vec<ModelDomain>,
+    /// Other programs that compete for slack.
+    pub(crate) competitors: Vec<Competitor>,
 }
 
 /// Costs of the simulated host, as fitted.
@@ -81,6 +84,8 @@ pub(crate) struct HostCosts {
     pub(crate) tick: Option<(Span, Span)>,
     /// Distribution of the lateness of timers.
     pub(crate) lateness: Option<Draw>,
+    /// Distribution of the CPU time of the dispatcher at each timer, and at each wake.
+    pub(crate) passes: [Option<Draw>; 2],
 }
 
 /// A VM of the model.
@@ -149,6 +154,7 @@ impl Model {
             groups: header.groups.clone(),
             costs: HostCosts::fitted(recording),
             domains: domains(recording, spec)?,
+            competitors: Competitor::all(recording),
         })
     }
 
@@ -239,9 +245,38 @@ impl HostCosts {
             migrate: costs.migration.mean(),
             interrupt: costs.interrupt.mean(),
             tick,
-            lateness: lateness(&costs.lateness),
+            lateness: match recording.header.machine.as_str() {
+                // A live dispatcher sets its timers so that they expire when the slice is used.
+                "live" => distribution(&costs.overruns, costs.overruns.mean()),
+                _ => lateness(&costs.lateness),
+            },
+            passes: passes(&recording.demand),
         }
     }
+}
+
+/// Fits the CPU time of the dispatcher at timers and at wakes. Together they take what it took in
+/// the recording. `None` if the recording has no passes.
+fn passes(demand: &Demand) -> [Option<Draw>; 2] {
+    let others = &demand.others;
+    let of_timers = others.passes.sum().left_after(others.wake_passes.sum());
+    let mean = of_timers.ns().checked_div(demand.timers).map(Span::from_ns);
+    let timer = mean.and_then(|mean| distribution(&others.passes, mean));
+    [timer, distribution(&others.wake_passes, others.wake_passes.mean())]
+}
+
+/// Returns a distribution with this mean, and with the 99th percentile of the samples as far as the
+/// forms allow. `None` if it is zero.
+fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
+    let p99 = samples.percentile(99)?;
+    let hundredths = p99.ns().saturating_mul(100).checked_div(mean.ns())?;
+    Some(match hundredths {
+        0..105 => Draw::Fixed(mean),
+        105..200 => Draw::Uniform { least: (mean * 2).left_after(p99), most: p99 },
+        // An exponential distribution has its percentile at 4.6 of its mean.
+        200..330 => Draw::Uniform { least: Span::ZERO, most: mean * 2 },
+        _ => Draw::Exponential { mean },
+    })
 }
 
 /// Fits lateness by its median and its 99th percentile: the distribution with this median whose
