@@ -16,6 +16,7 @@ mod collect;
 mod cost;
 mod others;
 mod period;
+mod ticks;
 mod vcpu;
 
 pub use collect::Collector;

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use slackline_trace::{HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
+use crate::ticks;
 use crate::{Job, Samples, VcpuDemand};
 
 /// Time without any thread after which a CPU counts as idle: a switch takes less.
@@ -22,7 +23,7 @@ const IDLE: Span = Span::from_us(50);
 /// Time after which a thread that does not run counts as having gone elsewhere.
 const GONE: Span = Span::from_secs(1);
 
-/// Longest time from a wake to the dispatcher pass that it causes.
+/// Longest time from a wake until the vCPU runs that counts as latency and not as waiting.
 const LATENCY: Span = Span::from_us(500);
 
 /// Largest number of competitors of a CPU.
@@ -44,8 +45,10 @@ pub struct OtherDemand {
     pub interference: Vec<(CpuId, Vec<Job>)>,
     /// CPU times of dispatcher passes in the part of the recording that is fitted.
     pub passes: Samples,
-    /// Times from the wake of a vCPU to the end of the dispatcher pass that it caused, in that part.
-    pub wake_passes: Samples,
+    /// Tick of ordinary scheduling and its first time in the trace. `None` if nothing tells it.
+    pub tick: Option<(Span, Span)>,
+    /// Times from the wake of a vCPU until it ran, if it did not wait for another one, in that part.
+    pub wake_latency: Samples,
 }
 
 /// Collects the jobs of host threads.
@@ -54,7 +57,9 @@ pub(crate) struct ThreadCollector {
     threads: BTreeMap<HostThreadId, ThreadRow>,
     cpus: BTreeMap<CpuId, CpuRow>,
     passes: Samples,
-    wake_passes: Samples,
+    wake_latency: Samples,
+    /// Times at which an ordinary thread lost a CPU to another one.
+    preempted: Vec<Time>,
 }
 
 #[derive(Debug)]
@@ -97,8 +102,8 @@ struct CpuRow {
     /// time left. Either may be told first.
     ran: Vec<(Time, Time, HostThreadId)>,
     waits: Vec<(Time, Time)>,
-    /// Wakes of vCPUs since the last dispatcher pass.
-    wakes: Vec<Time>,
+    /// Thread that was there last, with the time when it left although it wanted to go on.
+    lost: Option<(HostThreadId, Time)>,
 }
 
 impl ThreadCollector {
@@ -116,11 +121,7 @@ impl ThreadCollector {
         self.threads.entry(thread.id).or_insert(row);
     }
 
-    pub(crate) fn awoken(&mut self, at: Time, cpu: CpuId, thread: HostThreadId) {
-        if self.threads.get(&thread).is_some_and(|row| row.role == Role::Vcpu) {
-            self.cpus.entry(cpu).or_default().wakes.push(at);
-            return;
-        }
+    pub(crate) fn awoken(&mut self, at: Time, thread: HostThreadId) {
         if let Some(row) = self.threads.get_mut(&thread).filter(|row| row.open.is_none()) {
             row.woken = Some(at);
         }
@@ -137,17 +138,18 @@ impl ThreadCollector {
         let state = self.cpus.entry(cpu).or_default();
         state.busy_until = state.busy_until.max(to);
         let Some(row) = self.threads.get_mut(&thread) else { return };
+        let is_ordinary = matches!(row.role, Role::Vcpu | Role::Program);
+        let lost = state.lost.take().filter(|&(other, at)| {
+            is_fitted && is_ordinary && other != thread && from.since(at) < IDLE
+        });
+        self.preempted.extend(lost.map(|(_, at)| at));
+        state.lost = (is_ordinary && end == OffCpu::Ready).then_some((thread, to));
         match row.role {
-            Role::Dispatcher => {
-                // The wake that caused it, if it is recent.
-                let wakes = std::mem::take(&mut state.wakes);
-                let latest = wakes.iter().rev().find(|&&at| at <= from);
-                let latest = latest.filter(|&&at| from.since(at) < LATENCY);
-                if is_fitted {
-                    self.passes.add(to.since(from));
-                    latest.into_iter().for_each(|&at| self.wake_passes.add(to.since(at)));
-                }
-                state.wakes = wakes.into_iter().filter(|&at| at > from).collect();
+            Role::Dispatcher if is_fitted => self.passes.add(to.since(from)),
+            Role::Vcpu => {
+                let latency = row.woken.take().map(|at| from.since(at));
+                let latency = latency.filter(|&latency| is_fitted && latency < LATENCY);
+                latency.into_iter().for_each(|latency| self.wake_latency.add(latency));
             }
             _ => {}
         }
@@ -245,7 +247,8 @@ impl ThreadCollector {
             competitors: competitors.collect(),
             interference: above.into_iter().map(sorted).collect(),
             passes: self.passes,
-            wake_passes: self.wake_passes,
+            wake_latency: self.wake_latency,
+            tick: ticks::find(&self.preempted),
         }
     }
 }
@@ -291,7 +294,7 @@ impl ThreadCollector {
             Record::OnCpu { thread, cpu, from, to, end } => {
                 self.on_cpu((thread, cpu), (from, to), end, to <= fit_until);
             }
-            Record::Awoken { at, thread, cpu, .. } => self.awoken(at, cpu, thread),
+            Record::Awoken { at, thread, .. } => self.awoken(at, thread),
             Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
                 self.ran((vcpu, cpu), (from, to), (end, due));
             }

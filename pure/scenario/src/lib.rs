@@ -140,12 +140,25 @@ pub struct HostSpec {
     pub tick_cost: Span,
     /// Cost of a balancer that has a vCPU of its own.
     pub balancing: Balancing,
+    /// Ordinary scheduling that divides slack, as on a live host. `None` if the policy does.
+    pub fair: Option<FairSlack>,
     /// CPU time of the scheduler when a timer expires. It counts for no vCPU.
     pub timer_pass: Draw,
     /// CPU time of the scheduler when a vCPU wakes. It counts for no vCPU.
     pub wake_pass: Draw,
     /// Orders that the host refuses on purpose, in millionths of all orders.
     pub refuse: u32,
+}
+
+/// Ordinary scheduling of slack by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FairSlack {
+    /// Slice of an entity.
+    pub slice: Span,
+    /// Time between ticks, which find out that a slice is used.
+    pub tick: Span,
+    /// Time of the first tick.
+    pub phase: Span,
 }
 
 /// Time that programs above all vCPUs take from a CPU.

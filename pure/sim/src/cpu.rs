@@ -6,12 +6,13 @@
 
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
-use slackline_scenario::{Draw, HostSpec, MigrationCost, Purpose, Scenario, Stream};
+use slackline_scenario::{Draw, FairSlack, HostSpec, MigrationCost, Purpose, Scenario, Stream};
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::account::Account;
 use crate::cold::CacheModel;
+use crate::fair::FairClass;
 use crate::guest::Guests;
 use crate::overhead::{PendingOverhead, VcpuOverhead};
 use crate::queue::{Event, Queue};
@@ -78,6 +79,8 @@ pub(crate) struct Cpus {
     timers: Timers,
     refuse_ppm: u32,
     account: Account,
+    /// Ordinary scheduling of slack. `None` if the policy divides it.
+    pub(crate) fair: Option<Box<FairClass>>,
 }
 
 /// Costs of dispatching a vCPU on a CPU.
@@ -129,6 +132,9 @@ impl Cpus {
             },
             timers: Timers::new(host),
             refuse_ppm: host.refuse,
+            fair: host.fair.map(|FairSlack { slice, tick, phase }| {
+                Box::new(FairClass::new((slice, tick, phase), host.cpus, vcpus))
+            }),
             account: Account::new(scenario),
         }
     }
@@ -302,10 +308,51 @@ impl Cpus {
         self.recount(cpu, guests);
     }
 
-    /// Takes the time of a scheduling pass.
+    /// Takes the time of a scheduling pass. One that is under way handles this event as well.
     pub(crate) fn take_pass(&mut self, cpu: CpuId, now: Time, of: &Draw, guests: &mut Guests<'_>) {
-        let span = self.cpus[cpu.index()].passes.draw(of);
+        let this = &mut self.cpus[cpu.index()];
+        let end = now.after(this.passes.draw(of));
+        let span = end.since(this.taken.until(now));
         self.take(cpu, now, span, guests);
+    }
+
+    /// Returns true if the order that a CPU was given last has reached its limit.
+    pub(crate) fn is_exhausted(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu.index()].limit.due == Time::NEVER
+    }
+
+    /// Returns the occupant of a CPU, and the time since another one in which it was not taken.
+    pub(crate) fn ran_since(&self, cpu: CpuId, since: Time, now: Time) -> Span {
+        let (from, taken) = self.cpus[cpu.index()].taken.within(since, now);
+        now - from - taken
+    }
+
+    /// Returns the occupant of a CPU. `None` if it has none.
+    pub(crate) fn occupant_of(&self, cpu: CpuId) -> Option<VcpuId> {
+        self.cpus[cpu.index()].occupant
+    }
+
+    /// Lets another vCPU run within the same order.
+    pub(crate) fn exchange(
+        &mut self,
+        cpu: CpuId,
+        vcpu: Option<VcpuId>,
+        now: Time,
+        guests: &mut Guests<'_>,
+    ) {
+        let Cpus { cpus, moves, account, .. } = self;
+        let this = &mut cpus[cpu.index()];
+        let limit = this.limit;
+        this.stop(cpu, now, guests, (moves, account));
+        match vcpu {
+            Some(vcpu) => {
+                let takes = account.time((cpu, vcpu), guests.left(vcpu));
+                this.start((cpu, vcpu), (now, takes), (moves, account));
+            }
+            None => this.was_idle = true,
+        }
+        this.limit = limit;
+        self.refresh(cpu);
     }
 
     /// Returns the CPU on which a vCPU ran last. `None` if it never ran.
@@ -448,26 +495,19 @@ impl<'a> VirtualHardware<'a> {
         VirtualHardware { now: Time::START, cpus, guests, queue: Queue::new() }
     }
 
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
     /// Sets the current time.
     #[inline]
     pub(crate) fn advance(&mut self, now: Time) {
         self.now = now;
     }
-}
 
-impl Hardware for VirtualHardware<'_> {
+    /// Carries out an order as it stands.
     #[inline(always)]
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
-        let this = &mut self.cpus.cpus[cpu.index()];
-        let vcpu = this.occupant?;
-        let (from, taken) = this.taken.within(std::mem::replace(&mut this.measured, now), now);
-        let ran = now - from - taken;
-        this.taken.drop_passed(cpu, now, &mut self.cpus.account.records);
-        (!ran.is_zero()).then_some(CpuUse { vcpu, cpu, from, to: now, ran })
-    }
-
-    #[inline(always)]
-    fn carry_out(&mut self, order: Order) -> Outcome {
+    pub(crate) fn carry_out_exactly(&mut self, order: Order) -> Outcome {
         let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
         let Cpus { cpus, moves, timers, refuse_ppm, account, .. } = &mut self.cpus;
         let this = &mut cpus[cpu.index()];
@@ -501,6 +541,27 @@ impl Hardware for VirtualHardware<'_> {
             self.cpus.busy_changed(cpu, self.now, &mut self.guests);
         }
         outcome
+    }
+}
+
+impl Hardware for VirtualHardware<'_> {
+    #[inline(always)]
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
+        let this = &mut self.cpus.cpus[cpu.index()];
+        let vcpu = this.occupant?;
+        let (from, taken) = this.taken.within(std::mem::replace(&mut this.measured, now), now);
+        let ran = now - from - taken;
+        this.taken.drop_passed(cpu, now, &mut self.cpus.account.records);
+        (!ran.is_zero()).then_some(CpuUse { vcpu, cpu, from, to: now, ran })
+    }
+
+    #[inline(always)]
+    fn carry_out(&mut self, order: Order) -> Outcome {
+        if self.cpus.fair.is_some() {
+            self.carry_out_fairly(order)
+        } else {
+            self.carry_out_exactly(order)
+        }
     }
 
     #[inline(always)]

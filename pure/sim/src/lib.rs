@@ -10,6 +10,7 @@
 mod account;
 mod cold;
 mod cpu;
+mod fair;
 mod guest;
 mod header;
 mod io;
@@ -186,6 +187,9 @@ impl<'a> Sim<'a> {
                     }
                 }
                 NextStep::Event(Event::Tick, cpu) => self.tick(now, cpu),
+                NextStep::Event(Event::FairTick, cpu) => {
+                    self.fair_tick(now, CpuId::new(cpu), sink)?;
+                }
                 NextStep::Event(Event::Interfere, index) => self.interfere(now, index),
                 NextStep::Event(event, about) => self.happen(now, (event, about), sink)?,
             }
@@ -252,6 +256,9 @@ impl<'a> Sim<'a> {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         self.hardware.advance(now);
+        if self.hardware.cpus.fair.is_some() {
+            return self.step_fairly(now, fact, sink);
+        }
         let stepped = self.host.step(Report { now, used: &[], fact }, &mut self.hardware, sink);
         self.tell_account(sink);
         stepped

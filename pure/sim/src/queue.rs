@@ -17,6 +17,8 @@ pub(crate) enum Event {
     Allow,
     /// The tick of this CPU, or of all CPUs.
     Tick,
+    /// The kernel of this CPU looks if the slice of an ordinary thread is used.
+    FairTick,
     /// The next job of this interference is ready.
     Interfere,
     /// This packet arrives at the network card.
@@ -38,10 +40,13 @@ pub(crate) enum Event {
 }
 
 /// All events, by number.
-const EVENTS: [Event; 12] = {
+const EVENTS: [Event; 13] = {
     use Event::{Allow, Arrive, Client, Disk, Emit, Expire, Interfere, Interrupt, Reach, Task};
-    use Event::{Tick, Wake};
-    [Wake, Allow, Tick, Interfere, Arrive, Reach, Emit, Interrupt, Disk, Client, Expire, Task]
+    use Event::{FairTick, Tick, Wake};
+    [
+        Wake, Allow, Tick, FairTick, Interfere, Arrive, Reach, Emit, Interrupt, Disk, Client,
+        Expire, Task,
+    ]
 };
 
 const ARITY: usize = 4;

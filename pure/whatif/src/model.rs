@@ -12,6 +12,9 @@ use thiserror::Error;
 use crate::others::Competitor;
 use crate::recording::Recording;
 
+/// Tick of a kernel for which the recording does not tell it.
+const USUAL_TICK: Span = Span::from_ms(4);
+
 /// Reason why a recording has no model.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ModelError {
@@ -84,6 +87,8 @@ pub(crate) struct HostCosts {
     pub(crate) tick: Option<(Span, Span)>,
     /// Distribution of the lateness of timers.
     pub(crate) lateness: Option<Draw>,
+    /// Tick of ordinary scheduling and its first time. `None` on a simulated host.
+    pub(crate) fair: Option<(Span, Span)>,
     /// Distribution of the CPU time of the dispatcher at each timer, and at each wake.
     pub(crate) passes: [Option<Draw>; 2],
 }
@@ -250,19 +255,28 @@ impl HostCosts {
                 "live" => distribution(&costs.overruns, costs.overruns.mean()),
                 _ => lateness(&costs.lateness),
             },
+            fair: fair(recording),
             passes: passes(&recording.demand),
         }
     }
+}
+
+/// Returns the tick of ordinary scheduling on a live host, and its first time in the model.
+fn fair(recording: &Recording) -> Option<(Span, Span)> {
+    let is_live = recording.header.machine == "live" && recording.header.knows.stretches;
+    let (tick, phase) = recording.demand.others.tick.unwrap_or((USUAL_TICK, Span::ZERO));
+    let begin = recording.begin.since(Time::START) % tick;
+    is_live.then_some((tick, (tick + phase - begin) % tick))
 }
 
 /// Fits the CPU time of the dispatcher at timers and at wakes. Together they take what it took in
 /// the recording. `None` if the recording has no passes.
 fn passes(demand: &Demand) -> [Option<Draw>; 2] {
     let others = &demand.others;
-    let of_timers = others.passes.sum().left_after(others.wake_passes.sum());
+    let of_timers = others.passes.sum().left_after(others.wake_latency.sum());
     let mean = of_timers.ns().checked_div(demand.timers).map(Span::from_ns);
     let timer = mean.and_then(|mean| distribution(&others.passes, mean));
-    [timer, distribution(&others.wake_passes, others.wake_passes.mean())]
+    [timer, distribution(&others.wake_latency, others.wake_latency.mean())]
 }
 
 /// Returns a distribution with this mean, and with the 99th percentile of the samples as far as the

@@ -11,6 +11,8 @@ use crate::form::Form;
 use crate::model::{Model, ModelChange, ModelChangeKind, ModelDomain, ModelVcpu, Share, written};
 use crate::others::{self, Competitor};
 
+/// Slice of ordinary threads: that of Linux on a host with two or three CPUs.
+const FAIR_SLICE: Span = Span::from_us(1_400);
 /// Number of jobs up to which they are written in the scenario itself.
 const FEW_JOBS: usize = 4;
 /// Names of the levels of CPU groups in `[host]`, the narrowest first.
@@ -101,6 +103,10 @@ impl Model {
         }
         if let Some(lateness) = costs.lateness {
             let _ = writeln!(text, "timer_lateness = \"{lateness}\"");
+        }
+        if let Some((tick, phase)) = costs.fair {
+            let fair = format!("slice = \"{FAIR_SLICE}\", tick = \"{tick}\", phase = \"{phase}\"");
+            let _ = writeln!(text, "fair = {{ {fair} }}");
         }
         for (key, pass) in ["timer_pass", "wake_pass"].into_iter().zip(costs.passes) {
             let _ = pass.map(|pass| writeln!(text, "{key} = \"{pass}\""));
