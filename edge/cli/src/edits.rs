@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use slackline_units::Span;
 use slackline_whatif::Edit;
 
 use crate::input::file;
+use crate::parse::span;
 use crate::problem::Problem;
 
 /// Predict from a recorded trace what other parameters would change
@@ -19,16 +21,25 @@ use crate::problem::Problem;
 /// half the simulation must repeat each share within 0.1 points of a CPU, and each p99 wait within
 /// 20 % or 50 us. Otherwise nothing is predicted. Without changes only this check is printed.
 ///
+/// With --since the recording is what `slackline serve` has seen last.
+///
 /// Examples:
+///   slackline whatif --since 30s --set web.slice=3ms
 ///   slackline whatif it.trace --set web.slice=3ms
 ///   slackline whatif it.trace --add db2 --like db --cpus 0-1
 ///   slackline whatif it.trace --policy credit --json
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Whatif {
-    /// Trace saved with --save; `-` is standard input.
-    #[arg(value_parser = file)]
-    pub(crate) file: PathBuf,
+    /// Trace saved with --save or by `record`; `-` is standard input.
+    #[arg(value_parser = file, required_unless_present = "since", conflicts_with = "since")]
+    pub(crate) file: Option<PathBuf>,
+    /// Ask about what the daemon has recorded since then instead, e.g. `30s`.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) since: Option<Span>,
+    /// Unix socket of the daemon, for --since.
+    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
+    pub(crate) socket: PathBuf,
     /// Use another policy, or other parameters, e.g. `sedf:slack=weighted`.
     #[arg(long, value_name = "NAME[:FIELD=VALUE]")]
     pub(crate) policy: Option<String>,

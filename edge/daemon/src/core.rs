@@ -45,7 +45,7 @@ use slackline_fence::KeeperCommand;
 use slackline_linux::{ClockStep, WallClock, with_causes};
 use slackline_live::Punctual;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
-use slackline_policy::{RawValue, Values, find};
+use slackline_policy::{RawValue, Spec, Values, find};
 use slackline_service::{
     Health, Input, LedgerContents, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
 };
@@ -567,11 +567,16 @@ fn status(health: &Health) -> String {
     format!("{reservations} reservation{plural}, {waiting} waiting")
 }
 
-fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
+/// Returns the policy of the session with its parameters.
+fn policy() -> (&'static Spec, Values) {
     let policy = find(POLICY).expect("the policy of the session is built in");
     let given = [("reserve", RawValue::Text(RESERVE))];
     let values = Values::read(policy.policy_fields, given.into_iter());
-    let values = values.expect("the policy accepts the reserve");
+    (policy, values.expect("the policy accepts the reserve"))
+}
+
+fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
+    let (policy, values) = policy();
     let (cpus, owned) = (cpus.to_vec(), Some(owned));
     let wall_clock = Some(WallClock::default());
     Options { cpus, owned, policy, values, keeper, dispatch: None, origin: None, wall_clock }

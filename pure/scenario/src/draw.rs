@@ -168,6 +168,8 @@ pub enum Purpose {
     Host,
     /// Release times of a program's work.
     Arrival,
+    /// CPU time of the scheduling passes of a CPU.
+    Pass,
 }
 
 /// A stream of random draws, which is the same on every computer.
@@ -191,6 +193,7 @@ impl Stream {
             Purpose::Disk => 8,
             Purpose::Host => 9,
             Purpose::Arrival => 10,
+            Purpose::Pass => 11,
         };
         // Each word is mixed before the next is added, so that sums of small words do not collide.
         let mut mix = SplitMix64(seed);

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use slackline_policy::Values;
-use slackline_units::Span;
+use slackline_units::{CpuId, Span};
 use toml::de::DeTable;
 
 use crate::error::{ErrorKind, ScenarioError};
+use crate::kinds::jobs;
 use crate::names::Names;
 use crate::parameters::ShareOwner;
 use crate::run::{Load, RunContext};
 use crate::table::{Item, Mistake, Source, Table, printable, shown};
-use crate::{Change, Claim, Domain, Hold, PolicyChoice, Scenario};
+use crate::{Change, Claim, Domain, Hold, Interference, PolicyChoice, Scenario};
 use crate::{domain, host, io, keys, parameters, terms};
 
 pub(crate) fn read(text: &str, load: Load<'_>) -> Result<Scenario, ScenarioError> {
@@ -39,6 +40,12 @@ fn scenario(source: &Source<'_>, load: Load<'_>) -> Result<Scenario, Mistake> {
     let run = RunContext { source, load, length, cpus: host.cpus, has_driver, driver };
     let (domains, names) = domain::read(&run, &root.each("domain", "a domain")?)?;
     let io = io::read(&root, &domains, &names, host.cpus)?;
+    let mut interference = Vec::new();
+    for table in root.each("interference", "a CPU that is taken")? {
+        let cpu = table.need("cpu", "cpu = 0")?.number(0..=host.cpus as u64 - 1)?;
+        let cpu = CpuId::new(usize::try_from(cpu).expect("a number of a CPU"));
+        interference.push(Interference { cpu, jobs: jobs::ready(&run, &table)? });
+    }
     let mut changes = Vec::new();
     for table in root.each("change", "a change")? {
         changes.push(change(&run, table, &domains, &names)?);
@@ -59,6 +66,7 @@ fn scenario(source: &Source<'_>, load: Load<'_>) -> Result<Scenario, Mistake> {
         host,
         domains,
         io,
+        interference,
         changes,
         claims,
         policies,

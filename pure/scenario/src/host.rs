@@ -5,7 +5,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, Table};
-use crate::{Balancing, Draw, HostSpec, MigrationCost, WarmCache, balancing, terms};
+use crate::{Balancing, Draw, FairSlack, HostSpec, MigrationCost, WarmCache, balancing, terms};
 
 /// Text of the help page about the host, with every key.
 pub const PAGE: &str = include_str!("host.md");
@@ -33,6 +33,9 @@ const KEYS: &[&str] = &[
     "ticks",
     TICK_PHASE,
     "balancing",
+    "fair",
+    "timer_pass",
+    "wake_pass",
     "refuse",
 ];
 const THREADS_PER_CORE: &str = "threads_per_core";
@@ -42,6 +45,7 @@ const SMT: &str = "smt";
 const NUMBERING: &str = "numbering";
 const TICKS: &[&str] = &["aligned", "staggered"];
 const MIGRATE: &[&str] = &["core", "cache", "node", "host"];
+const FAIR: &[&str] = &["slice", "tick", "phase"];
 const WARM: &[&str] = &["core", "cache"];
 const NUMBERINGS: &[&str] = &["neighbours", "spread"];
 
@@ -64,6 +68,9 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         tick_phases: Vec::new(),
         tick_cost: Span::ZERO,
         balancing: Balancing::default(),
+        fair: None,
+        timer_pass: Draw::Fixed(Span::ZERO),
+        wake_pass: Draw::Fixed(Span::ZERO),
         refuse: 0,
     };
     let Some(table) = table else { return Ok(host) };
@@ -83,6 +90,9 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
             "ticks" => host.ticks_are_staggered = TICKS[item.word(TICKS)?] == "staggered",
             "tick_cost" => host.tick_cost = item.span()?,
             "balancing" => host.balancing = balancing::read(&item)?,
+            "fair" => host.fair = Some(fair(&item)?),
+            "timer_pass" => host.timer_pass = item.draw()?,
+            "wake_pass" => host.wake_pass = item.draw()?,
             "refuse" => host.refuse = item.percentage()?,
             _ => {} // Groups and phases of CPUs are read when the number of CPUs is known.
         }
@@ -134,6 +144,15 @@ fn migrate(item: &Item<'_>) -> Result<MigrationCost, Mistake> {
         wider.or_else(|| costs[..level].iter().rev().find_map(|cost| *cost)).unwrap_or_default()
     };
     Ok(MigrationCost { core: said(0), cache: said(1), node: said(2), host: said(3) })
+}
+
+/// Reads slice, tick and phase of ordinary scheduling.
+fn fair(item: &Item<'_>) -> Result<FairSlack, Mistake> {
+    let table = item.table("`fair`")?.allow(FAIR)?;
+    let slice = table.need("slice", "slice = \"2.8ms\"")?.some_span()?;
+    let tick = table.need("tick", "tick = \"4ms\"")?.some_span()?;
+    let phase = table.maybe("phase", |item| item.span())?.unwrap_or_default();
+    Ok(FairSlack { slice, tick, phase })
 }
 
 fn warm(item: &Item<'_>) -> Result<WarmCache, Mistake> {

@@ -28,7 +28,7 @@ const fn key(name: &'static str, says: &'static str) -> Key {
 /// Tables of a scenario, in the order in which users write them. `[host]` and devices are not
 /// included.
 pub const TABLES: &[&KeyTable] =
-    &[&SCENARIO, &DOMAIN, &LIVE, &RELAY, &VCPU, &TASK, &TELLS, &CHANGE, &CLAIM];
+    &[&SCENARIO, &DOMAIN, &LIVE, &RELAY, &VCPU, &TASK, &TELLS, &INTERFERENCE, &CHANGE, &CLAIM];
 
 /// Kinds of work, each as a table with its keys.
 pub const WORK: &[&KeyTable] = &[
@@ -66,6 +66,7 @@ pub(crate) const SCENARIO: KeyTable = KeyTable {
         key("disk", "disk: `slackline help driver`"),
         key("domain", "[[domain]], one for each VM or group of processes; at least one"),
         key("client", "[[client]], one for each client on the network: `slackline help driver`"),
+        key("interference", "[[interference]], one for each CPU that other programs take"),
         key("change", "[[change]], one for each change during the run"),
         key("claim", "[[claim]], one for each condition that must hold"),
     ],
@@ -190,6 +191,17 @@ pub(crate) const CHANGE: KeyTable = KeyTable {
         key("share", "new share.POLICY = { ... }, if it can be admitted"),
         key("cpus", "new CPUs on which the domain may run"),
         key("paused", "true pauses the domain, false resumes it"),
+    ],
+};
+
+pub(crate) const INTERFERENCE: KeyTable = KeyTable {
+    heading: "[[interference]]",
+    says: "Time that programs above all vCPUs take from a simulated CPU. It counts for no vCPU.",
+    keys: &[
+        key("cpu", "number of the CPU; required"),
+        key("work", "CPU time of each job: [\"3ms\", \"2ms\"]"),
+        key("ready", "when each job is ready, from the start of the run; jobs wait for each other"),
+        key("file", "file of lines `ready_ns,work_ns` with that title, instead of the two"),
     ],
 };
 

@@ -1,6 +1,6 @@
 //! Kinds of work, as users write them, and their programs.
 
-mod jobs;
+pub(crate) mod jobs;
 
 use slackline_units::Span;
 

@@ -84,8 +84,9 @@ pub struct Scenario {
     pub domains: Vec<Domain>,
     /// Devices, their driver domain and the clients. `None` without a driver domain.
     pub io: Option<io::Io>,
-    /// Changes during the run in order of time. Changes of the same time are in the order of the
-    /// file.
+    /// Time that programs above all vCPUs take from CPUs, in the order of the file.
+    pub interference: Vec<Interference>,
+    /// Changes during the run, by time, and at the same time in the order of the file.
     pub changes: Vec<Change>,
     /// Claims about the results, in the order of the file.
     pub claims: Vec<Claim>,
@@ -145,11 +146,37 @@ pub struct HostSpec {
     pub tick_cost: Span,
     /// CPU time of balancer calls, which a service vCPU is charged for.
     pub balancing: Balancing,
-    /// Part of all orders that the host refuses on purpose, in millionths.
+    /// Ordinary scheduling that divides slack, as on a live host. `None` if the policy does.
+    pub fair: Option<FairSlack>,
+    /// CPU time of the scheduler when a timer expires. It counts for no vCPU.
+    pub timer_pass: Draw,
+    /// CPU time of the scheduler when a vCPU wakes. It counts for no vCPU.
+    pub wake_pass: Draw,
+    /// Orders that the host refuses on purpose, in millionths of all orders.
     pub refuse: u32,
 }
 
-/// CPU time of each call of a balancer, the sum of three parts. See [`Scenario::simulated`].
+/// Ordinary scheduling of slack by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FairSlack {
+    /// Slice of an entity.
+    pub slice: Span,
+    /// Time between ticks, which find out that a slice is used.
+    pub tick: Span,
+    /// Time of the first tick.
+    pub phase: Span,
+}
+
+/// Time that programs above all vCPUs take from a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interference {
+    /// CPU that is taken.
+    pub cpu: CpuId,
+    /// Ready times and lengths of the jobs, in order.
+    pub jobs: Vec<(Span, Span)>,
+}
+
+/// Cost of each call of a balancer, the sum of three parts. See [`Scenario::simulated`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balancing {
     /// Cost of a call that does not depend on the host.

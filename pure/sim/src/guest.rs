@@ -69,6 +69,11 @@ impl<'a> Guests<'a> {
         self.guests[slot].id
     }
 
+    /// Returns all vCPUs that a condition holds for.
+    pub(crate) fn all_at(&self, holds: impl Fn(VcpuId) -> bool) -> Vec<VcpuId> {
+        self.guests.iter().map(|guest| guest.id).filter(|&vcpu| holds(vcpu)).collect()
+    }
+
     /// Starts the program of a guest.
     pub(crate) fn begin(&mut self, vcpu: VcpuId, now: Time) {
         let guest = &mut self.guests[vcpu.slot()];

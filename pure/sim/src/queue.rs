@@ -17,6 +17,10 @@ pub(crate) enum Event {
     Allow,
     /// The tick of this CPU, or of all CPUs.
     Tick,
+    /// The kernel of this CPU looks if the slice of an ordinary thread is used.
+    FairTick,
+    /// The next job of this interference is ready.
+    Interfere,
     /// This packet arrives at the network card.
     Arrive,
     /// This packet reaches a client or server outside.
@@ -36,9 +40,13 @@ pub(crate) enum Event {
 }
 
 /// All events, by number.
-const EVENTS: [Event; 11] = {
-    use Event::{Allow, Arrive, Client, Disk, Emit, Expire, Interrupt, Reach, Task, Tick, Wake};
-    [Wake, Allow, Tick, Arrive, Reach, Emit, Interrupt, Disk, Client, Expire, Task]
+const EVENTS: [Event; 13] = {
+    use Event::{Allow, Arrive, Client, Disk, Emit, Expire, Interfere, Interrupt, Reach, Task};
+    use Event::{FairTick, Tick, Wake};
+    [
+        Wake, Allow, Tick, FairTick, Interfere, Arrive, Reach, Emit, Interrupt, Disk, Client,
+        Expire, Task,
+    ]
 };
 
 const ARITY: usize = 4;

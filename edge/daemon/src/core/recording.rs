@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use slackline_control::{Kind, Problem};
 use slackline_live::session::knowledge;
 use slackline_service::{Principal, Service, Ticket};
+use slackline_trace::Header;
 
 use super::flight::{Flight, FlightReply, Question};
 use super::host::Host;
@@ -17,7 +18,9 @@ impl Core {
         if options.is_recorded {
             let policy = format!("{POLICY} reserve={RESERVE}");
             let cpus = self.host.scheduler.cpus().to_vec();
+            let parameters = super::policy().1.to_string();
             let header = tally::header(&policy, cpus.len(), knowledge());
+            let header = Header { parameters, ..header };
             let session = &mut self.host.scheduler.session;
             match Flight::start(session, &cpus, header, &options.state) {
                 Ok(flight) => self.host.flight = Some(flight),

@@ -26,7 +26,29 @@ enum Times {
 type Job = (Span, Option<Span>);
 
 pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
-    let table = table.taught(&keys::JOBS)?;
+    let (item, times, jobs) = list(run, table.taught(&keys::JOBS)?)?;
+    program(&item, times, jobs)
+}
+
+/// Reads jobs that end, each with its ready time from the start of the run.
+pub(crate) fn ready(run: &RunContext<'_>, table: &Table<'_>) -> Result<Vec<(Span, Span)>, Mistake> {
+    let (item, _, jobs) = list(run, table.taught(&keys::INTERFERENCE)?)?;
+    let mut last = Span::ZERO;
+    let one = |(index, (time, work)): (usize, Job)| {
+        let work = work.ok_or_else(|| item.fault(ErrorKind::EndlessJob { job: index + 1 }))?;
+        if time < last {
+            return Err(item.fault(ErrorKind::UnorderedJobs { job: index + 1, time, last }));
+        }
+        last = time;
+        Ok((time, work))
+    };
+    jobs.into_iter().enumerate().map(one).collect()
+}
+
+fn list<'a>(
+    run: &RunContext<'_>,
+    table: Table<'a>,
+) -> Result<(Item<'a>, Times, Vec<Job>), Mistake> {
     if let Some(item) = table.get("file") {
         if let Some(other) = ["work", "ready", "think"].into_iter().find_map(|key| table.get(key)) {
             let kind = ErrorKind::SaidTwice { one: "file", other: name_of(&other) };
@@ -37,7 +59,7 @@ pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, M
         let text =
             text.map_err(|reason| item.fault(ErrorKind::NoFile { path: shown(path), reason }))?;
         let (times, jobs) = of_file(&item, path, &text)?;
-        return program(&item, times, jobs);
+        return Ok((item, times, jobs));
     }
     let item = table.need("work", "work = [\"3ms\", \"2ms\"]")?;
     let works = item.elements("an array of durations")?;
@@ -50,7 +72,7 @@ pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, M
         let (times, jobs) = (spans.len(), works.len());
         return Err(of.fault(ErrorKind::UnevenJobs { times, jobs }));
     }
-    program(&of, times, spans.into_iter().zip(works).collect())
+    Ok((of, times, spans.into_iter().zip(works).collect()))
 }
 
 fn name_of(item: &Item<'_>) -> &'static str {
