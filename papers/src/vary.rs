@@ -5,6 +5,7 @@ use std::path::Path;
 use slackline_experiments::axes::{
     Edit, PathError, as_it_became, edits, last_place, value_at, vary,
 };
+use slackline_experiments::file_bytes;
 use slackline_scenario::Scenario;
 use toml::Table;
 
@@ -24,10 +25,8 @@ impl Experiment {
     pub(crate) fn scaled(&self, point: &[usize], scale: &Table) -> Result<Scenario, PaperError> {
         let text = self.table(point, scale)?.to_string();
         let folder = self.base.file.parent().unwrap_or(Path::new("")).to_owned();
-        let load = |named: &str| {
-            std::fs::read_to_string(folder.join(named)).map_err(|error| error.to_string())
-        };
-        Scenario::with_files(&text, &load)
+        let load = |named: &str| file_bytes(&folder.join(named));
+        Scenario::with_bytes(&text, &load)
             .map_err(|error| self.bad(point, as_it_became(&text, &error), error.hint()))
     }
 

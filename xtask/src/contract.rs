@@ -25,7 +25,7 @@ impl Scripts {
             match *pair {
                 ["--scripts", count] => scripts.count = count.parse().context("--scripts")?,
                 ["--seed", seed] => scripts.seed = seed.parse().context("--seed")?,
-                [word, ..] => bail!("there is no `{word}` for contract, or nothing after it"),
+                [word, ..] => bail!("contract has no option `{word}`, or its value is missing"),
                 [] => {}
             }
         }
@@ -53,12 +53,12 @@ mod unit {
     use super::*;
 
     #[test]
-    fn arguments_set_the_number_of_scripts_and_the_seed() {
+    fn contract_arguments_set_the_number_of_scripts_and_the_seed() {
         let read = |words: &[&str]| Scripts::read(words).expect("all arguments are valid");
         assert_eq!(read(&[]), Scripts { count: 20_000, seed: 2 });
         assert_eq!(read(&["--seed", "7", "--scripts", "50"]), Scripts { count: 50, seed: 7 });
         let says = |words: &[&str]| Scripts::read(words).expect_err("not known").to_string();
-        assert_eq!(says(&["--all"]), "there is no `--all` for contract, or nothing after it");
+        assert_eq!(says(&["--all"]), "contract has no option `--all`, or its value is missing");
         assert_eq!(says(&["--seed", "none"]), "--seed");
     }
 }

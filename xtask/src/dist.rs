@@ -19,12 +19,13 @@ use crate::step;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Files that are installed as they are in the repository.
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 13] = [
     ("edge/daemon/systemd/slackline.service", "usr/lib/systemd/system/slackline.service"),
     ("edge/daemon/systemd/slackline.socket", "usr/lib/systemd/system/slackline.socket"),
     ("edge/daemon/systemd/slackline.sysusers", "usr/lib/sysusers.d/slackline.conf"),
     ("packaging/sysctl.conf", "usr/lib/sysctl.d/60-slackline.conf"),
     ("edge/daemon/monitoring/slackline-alerts.yml", "usr/share/slackline/slackline-alerts.yml"),
+    ("examples/prometheus.yml", "usr/share/slackline/prometheus.yml"),
     (
         "edge/daemon/monitoring/slackline-dashboard.json",
         "usr/share/slackline/slackline-dashboard.json",

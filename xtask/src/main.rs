@@ -99,7 +99,7 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
-        [other, ..] => bail!("there is no `{other}` here, or not with that\n{USAGE}"),
+        [other, ..] => bail!("there is no command `{other}`, or its arguments are wrong\n{USAGE}"),
     }
 }
 

@@ -43,12 +43,12 @@ impl MutantSelection {
         let mut part = MutantSelection::default();
         let mut words = words.iter();
         while let Some(&word) = words.next() {
-            let mut value = || words.next().with_context(|| format!("`{word}` of what?"));
+            let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
             match word {
                 "--shard" => part.shard = Some((*value()?).to_owned()),
                 "--file" => part.files.push((*value()?).to_owned()),
                 "--stages" => part.stages = Some(value()?.parse().context("--stages")?),
-                _ if word.starts_with('-') => bail!("there is no `{word}` for mutants"),
+                _ if word.starts_with('-') => bail!("mutants has no option `{word}`"),
                 _ => part.crates.push(word.to_owned()),
             }
         }
@@ -152,7 +152,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn arguments_select_crates_shards_and_files() {
+    fn mutants_arguments_select_crates_shards_and_files() {
         let part = MutantSelection::read(&[
             "host", "--shard", "1/4", "--file", "edf.rs", "--stages", "2", "sim",
         ]);
@@ -165,10 +165,10 @@ mod unit {
     }
 
     #[test]
-    fn unknown_arguments_are_refused() {
+    fn unknown_mutants_arguments_are_refused() {
         let says =
             |words: &[&str]| MutantSelection::read(words).expect_err("not known").to_string();
-        assert_eq!(says(&["--all"]), "there is no `--all` for mutants");
-        assert_eq!(says(&["host", "--shard"]), "`--shard` of what?");
+        assert_eq!(says(&["--all"]), "mutants has no option `--all`");
+        assert_eq!(says(&["host", "--shard"]), "`--shard` needs a value");
     }
 }

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_minutes_is_checked_before_anything_is_built() {
+    fn observe_refuses_invalid_minutes_before_building() {
         for minutes in ["0", "-1", "many", ""] {
             assert!(run(minutes).is_err(), "{minutes}");
         }

@@ -43,7 +43,7 @@ mod unit {
     use crate::metadata::Crate;
 
     #[test]
-    fn changed_finds_crates_of_modified_renamed_and_new_files() {
+    fn quick_tests_crates_of_modified_renamed_and_new_files() {
         let named = |package: &str, folder: &str| Crate {
             package: package.into(),
             folder: folder.into(),

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_options_are_refused_before_a_build() {
+    fn soak_refuses_invalid_options_before_building() {
         for options in [&["--minutes", "0"][..], &["--kills", "many"], &["--hours", "1"], &["1"]] {
             assert!(service(options).is_err(), "{options:?}");
         }

@@ -44,7 +44,9 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     match rules.len() {
         0 => rules.extend(RULES),
         count if count > MOST_RULES => {
-            return Err(format!("{count} rules, and {MOST_RULES} at most"));
+            return Err(format!(
+                "cannot use {count} --urgent rules: at most {MOST_RULES} are allowed"
+            ));
         }
         _ => {}
     }
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_parsed_or_name_the_fault() {
+    fn agent_options_are_parsed_or_refused_with_the_reason() {
         let read = |text: &str| options(text.split_whitespace().map(str::to_owned));
         let port = ChannelPlace::Port("slackline.gaps.0".into());
         assert_eq!(read(""), Ok(Options { to: port, rules: RULES.to_vec() }));
@@ -75,6 +77,6 @@ mod tests {
             assert!(error.starts_with(wrong), "{error}");
         }
         let many = "--urgent nice=-1 ".repeat(5);
-        assert_eq!(read(&many), Err("5 rules, and 4 at most".into()));
+        assert_eq!(read(&many), Err("cannot use 5 --urgent rules: at most 4 are allowed".into()));
     }
 }

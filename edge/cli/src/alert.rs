@@ -52,7 +52,7 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     Places::of(&files)?;
     if args.quick && !changes_with_quick(args) {
         let options = if args.live { "--targets and --length" } else { "--length and --seeds" };
-        terminal::tell(&format!("note: --quick changes nothing beside {options}\n"));
+        terminal::tell(&format!("note: --quick has no effect beside {options}\n"));
     }
     let report = args.report.as_deref().map(Pending::new).transpose()?;
     let csv = args.csv.as_deref().map(Pending::new).transpose()?;
@@ -81,7 +81,7 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     terminal::say(&text)
 }
 
-/// Returns true if `--quick` sets something that no other option does.
+/// Returns true if `--quick` has any effect beside the other options.
 fn changes_with_quick(args: &Alert) -> bool {
     let is_set = if args.live { !args.targets.is_empty() } else { args.seeds.is_some() };
     args.length.is_none() || !is_set
@@ -92,10 +92,11 @@ struct Tested {
     form: Form,
     /// Sentence that describes the test.
     how: String,
-    /// Number of seeds. `None` for live tests, which draw no random numbers.
+    /// Number of seeds. `None` for live tests, which use no random numbers.
     seeds: Option<u64>,
     results: Vec<CaseResult>,
-    /// Each result, with the results of the same case with one rule changed.
+    /// Each result of the base policy, with the results of the same case in which one rule was
+    /// changed.
     ablations: Vec<(CaseResult, Vec<CaseResult>)>,
 }
 
@@ -151,8 +152,8 @@ fn how(trials: &Trials) -> String {
     format!("Simulated: {what}, {length} at each target, {seeds} seeds.{}", too_short(length))
 }
 
-/// Returns a sentence for tests that are shorter than the paper's: their errors of seconds cannot
-/// be compared.
+/// Returns a sentence for tests that are shorter than the paper's. The errors per second of such
+/// tests cannot be compared with the paper's.
 fn too_short(length: Span) -> &'static str {
     if length < LENGTH {
         " This is too short for a comparison: the paper tests for 3 minutes."
@@ -174,7 +175,7 @@ fn of_grid(error: GridError<TrialError>) -> Problem {
     Problem::BadOption { message: error.to_string(), hint: Some(error.hint()) }
 }
 
-/// Returns the command line that makes these results again.
+/// Returns the command line that reproduces these results.
 fn made(args: &Alert, seeds: Option<u64>) -> FigureOrigin {
     // The report names the commit anyway.
     let mut words = Vec::new();

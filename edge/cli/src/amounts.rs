@@ -1,10 +1,10 @@
-//! Amounts of CPU and lists of CPUs as they are typed, and hints in the same terms.
+//! Amounts of CPU and lists of CPUs as users type them, and hints in the same notation.
 
 use std::ops::Deref;
 
 use slackline_units::{CpuId, CpuShare, Span};
 
-/// Numbers of CPUs: `0-3,6`.
+/// Numbers of CPUs, typed as in `0-3,6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CpuList(Vec<usize>);
 
@@ -22,7 +22,8 @@ pub(crate) fn cpu_list(text: &str) -> Result<CpuList, String> {
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| {
-            let wrong = || format!("`{part}` is no CPU and no range; write it as `2` or `0-3,6`");
+            let wrong =
+                || format!("`{part}` is neither a CPU nor a range; write it as `2` or `0-3,6`");
             text.trim().parse::<usize>().map_err(|_| wrong())
         };
         let (first, last) = (number(first)?, number(last)?);
@@ -37,8 +38,8 @@ pub(crate) fn cpu_list(text: &str) -> Result<CpuList, String> {
     Ok(CpuList(cpus))
 }
 
-/// Returns the hint to reserve at most `slice` in each period for each of `parts`, as a share.
-/// `None` if that is below a hundredth of a percent.
+/// Returns the hint to reserve at most `slice` in each period for each of `parts` vCPUs, written as
+/// one share. `None` if that share is below a hundredth of a percent.
 pub(crate) fn share_hint(slice: Span, period: Span, parts: u64) -> Option<String> {
     let ppm =
         u128::from(slice.ns()) * u128::from(parts) * 1_000_000 / u128::from(period.ns().max(1));
@@ -50,7 +51,7 @@ pub(crate) fn share_hint(slice: Span, period: Span, parts: u64) -> Option<String
     }
 }
 
-/// Returns the hint for a number of CPUs that was probably meant in percent.
+/// Returns the hint for a typed number of CPUs that was probably meant in percent.
 pub(crate) fn percent_hint(share: CpuShare) -> Option<String> {
     let cpus = share.ppm() / 1_000_000;
     let is_whole = share.ppm().is_multiple_of(1_000_000);
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_lists_have_numbers_and_ranges() {
+    fn cpu_list_accepts_numbers_and_ranges_and_refuses_malformed_text() {
         assert_eq!(&*cpu_list("0-3,6").expect("a list"), [0, 1, 2, 3, 6]);
         assert_eq!(&*cpu_list("5").expect("a list"), [5]);
         assert_eq!(&*cpu_list("1, 3").expect("a list"), [1, 3]);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_in_percent_of_a_cpu() {
+    fn share_hints_give_the_cpu_option_in_percent() {
         let hint = |us, parts| share_hint(Span::from_us(us), Span::from_ms(10), parts);
         assert_eq!(hint(9_456, 1).as_deref(), Some("use `--cpu 94%`"));
         assert_eq!(hint(9_456, 2).as_deref(), Some("use `--cpu 189%`"));

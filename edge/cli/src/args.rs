@@ -115,7 +115,7 @@ pub(crate) enum Command {
     Keep,
     /// Run the front of the daemon. Started by `serve`.
     #[command(hide = true)]
-    ServeFront(Tls),
+    ServeFront(ServeFront),
 }
 
 #[derive(Debug, Args)]
@@ -203,16 +203,18 @@ pub(crate) struct Run {
     pub(crate) keeping: Keeping,
 }
 
-/// Options of `hold` that name its target. Exactly one is given.
+/// Options of `hold` that name its target. A user gives exactly one of them.
 const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 
 /// Reserve CPU time for a process, unit, cgroup or command until Ctrl-C. Needs root.
 ///
 /// The reservation covers all child processes. It ends with Ctrl-C or when the target ends. Then
-/// every thread gets its former scheduling back. With a command, `hold` returns its exit code.
+/// every thread gets its former scheduling back. With a command, `hold` returns the command's exit
+/// code.
 ///
 /// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
-/// and --cpu, each vCPU has an equal share and may use what the others leave unused.
+/// and --cpu, each vCPU has an equal share, and may use budget that the other vCPUs of the VM leave
+/// unused.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").required(true).args(TARGETS)))]
 pub(crate) struct Hold {
@@ -257,7 +259,7 @@ pub(crate) struct Hold {
 /// Options of the daemon.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one is for requests.
+    /// CPUs to schedule [default: all but the first]. If all, 5 % of one is kept for requests.
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Folder of the ledger, which stores reservations and events.
@@ -269,7 +271,7 @@ pub(crate) struct Serve {
     /// Prices of CPU time as TOML; `list` then shows costs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// Do not record the last minute, and save no missed deadlines.
+    /// Do not keep a recording of the last minute, and save none of missed deadlines.
     #[arg(long)]
     pub(crate) no_recorder: bool,
     /// Also listen for other hosts over TLS 1.3; see `slackline access`.
@@ -277,6 +279,19 @@ pub(crate) struct Serve {
     pub(crate) listen: Option<std::net::SocketAddr>,
     #[command(flatten)]
     pub(crate) tls: Tls,
+    /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
+    #[arg(long, value_name = "LOOPBACK:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
+}
+
+/// Options of the front.
+#[derive(Debug, Args)]
+pub(crate) struct ServeFront {
+    #[command(flatten)]
+    pub(crate) tls: Tls,
+    /// Also serve metrics, on a socket that is passed.
+    #[arg(long)]
+    pub(crate) metrics: bool,
 }
 
 /// Files of the TLS server.
@@ -343,9 +358,10 @@ pub(crate) struct Compare {
 
 /// Run all points of a scenario or family into one CSV table
 ///
-/// Each point of the axes, policy and seed is one run and one row. Of a family, which draws random
-/// hosts (`slackline help family` has an example), each size is a point too. Runs use all cores. A
-/// sweep that was stopped continues when the same command is run again, with the same table.
+/// Each combination of axis points, policy and seed is one run and one row of the table. For a
+/// family, which draws random hosts (`slackline help family` has an example), there is a run for
+/// each host size too. Runs use all cores. A sweep that was stopped continues when the same command
+/// is run again.
 ///
 /// Columns: the axes, cpus, policy and seed, then
 ///   outcome                   `done`, or `refused` if admission refused it
@@ -353,8 +369,8 @@ pub(crate) struct Compare {
 ///   share_error_percent       mean over vCPUs of the distance from the share, in % of it; the
 ///                             share is the reservation or, in a family, the weighted max-min
 ///                             fair share over all CPUs at every instant
-///   worst_error_percent       the same of the worst vCPU
-///   second_error_p95_percent  95th percentile of the error in single seconds; families only
+///   worst_error_percent       distance from the share of the worst vCPU, in % of the share
+///   second_error_p95_percent  95th percentile of the distance in single seconds; families only
 ///   moves_per_cpu_second      migrations per CPU and second
 ///   switches_per_cpu_second   context switches per CPU and second
 ///   deadlines, misses         deadlines of reservations, and those missed
@@ -401,11 +417,11 @@ pub(crate) struct Sweep {
 
 /// Test how exactly shares are enforced, second by second (ALERT).
 ///
-/// This is the allocation error test of Cherkasova, Gupta and Vahdat (2007, section 5.2), simulated
-/// or on this host. A VM that never blocks is limited to a share A of a CPU beside a Dom0 with 6 %.
-/// Each share is tested for 3 minutes: 1, 2, ... 10, 20, ... 90 %. The CPU time used, U, is read
-/// every second. The error is (U - A)/A, positive if the VM received too much. The paper defines
-/// (A - U)/A, but its errors of up to 370 % are only possible as (U - A)/A.
+/// ALERT is the allocation error test of Cherkasova, Gupta and Vahdat (2007, section 5.2),
+/// simulated or on this host. A VM that never blocks is limited to a share A of a CPU beside a Dom0
+/// with 6 %. Each share is tested for 3 minutes: 1, 2, ... 10, 20, ... 90 %. The CPU time used, U,
+/// is read every second. The error is (U - A)/A, positive if the VM received too much. The paper
+/// defines (A - U)/A, but its errors of up to 370 % are only possible as (U - A)/A.
 #[derive(Debug, Args)]
 pub(crate) struct Alert {
     /// Policy to simulate, repeatable [default: published SEDF and Credit, and edf].
@@ -420,7 +436,7 @@ pub(crate) struct Alert {
     /// Limit three VMs to 66 % each on two CPUs [default policy: published Credit].
     #[arg(long, conflicts_with = "live")]
     pub(crate) smp: bool,
-    /// Limit a real process on this host instead. Needs root.
+    /// Limit a real process on this host instead of simulating. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
     /// Live limiters: slackline, deadline, quota-v1, quota-v2 [default: all available].
@@ -573,7 +589,7 @@ pub(crate) struct Doctor {
     /// Restore threads that a killed run left stopped, boosted or pinned.
     #[arg(long)]
     pub(crate) free: bool,
-    /// Check the ledger in this folder instead [default folder: the daemon's].
+    /// Check the ledger in this folder instead of the host [default folder: the daemon's].
     #[arg(long, value_name = "FOLDER", conflicts_with = "free")]
     #[arg(num_args = 0..=1, default_missing_value = slackline_daemon::ledger::FOLDER)]
     pub(crate) ledger: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Handling of a simulation that fails.
+//! Reporting of a simulation that fails because of a bug.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::args::Keeping;
 use crate::outputs::Files;
 use crate::problem::Problem;
 
-/// Explains a broken contract as a bug. Runs are deterministic, so the same run is made again to
-/// save its trace.
+/// Explains a violated contract between policy and host as a bug. Runs are deterministic, so the
+/// failed run is repeated to save its trace.
 pub(crate) fn explain(file: &Path, scenario: &Scenario, error: slackline_sim::RunError) -> Problem {
     let problem = Problem::of_sim(file, scenario, error);
     let Problem::Bug { message, .. } = problem else { return problem };

@@ -33,14 +33,14 @@ const COLUMNS: [Column; 9] = [
         "CPU time that the domain received, or that the run's vCPUs received on \
          this CPU, in millionths of a CPU",
     ),
-    both("used_ns", "gotten_ns", "the same in nanoseconds"),
+    both("used_ns", "gotten_ns", "CPU time of `share_ppm` in nanoseconds"),
     both(
         "waited_ns",
         "waited_ns",
-        "of a domain: time its vCPUs were runnable but not running, counted in \
+        "of a domain: time for which its vCPUs were runnable but not running, counted in \
          the second in which the wait ended",
     ),
-    both("slept_ns", "blocked_ns", "of a domain: time its vCPUs were blocked"),
+    both("slept_ns", "blocked_ns", "of a domain: time for which its vCPUs were blocked"),
     both("turns", "executions", "of a domain: number of times its vCPUs were put on a CPU"),
     of_cpu("cpu", "CPU of the row, whose `domain` is empty"),
     of_cpu(
@@ -65,7 +65,8 @@ pub(crate) fn columns() -> impl Iterator<Item = (&'static str, &'static str)> + 
     first.into_iter().chain(COLUMNS.iter().map(|column| (column.name, column.says)))
 }
 
-/// Returns one line per row. Values that the host could not measure are left out.
+/// Returns the lines of the CSV, one for each row. Values that the host could not measure are left
+/// out.
 pub(crate) fn lines(numbers: &Numbers) -> String {
     let mut text = columns().map(|(name, _)| name).collect::<Vec<_>>().join(",") + "\n";
     if let Some(metrics) = &numbers.xenmon {

@@ -1,4 +1,4 @@
-//! `slackline check`: reads a scenario and tries its admission; runs nothing.
+//! `slackline check`: reads a scenario and tests its admission. Runs nothing.
 
 use std::path::Path;
 
@@ -41,7 +41,8 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
 /// Checks every point of a scenario with axes.
 ///
 /// # Errors
-/// The first point whose refusal no claim expects, or whose claimed refusal does not happen.
+/// Names the first point that is refused without a claim that expects it, or that is admitted
+/// although a claim expects a refusal.
 fn check_points(args: &Check, grid: &Grid) -> Result<(), Problem> {
     let refused = |point: &Point| point.scenario.admit().err().map(|error| error.to_string());
     if args.json {
@@ -116,8 +117,8 @@ fn judged(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     }
 }
 
-/// The live target of a domain, as it is on this host now. A missing target is no error: the
-/// scenario may be meant for another host, or for later.
+/// State of a domain's live target on this host. A missing target is no error, because the scenario
+/// may be meant for another host or for later.
 struct LookedAt {
     domain: String,
     is_there: bool,
@@ -182,13 +183,13 @@ fn look_at(target: &LiveTarget, vcpus: usize) -> Result<String, String> {
     }
 }
 
-/// `1 process`, `2 processes`.
+/// Formats a number of processes: `1 process`, `2 processes`.
 fn number(processes: usize) -> String {
     let plural = if processes == 1 { "" } else { "es" };
     format!("{processes} process{plural}")
 }
 
-/// `1 CPU`, `2 CPUs`.
+/// Formats a count with its noun: `1 CPU`, `2 CPUs`.
 fn number_of(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")

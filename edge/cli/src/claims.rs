@@ -1,4 +1,4 @@
-//! Reports the claims of a scenario that do not hold.
+//! Reporting of the claims of a scenario that do not hold.
 
 use std::path::Path;
 
@@ -34,13 +34,15 @@ pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Prob
         Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
         Ok(()) => {
             let file = file.display();
-            terminal::tell(&format!("claim failed: refused, but it was admitted ({file})\n"));
+            terminal::tell(&format!(
+                "claim failed: `refused`, but admission accepted the scenario ({file})\n"
+            ));
             Err(Problem::ClaimsFailed(1))
         }
     }
 }
 
-/// Checks, without a run, that every claim names a value that is measured.
+/// Checks, before any run, that every claim names a value that is measured.
 pub(crate) fn check_measured(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(scenario).map_err(|bad| problem(file, &bad))
 }

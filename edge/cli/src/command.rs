@@ -1,5 +1,5 @@
-//! The command of `hold -- COMMAND`: held from its first instruction, and ended with all processes
-//! that it started.
+//! The command of `hold -- COMMAND`. Its limit applies from its first instruction. When it is
+//! ended, all processes that it started are ended too.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,23 +14,24 @@ use slackline_linux::thread::TaskFd;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Longest time for the command and its processes to end after SIGTERM.
+/// Longest wait for the command and its processes to end after SIGTERM. Then they get SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Interval of checks whether they have ended.
+/// Interval of checks whether the command and its processes have ended.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// A command that was started by this program. It is ended on drop.
+/// A command that this program started. It is ended when this is dropped.
 pub(crate) struct HeldCommand {
     program: String,
     pid: Tid,
     process: Process,
-    /// Descriptor that is readable once the command has ended. `None` if the kernel has no pidfds.
+    /// Descriptor that is readable once the command has ended. `None` if the kernel does not
+    /// support pidfds.
     ended: Option<TaskFd>,
 }
 
 enum Process {
-    /// The process waits before it executes the command.
+    /// The process exists and waits for permission to execute the command.
     Waiting(WaitingCommand),
     Runs(Child),
     /// The process could not execute the command.
@@ -38,7 +39,8 @@ enum Process {
 }
 
 impl HeldCommand {
-    /// Starts the process of a command, which waits; `None` if there are no words.
+    /// Starts the process of a command. The process waits before it executes the command. `None` if
+    /// `words` is empty.
     pub(crate) fn start(words: &[String]) -> Result<Option<HeldCommand>, Problem> {
         let Some((program, arguments)) = words.split_first() else { return Ok(None) };
         let mut command = Command::new(program);
@@ -54,7 +56,7 @@ impl HeldCommand {
         self.pid
     }
 
-    /// Lets the process execute the command, if it still waits.
+    /// Lets the process execute the command if it has not done so.
     pub(crate) fn go(&mut self) -> Result<(), Problem> {
         match std::mem::replace(&mut self.process, Process::Failed) {
             Process::Waiting(waiting) => {
@@ -79,7 +81,8 @@ impl HeldCommand {
         self.ended.as_ref().and_then(TaskFd::pollable)
     }
 
-    /// Ends the command and these processes, which it started: first by SIGTERM, then by SIGKILL.
+    /// Ends the command and the processes `started`, which it started: first by SIGTERM, then by
+    /// SIGKILL.
     pub(super) fn end_with(self, started: &[(Tid, TaskFd)]) {
         for (_, one) in started {
             let _ = one.signal_process(Signal::TERM);
@@ -94,7 +97,7 @@ impl HeldCommand {
         }
     }
 
-    /// Warns of processes that the command started and that still run. They are no longer held.
+    /// Warns of processes that the command started and that still run. They are no longer limited.
     pub(super) fn tell_left(&self, started: &[(Tid, TaskFd)]) {
         let runs = |(pid, process): &&(Tid, TaskFd)| {
             *pid != self.pid && matches!(process.has_exited(), Ok(false))
@@ -104,7 +107,7 @@ impl HeldCommand {
         if !left.is_empty() {
             let (program, list) = (&self.program, left.join(", "));
             terminal::tell(&format!(
-                "note:  {program} has ended; what it started runs on and is no longer held: \
+                "note:  {program} has ended; processes that it started still run, no longer held: \
                  {list}\n"
             ));
         }
@@ -128,7 +131,8 @@ impl Drop for HeldCommand {
     }
 }
 
-/// Returns the exit code of the command, as a shell does.
+/// Converts the exit status of a command to an exit code of this program, as a shell does. Code 0
+/// is success.
 pub(crate) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     match code.and_then(|code| u8::try_from(code).ok()) {
@@ -140,6 +144,6 @@ pub(crate) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
 fn not_started(program: &str, why: &io::Error) -> Problem {
     Problem::BadOption {
         message: format!("cannot start `{program}`: {why}"),
-        hint: Some("install it, or write its full path".into()),
+        hint: Some("install the program, or write its full path".into()),
     }
 }

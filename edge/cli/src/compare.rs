@@ -1,4 +1,4 @@
-//! `slackline compare`: one scenario, several runs, one table.
+//! `slackline compare`: runs one scenario several times and shows one table.
 
 use slackline_experiments::{Meters, with_seed};
 use slackline_metrics::Summary;
@@ -16,13 +16,13 @@ use crate::problem::Problem;
 use crate::run::{self, Live};
 use crate::{claims, input, json, points, seeds, terminal};
 
-/// A comparison with its results.
+/// A comparison of policies, with its results.
 struct Compared {
-    /// The scenario with its own policy.
+    /// The scenario with the policy that its file names.
     scenario: Scenario,
-    /// Names of the policies, as given by the user.
+    /// Names of the compared policies, as given by the user.
     policies: Vec<String>,
-    /// The scenario with each of the policies.
+    /// The scenario under each compared policy.
     scenarios: Vec<Scenario>,
     /// Results of the simulated runs, by policy and then by seed.
     simulated: Vec<Vec<Summary>>,
@@ -88,8 +88,8 @@ fn table(cases: &[Case], seeds: &[u64]) -> String {
     side_by_side(&runs.collect::<Vec<_>>(), terminal::columns())
 }
 
-/// Runs the scenarios on this host, if requested. With `--live-if-possible`, a host that cannot is
-/// no error.
+/// Runs the scenarios on this host, if requested. With `--live-if-possible` it is no error if this
+/// host cannot run them.
 fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec<Live>>, Problem> {
     let mut lives = Vec::new();
     for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
@@ -100,7 +100,9 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec
                 Ok(live) => runs.push(live),
                 Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
                     terminal::report(&problem);
-                    terminal::tell("note:  only simulated runs follow\n\n");
+                    terminal::tell(
+                        "note:  no live run is possible here, so only simulated runs follow\n\n",
+                    );
                     return Ok(lives);
                 }
                 Err(problem) => return Err(problem),
@@ -116,8 +118,8 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec
 }
 
 impl Compared {
-    /// Returns the columns. With one policy they are named by simulated or live, with several by
-    /// policy.
+    /// Returns the columns of the table. With one policy they are named `simulated` or `live`, with
+    /// several by policy.
     fn cases(&self) -> Vec<Case> {
         let heading = |policy: &str, machine: &str, alone: &str| match (
             self.policies.len(),
@@ -139,7 +141,7 @@ impl Compared {
         cases
     }
 
-    /// Returns a note on the live runs that are missing because of a signal.
+    /// Returns a note on the live runs that were not made because of a signal.
     fn not_run_live(&self, args: &Compare, seeds: &[u64]) -> String {
         let of = self.policies.len() * seeds.len();
         let was_stopped = self.lives.iter().flatten().any(|live| live.was_whole().is_err());
@@ -147,10 +149,10 @@ impl Compared {
         if !(args.live || args.live_if_possible) || !was_stopped || begun == of {
             return String::new();
         }
-        format!("note: stopped in live run {begun} of {of}; the others were not run\n")
+        format!("note: stopped in live run {begun} of {of}; later live runs were not started\n")
     }
 
-    /// Returns true if the policy of these runs is the scenario's own, which its claims are about.
+    /// Returns true if these runs are under the scenario's own policy, to which its claims apply.
     fn is_own(&self, number: usize) -> bool {
         self.scenarios[number].policy.to_string() == self.scenario.policy.to_string()
     }

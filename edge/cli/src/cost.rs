@@ -1,11 +1,12 @@
-//! Cost of a simulation. It differs from run to run, so it is printed apart from the results.
+//! Cost of a simulation in time and memory. The cost differs from run to run, so it is printed
+//! apart from the results.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A moment on the host's clock, with the CPU time of this process up to then.
+/// A moment on the host's clock, and the CPU time that this process had used by then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     at: Instant,
@@ -24,7 +25,7 @@ fn cpu_time() -> Duration {
     Duration::try_from(used).expect("CPU time is not negative")
 }
 
-/// Time, events and memory of a simulation.
+/// CPU time, events and memory of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) took: Duration,
@@ -32,7 +33,7 @@ pub(crate) struct Cost {
     pub(crate) cpu: Duration,
     /// Number of simulated events.
     pub(crate) events: u64,
-    /// Peak memory of this process in KiB. `None` if the kernel does not tell.
+    /// Peak memory of this process in KiB. `None` if the kernel does not report it.
     pub(crate) peak_kib: Option<u64>,
 }
 
@@ -49,7 +50,7 @@ impl fmt::Display for Cost {
         let (cpu, took) = (self.cpu.as_secs_f64(), self.took.as_secs_f64());
         let rate = self.events as f64 / cpu.max(1e-6) / 1e6;
         write!(out, "{} events in {cpu:.2} s of CPU time, ", self.events)?;
-        write!(out, "{rate:.2} million per second of it; {took:.2} s passed")?;
+        write!(out, "{rate:.2} million per second of CPU time; run took {took:.2} s")?;
         match self.peak_kib {
             Some(kib) => write!(out, ", peak memory {} MiB", kib.div_ceil(1024)),
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Cumulative distributions as a file: a row for each step.
+//! Cumulative distributions as a CSV file, with a row for each step.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,18 +13,18 @@ use crate::seeds::Runs;
 /// Headings of the file, after the axes of the scenario.
 const HEAD: &str = "policy,seed,vcpu,metric,at_most_ns,count,part";
 
-/// A run under one heading, at a point where the axes of a scenario cross.
+/// A run in a CSV file: its heading, and the point of a scenario with axes.
 pub(crate) struct CumulativeRun<'a> {
     /// Heading of the run.
     pub(crate) policy: &'a str,
-    /// Names of the axes and of the point on each. Empty without axes.
+    /// Name of each axis and of the point's value on it. Empty without axes.
     pub(crate) point: &'a [(String, String)],
     pub(crate) seed: u64,
     pub(crate) distributions: &'a [Cumulative],
 }
 
 impl<'a> CumulativeRun<'a> {
-    /// Returns all runs, whose scenarios have these headings and points.
+    /// Returns all runs, each with the heading and the point of its scenario.
     pub(crate) fn all(
         runs: &'a Runs,
         cases: impl Iterator<Item = (&'a str, &'a [(String, String)])>,
@@ -39,7 +39,7 @@ impl<'a> CumulativeRun<'a> {
     }
 }
 
-/// File for cumulative distributions, which has its name once it is complete.
+/// File for cumulative distributions. It gets its name only when it is complete.
 pub(crate) struct CumulativeFile(Pending, Out);
 
 impl CumulativeFile {

@@ -47,7 +47,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     }
 }
 
-/// Longest time to wait for keepers of killed runs.
+/// Longest wait for the keeper processes of killed runs to end.
 const KEEPERS: Duration = Duration::from_secs(2);
 
 fn list(found: &Leftovers) -> Vec<String> {
@@ -68,7 +68,8 @@ fn list(found: &Leftovers) -> Vec<String> {
     lines
 }
 
-/// Makes sure that every journal could be read: another may name threads that are still held.
+/// Checks that every journal of killed runs could be read. An unreadable journal may name threads
+/// that are still changed.
 fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
     match found.unread.len() {
         0 => Ok(()),

@@ -1,34 +1,45 @@
-//! Options of `slackline whatif`.
+//! Edits of reservations that the options of `slackline whatif` describe.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use slackline_units::Span;
 use slackline_whatif::Edit;
 
 use crate::input::file;
+use crate::parse::span;
 use crate::problem::Problem;
 
-/// Predict from a recorded trace what other parameters would change.
+/// Predict from a recorded trace what other parameters would change
 ///
-/// The trace is split into jobs: for each vCPU when it became runnable, the CPU time it needed, and
-/// when it blocked. The simulated host runs these jobs again, with the edits below. Each vCPU is
-/// simulated twice. In the open form a job is ready at its recorded time. In the closed form it is
-/// ready after the recorded pause since the job before. The prediction is the interval of both.
+/// The trace is split into jobs. A job begins when a vCPU becomes runnable and ends when it blocks.
+/// The simulated host runs these jobs again, changed by the options. Each prediction is simulated
+/// twice. In the open form a job is ready at its recorded time. In the closed form a job is ready
+/// after the recorded pause since the previous job. The prediction is the interval between both.
 ///
-/// First the unchanged recording is simulated, with costs from its first half. In its second half
-/// each share must be repeated within 0.1 points of a CPU, and each p99 wait within 20 % or 50 us.
-/// Otherwise nothing is predicted. Without edits only this check is printed.
+/// First the unchanged recording is simulated, with costs fitted to its first half. In its second
+/// half the simulation must repeat each share within 0.1 points of a CPU, and each p99 wait within
+/// 20 % or 50 us. Otherwise nothing is predicted. Without changes only this check is printed.
+///
+/// With --since the recording is what `slackline serve` has seen last.
 ///
 /// Examples:
+///   slackline whatif --since 30s --set web.slice=3ms
 ///   slackline whatif it.trace --set web.slice=3ms
 ///   slackline whatif it.trace --add db2 --like db --cpus 0-1
 ///   slackline whatif it.trace --policy credit --json
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Whatif {
-    /// Trace saved with --save; `-` is standard input.
-    #[arg(value_parser = file)]
-    pub(crate) file: PathBuf,
+    /// Trace saved with --save or by `record`; `-` is standard input.
+    #[arg(value_parser = file, required_unless_present = "since", conflicts_with = "since")]
+    pub(crate) file: Option<PathBuf>,
+    /// Ask about what the daemon has recorded since then instead, e.g. `30s`.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) since: Option<Span>,
+    /// Unix socket of the daemon, for --since.
+    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
+    pub(crate) socket: PathBuf,
     /// Use another policy, or other parameters, e.g. `sedf:slack=weighted`.
     #[arg(long, value_name = "NAME[:FIELD=VALUE]")]
     pub(crate) policy: Option<String>,
@@ -44,7 +55,7 @@ pub(crate) struct Whatif {
     /// Remove a VM; repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) remove: Vec<String>,
-    /// Use these CPUs of the recorded host; higher numbers are new ones, e.g. `0-3`.
+    /// Use these CPUs, e.g. `0-3`; numbers that the recorded host does not have are new CPUs.
     #[arg(long, value_name = "N-N,...")]
     pub(crate) cpus: Option<String>,
     /// Confine a VM or vCPU to one CPU; needs --to-cpu; repeatable.
@@ -68,7 +79,7 @@ pub(crate) struct Whatif {
 }
 
 impl Whatif {
-    /// Returns the edits of all options.
+    /// Returns the edits that all options together describe.
     pub(crate) fn edits(&self) -> Result<Vec<Edit>, Problem> {
         let mut edits: Vec<Edit> = self.policy.iter().cloned().map(Edit::Policy).collect();
         let adds = pairs(("--add", &self.add), ("--like", &self.like))?;
@@ -86,7 +97,7 @@ impl Whatif {
     }
 }
 
-/// Pairs the values of two options that are given equally often.
+/// Pairs the values of two options that must be given equally often.
 fn pairs<'a, A, B>(
     (one, ones): (&str, &'a [A]),
     (other, others): (&str, &'a [B]),

@@ -1,8 +1,8 @@
 //! Wrapping of sentences, so that a terminal does not break words.
 
 /// Wraps lines that are wider than `width`. Continuation lines are indented to the first word of
-/// the sentence. Only a single long word may be wider. Other lines stay unchanged. Escape sequences
-/// count as zero columns.
+/// the sentence. Only a single long word may make a line wider. Shorter lines stay unchanged.
+/// Escape sequences count as zero columns.
 pub(crate) fn folded(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -56,8 +56,9 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the indent of continuation lines: the start of the second column, or of the text after a
-/// mark such as `note:` or `hint:`. Other lines get a little more than their own indent.
+/// Returns the indent of a line's continuation lines. That is the start of the second column, or of
+/// the text after a mark such as `note:` or `hint:`. Other lines get a little more than their own
+/// indent.
 fn hanging(line: &str) -> usize {
     let said = line.trim_start_matches(' ');
     let blank = line.len() - said.len();
@@ -88,14 +89,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_fits_is_unchanged() {
+    fn folding_leaves_text_that_fits_the_width_unchanged() {
         let text = "a  table\n  with   blanks\n\n";
         assert_eq!(folded(text, 20), text);
         assert_eq!(folded("a word or two", 13), "a word or two");
     }
 
     #[test]
-    fn long_line_continues_below_its_sentence() {
+    fn continuation_of_a_folded_line_is_indented_to_its_sentence() {
         assert_eq!(
             folded("note:  a look takes 3us here; two are counted\nnext\n", 24),
             "note:  a look takes 3us\n       here; two are\n       counted\nnext\n"
@@ -106,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn too_long_word_gets_a_line_of_its_own() {
+    fn word_longer_than_the_width_gets_its_own_line() {
         assert_eq!(folded("see /a/long/path/to/it now", 10), "see\n  /a/long/path/to/it\n  now");
     }
 
     #[test]
-    fn escape_sequences_have_no_width_and_overwritten_lines_are_kept() {
+    fn folding_ignores_escape_sequences_and_keeps_overwritten_lines() {
         let coloured = "\x1b[32mone\x1b[0m two";
         assert_eq!(folded(coloured, 7), coloured);
         assert_eq!(folded("\r\x1b[Kone two three", 7), "\r\x1b[Kone two three");

@@ -14,7 +14,7 @@ use crate::input::{self, Source};
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// Most points of a grid.
+/// Maximum number of points of a grid.
 const MOST_POINTS: usize = 10_000;
 
 /// Contents of a scenario file.
@@ -25,7 +25,8 @@ pub(crate) enum Input {
     Grid(Grid),
 }
 
-/// Reads a scenario without axes and the files that it names. None of them may also be an output.
+/// Reads a scenario without axes and the files that it names. Fails if one of these files is also
+/// an output.
 pub(crate) fn scenario(
     file: &Path,
     length: Option<Span>,
@@ -44,7 +45,7 @@ pub(crate) fn scenario(
     }
 }
 
-/// Reads a scenario, with or without axes.
+/// Reads a scenario file, with or without axes.
 pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result<Input, Problem> {
     places.read("the scenario", file)?;
     let text = input::text(file)?;
@@ -72,23 +73,24 @@ pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result
 /// A scenario with axes and its points.
 pub(crate) struct Grid {
     pub(crate) axes: Vec<Axis>,
-    /// Points where the axes cross. The last axis varies fastest.
+    /// Points where the axes cross. The value on the last axis varies fastest.
     pub(crate) points: Vec<Point>,
 }
 
 /// The scenario at one point of the grid.
 pub(crate) struct Point {
-    /// Names of the point's values on the axes, separated by slashes.
+    /// Names of the point's values on the axes, joined by slashes.
     pub(crate) name: String,
-    /// Index of the point on each axis.
+    /// Index of the point's value on each axis.
     pub(crate) place: Vec<usize>,
-    /// Line and column of the value on the last axis.
+    /// Line and column, in the file, of the point's value on the last axis.
     pub(crate) at: (usize, usize),
     pub(crate) scenario: Scenario,
 }
 
 impl Point {
-    /// Returns an error in the scenario of this point, with the point's position in the file.
+    /// Returns the problem for an error in this point's scenario, with the point's position in the
+    /// file.
     pub(crate) fn wrong(&self, file: &Path, what: &str, hint: &str) -> Problem {
         let ((line, column), hint) = (self.at, Some(hint.into()));
         let message = format!("at point `{}`: {what}", self.name);
@@ -120,10 +122,10 @@ struct Claims {
     claim: Vec<Spanned<Value>>,
 }
 
-/// A scenario with axes as TOML, with the changed tables at its points.
+/// A scenario with axes as TOML, with the changed tables for each point.
 pub(crate) struct Varied {
     pub(crate) axes: Vec<Axis>,
-    /// Points where the axes cross. The last axis varies fastest.
+    /// Points where the axes cross. The value on the last axis varies fastest.
     pub(crate) points: Vec<VariedPoint>,
 }
 
@@ -131,13 +133,13 @@ pub(crate) struct Varied {
 pub(crate) struct VariedPoint {
     pub(crate) name: String,
     pub(crate) place: Vec<usize>,
-    /// Line and column of the value on the last axis.
+    /// Line and column, in the file, of the point's value on the last axis.
     pub(crate) at: (usize, usize),
     pub(crate) table: Table,
 }
 
 impl VariedPoint {
-    /// Returns an error at this point, with the point's position in the file.
+    /// Returns the problem for an error at this point, with the point's position in the file.
     pub(crate) fn wrong(&self, file: &Path, message: &str, hint: Option<String>) -> Problem {
         let (line, column) = self.at;
         let message = format!("at point `{}`: {message}", self.name);
@@ -146,8 +148,8 @@ impl VariedPoint {
 }
 
 impl Varied {
-    /// Parses a scenario with axes. `None` if it has none, or is not TOML: the reader of scenarios
-    /// reports that.
+    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if it is not TOML, which
+    /// the parser of scenarios reports.
     pub(crate) fn read(file: &Path, text: &str) -> Result<Option<Varied>, Problem> {
         if !text.contains("axis") {
             return Ok(None);
@@ -174,7 +176,7 @@ impl Varied {
         let count = axes.iter().map(|axis| axis.points.len()).product::<usize>();
         if !(1..=MOST_POINTS).contains(&count) {
             let message =
-                format!("the axes cross in {count} points: 1 to {MOST_POINTS} are possible");
+                format!("the axes have {count} points together; 1 to {MOST_POINTS} are allowed");
             let hint = "write fewer points, or at least one per axis";
             return Err(bad(axes[0].name.span(), message, hint));
         }
@@ -193,8 +195,8 @@ impl Varied {
 }
 
 impl Grid {
-    /// Parses a scenario with axes. `None` if it has none, or is not TOML: the reader of scenarios
-    /// reports that.
+    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if it is not TOML, which
+    /// the parser of scenarios reports.
     pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
         let Some(Varied { axes, points }) = Varied::read(source.file, text)? else {
             return Ok(None);
@@ -218,7 +220,7 @@ impl Grid {
         Ok(Some(Grid { points, axes }))
     }
 
-    /// Returns the names of the axes, and of a point's values on them.
+    /// Returns the name of each axis, and of the point's value on it.
     pub(crate) fn point(&self, place: &[usize]) -> Vec<(String, String)> {
         let name = |(axis, &place): (&Axis, &usize)| {
             (axis.name().to_owned(), axis.points[place].name().to_owned())

@@ -48,7 +48,7 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns the names of everything hidden: commands, and options with their dashes.
+/// Returns the names of all hidden commands, and of all hidden options with their dashes.
 fn hidden(command: &Command) -> Vec<String> {
     let options = command.get_arguments().filter(|option| option.is_hide_set());
     let mut names: Vec<String> =

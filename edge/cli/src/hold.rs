@@ -33,17 +33,17 @@ use crate::terminal;
 use part::Parts;
 use show::Shown;
 
-/// Period of a reservation that is given as a share only.
+/// Default period of a reservation, for a user who gives only a share.
 const PERIOD: Span = Span::from_ms(10);
 
-/// Longest sleep of the loop: records are drained and processes are checked at least this often.
+/// Longest sleep of the main loop. It drains records and checks processes at least this often.
 const ROUND: Span = Span::from_ms(100);
 
-/// Largest reservation per CPU, in millionths, before a tree gets one more CPU. The rest is for
-/// ordinary threads and for dispatching.
+/// Largest reservation of a process tree per CPU, in millionths. A tree with a larger one gets one
+/// more CPU. The rest of each CPU is for ordinary threads and for dispatching.
 const FULL: u32 = 900_000;
 
-/// Longest time in which a VM monitor must start its vCPU threads.
+/// Time within which a VM must have started its vCPU threads.
 const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
@@ -111,13 +111,13 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     }
 }
 
-/// Requested CPU time of the target.
+/// CPU time that the user requested for the target.
 #[derive(Clone, Copy, Debug)]
 enum Amount {
     /// The same reservation for each vCPU of the target.
     Each(Reservation),
-    /// A share for all vCPUs together, in every such period. Each has an equal part, and may use
-    /// what the others leave.
+    /// A share for all vCPUs together, in every period of this length. Each vCPU has an equal part,
+    /// and may borrow what the others leave unused.
     Together(CpuShare, Span),
 }
 
@@ -139,8 +139,8 @@ fn amount(args: &Hold) -> Result<Amount, Problem> {
 }
 
 impl Amount {
-    /// Returns the `spread` parameter of `edf`: whether a vCPU's unused time goes to the other
-    /// vCPUs of the target.
+    /// Returns the value of the parameter `spread` of `edf`. It tells whether the other vCPUs of
+    /// the target may borrow a vCPU's unused budget.
     const fn spread(self) -> &'static str {
         match self {
             Amount::Each(_) => "even",
@@ -178,13 +178,13 @@ impl Amount {
     }
 }
 
-/// The process, unit, cgroup or VM to hold.
+/// Process, systemd unit, cgroup or VM that `hold` schedules.
 struct Target {
     /// Name of the target in the output.
     name: String,
-    /// Threads or groups that are held separately: vCPUs, or the whole target.
+    /// Threads or groups with a reservation each: the vCPUs, or the target as a whole.
     who: Vec<Who>,
-    /// Names of the vCPUs. Empty for other targets.
+    /// Names of the vCPUs. Empty if the target is not a VM.
     vcpus: Vec<String>,
 }
 
@@ -229,12 +229,12 @@ impl Target {
         Ok(Target { name, who, vcpus })
     }
 
-    /// Returns a target that is held as a whole.
+    /// Returns a target with one reservation for the whole of it.
     fn whole(name: String, who: Who) -> Target {
         Target { name, who: vec![who], vcpus: Vec::new() }
     }
 
-    /// Returns the number of CPUs that the target needs, at most those that are online.
+    /// Returns the number of CPUs that the target needs, at most the number of online CPUs.
     fn cpus_for(&self, amount: Amount) -> usize {
         let online = slackline_linux::sys::online_cpus().map_or(1, |cpus| cpus.iter().count());
         let needed = match (amount, &self.who[..]) {
@@ -247,8 +247,8 @@ impl Target {
         needed.clamp(1, online)
     }
 
-    /// Returns the last CPUs that the target's cpuset grants, as many as it needs. `None` if the
-    /// cpuset grants all CPUs, or fewer than needed.
+    /// Returns the last ones of the CPUs that the target's cpuset allows, as many as the target
+    /// needs. `None` if the cpuset allows all CPUs, or fewer than needed.
     fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
         let (pid, tid) = match self.who.first()? {
             Who::Tree(pid) | Who::Process(pid) | Who::Wide(pid, _) => (*pid, *pid),
@@ -267,8 +267,8 @@ impl Target {
             .then(|| cpus[cpus.len() - needed..].to_vec())
     }
 
-    /// Returns the target for these CPUs. A tree that needs more than one CPU runs on all of them
-    /// at once.
+    /// Returns the target as it runs on these CPUs. A process tree that needs more than one CPU
+    /// runs on all of them at once.
     fn on(mut self, amount: Amount, cpus: &[CpuId]) -> Target {
         if let (Amount::Together(cpu, _), [Who::Tree(root)]) = (amount, &self.who[..])
             && cpu.ppm() > 1_000_000
@@ -279,7 +279,8 @@ impl Target {
         self
     }
 
-    /// Process whose vCPUs are the target, and their number. `None` for other targets.
+    /// Returns the process of a VM that is the target, and the number of its vCPUs. `None` for
+    /// other targets.
     fn guest(&self) -> Option<(i32, usize)> {
         match self.who.first()? {
             Who::Thread(thread) => Some((thread.pid().raw(), self.who.len())),
@@ -295,17 +296,19 @@ impl Target {
         }
     }
 
-    /// Returns the number of reservations: one for each vCPU, or for each CPU of a wide tree.
+    /// Returns the number of reservations: one for each vCPU, or one for each CPU of a tree that
+    /// runs on several CPUs at once.
     fn parts(&self) -> usize {
         self.who.len().max(1) * self.width()
     }
 
-    /// Returns the CPUs that the session schedules. A wide tree is dispatched from one CPU.
+    /// Returns the CPUs that the session schedules. A tree that runs on several CPUs is dispatched
+    /// from the first of them.
     fn managed(&self, cpus: &[CpuId]) -> Vec<CpuId> {
         if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
     }
 
-    /// Returns what limits each part to one CPU, and advice on that, for an error.
+    /// Returns what limits the target's CPU time, and advice on that, for an error message.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
             [Who::Thread(_), ..] => ("its vCPUs together", "reserve less"),
@@ -343,20 +346,21 @@ impl Target {
 /// Reason why the run ended.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// The user stopped it by a signal.
+    /// The user stopped the run by a signal.
     Stopped,
-    /// The held command has exited.
+    /// The command of `hold -- COMMAND` has exited.
     Exited(ExitStatus),
     /// The target has no processes left.
     Gone,
 }
 
-/// A target that is held by a session.
+/// A target with its session, while `hold` schedules it.
 struct Holding {
     session: Session,
     ids: Vec<JoinId>,
     began: Time,
-    /// Process whose vCPUs are held, and the number of its known vCPU threads.
+    /// Process of the VM that is the target, and the number of its vCPU threads that are known.
+    /// `None` if the target is not a VM.
     guest: Option<(i32, usize)>,
     parts: Parts,
     shown: Shown,
@@ -391,13 +395,13 @@ impl Holding {
         }
     }
 
-    /// Returns the processes that are held now.
+    /// Returns the processes that the target has now.
     fn processes(&self) -> Vec<(Tid, TaskFd)> {
         let pids = self.ids.iter().flat_map(|&id| self.session.processes_of(id));
         pids.filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
     }
 
-    /// Reports that the guest has more vCPUs than are held.
+    /// Reports that the guest has more vCPUs than those that `hold` schedules.
     fn report_more_vcpus(&mut self, passed: Span) -> Result<(), Problem> {
         let Some((pid, known)) = &mut self.guest else { return Ok(()) };
         if !self.shown.is_time_for_vcpus(passed) {
@@ -432,10 +436,9 @@ fn of_session(error: SessionError) -> Problem {
 fn of_request(error: RequestError) -> Problem {
     let hint = error.hint();
     match error {
-        RequestError::Declined(error) => Problem::BadOption {
-            message: format!("cannot reserve that: {error}"),
-            hint: error.hint(),
-        },
+        RequestError::Declined(error) => {
+            Problem::BadOption { message: format!("cannot reserve: {error}"), hint: error.hint() }
+        }
         RequestError::Host(error) => of_session(SessionError::Host(error)),
         RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
             of_thread(&error)
@@ -448,7 +451,7 @@ fn of_request(error: RequestError) -> Problem {
     }
 }
 
-/// A refusal for lack of capacity, with a hint as a share if a share was demanded.
+/// Returns a refusal for lack of capacity. If the user requested a share, its hint is a share too.
 fn in_same_terms(args: &Hold, parts: usize, error: RequestError) -> Problem {
     let hint = match &error {
         RequestError::Declined(
@@ -489,6 +492,6 @@ fn of_group(error: &CgroupError) -> Problem {
 fn no_process(pid: i32) -> Problem {
     Problem::HostCannot {
         message: format!("there is no process {pid}"),
-        hint: Some(format!("check with `ps -p {pid}` whether it still runs")),
+        hint: Some(format!("check with `ps -p {pid}` whether the process still runs")),
     }
 }

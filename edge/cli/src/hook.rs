@@ -14,8 +14,9 @@ use slackline_units::Span;
 use crate::parse::span;
 use crate::terminal;
 
-/// Script that libvirt runs. A guest is kept from starting only if it requires a reservation and
-/// this program says that there is none. A missing program does not stop it.
+/// Script that libvirt runs when a guest starts. It keeps the guest from starting only if the guest
+/// requires a reservation and this program reports that it has none. A guest starts if the program
+/// is missing.
 const SCRIPT: &str = "\
 #!/bin/sh
 # Reserves CPU time for libvirt guests as they start, as their metadata asks. Written by
@@ -61,7 +62,8 @@ struct Libvirt {
     script: bool,
 }
 
-/// Returns failure only if the guest must not start.
+/// Makes the reservation that a guest's metadata asks for. Returns failure only if the guest must
+/// not start.
 pub(crate) fn hook(args: &Hook) -> ExitCode {
     let Of::Libvirt(args) = &args.of;
     if args.script {
@@ -87,7 +89,7 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
     if starts && refused.is_required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Reason why there is no reservation, and whether the guest requires one.
+/// Reason why a guest has no reservation, and whether the guest requires one.
 struct Refused {
     why: String,
     is_required: bool,
@@ -118,7 +120,7 @@ fn reserve(args: &Libvirt) -> Result<(), Refused> {
     })
 }
 
-/// Makes the reservation, or changes it to the current metadata.
+/// Makes the reservation of a guest, or changes it to the guest's current metadata.
 fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientError> {
     let Metadata { name, wanted, .. } = metadata;
     let exists = match client.reserve(name, wanted) {
@@ -137,6 +139,7 @@ fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientEr
         exact: Some(wanted.exact),
         phase: Some(Phase(wanted.phase.map(|phase| phase.0))),
         vcpus: wanted.vcpus,
+        until: None,
     };
     client.change(name, &change, Some(there.revision)).map(|(changed, _)| changed)
 }

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use slackline_experiments::file_bytes;
 use slackline_scenario::{LONGEST, Scenario, ScenarioError};
 use slackline_units::Span;
 
@@ -13,14 +14,13 @@ use crate::claims;
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// Path that `-` stands for.
+/// Path of the file that `-` stands for.
 pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// Longest text that is read, in bytes. A million domains fit, and a recording of ten million
-/// steps: the most that a scenario may have.
+/// Longest text that is read, in bytes. A million domains fit, the most that a scenario may have.
 const LONGEST_TEXT: u64 = 1 << 28;
 
-/// File of a scenario, with the options that change how it is read.
+/// File of a scenario, and the options that change how it is read.
 pub(crate) struct Source<'a> {
     pub(crate) file: &'a Path,
     pub(crate) places: &'a Places,
@@ -28,8 +28,8 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Parses a scenario from the text of this file, or from a text derived from it. Fails if an
-    /// output is a file that the scenario names.
+    /// Parses a scenario from the text of this file, or from a text derived from it. Fails if a
+    /// file that the scenario names is also an output.
     pub(crate) fn scenario(&self, text: &str) -> Result<Result<Scenario, Problem>, ScenarioError> {
         let is_standard_input = self.file == Path::new(STANDARD_INPUT);
         let folder = self.file.parent().filter(|_| !is_standard_input).unwrap_or(Path::new(""));
@@ -37,39 +37,21 @@ impl Source<'_> {
         let load = |name: &str| {
             let file = folder.join(name);
             named.borrow_mut().push(file.clone());
-            self::text(&file).map_err(|problem| reason(&problem))
+            file_bytes(&file)
         };
-        let scenario = Scenario::with_files(text, &load)?;
+        let scenario = Scenario::with_bytes(text, &load)?;
         let mut named = named.take().into_iter();
         let read = named.try_for_each(|file| self.places.read("a recording", &file));
         Ok(read.map(|()| scenario))
     }
 
-    /// Checks the claims of a scenario, and sets the requested length.
+    /// Checks the claims of a scenario, and sets the length that the user requested.
     pub(crate) fn checked(&self, mut scenario: Scenario) -> Result<Scenario, Problem> {
         claims::check_measured(self.file, &scenario)?;
         if let Some(length) = self.length {
             set_length(&mut scenario, length)?;
         }
         Ok(scenario)
-    }
-}
-
-/// Returns the reason why a file that a scenario names cannot be read, without the name.
-fn reason(problem: &Problem) -> String {
-    match problem {
-        Problem::Unreadable { source, .. } => match source.kind() {
-            io::ErrorKind::NotFound => "there is no such file".into(),
-            io::ErrorKind::IsADirectory => "it is a folder".into(),
-            _ => source.to_string(),
-        },
-        Problem::TooLong { longest, .. } => {
-            format!("it has more than the maximum of {longest} bytes")
-        }
-        Problem::NotText { line, column, .. } => {
-            format!("line {line}, column {column}: this is not UTF-8")
-        }
-        problem => problem.to_string(),
     }
 }
 
@@ -91,7 +73,7 @@ fn set_length(scenario: &mut Scenario, length: Span) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Opens a file for reading. Standard input may be of any kind.
+/// Opens a file for reading. Any kind of file is allowed as standard input.
 pub(crate) fn open(file: &Path) -> io::Result<File> {
     if file == Path::new(STANDARD_INPUT) {
         return Ok(io::stdin().as_fd().try_clone_to_owned()?.into());
@@ -99,7 +81,7 @@ pub(crate) fn open(file: &Path) -> io::Result<File> {
     File::open(file)
 }
 
-/// Returns the contents of a file, if they are UTF-8 and not too long.
+/// Returns the contents of a file. Fails if they are not UTF-8, or too long.
 pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.into(), source };
     let mut bytes = Vec::new();
@@ -117,7 +99,7 @@ pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     })
 }
 
-/// Returns the scenario with another policy.
+/// Returns the scenario of a file with `policy` in place of its own policy.
 pub(crate) fn under(file: &Path, scenario: &Scenario, policy: &str) -> Result<Scenario, Problem> {
     scenario.with_policy(policy).map_err(|error| Problem::Scenario { file: file.into(), error })
 }

@@ -13,7 +13,7 @@ use crate::problem::Problem;
 
 const FORMAT: &str = "slackline-runs-1";
 
-/// Completion of a command: whole, or ended by a signal.
+/// Completion of a command: complete, or ended early by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
     /// All runs are complete.
@@ -29,10 +29,10 @@ impl Completion {
     }
 }
 
-/// Runs under one heading.
+/// Runs with the same heading in the output, one for each seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// Heading of the case in the output.
+    /// Heading under which the case's runs are shown.
     pub(crate) name: String,
     /// Name of each axis and of the case's value on it. Empty without axes.
     pub(crate) point: Vec<(String, String)>,
@@ -46,7 +46,7 @@ impl Case {
         Case { name: name.into(), point: Vec::new(), runs }
     }
 
-    /// Adds the point of the case, if it has one.
+    /// Adds the point of the case to `into`, if the scenario has axes.
     fn place(&self, into: &mut Map<String, Value>) {
         if !self.point.is_empty() {
             let place = |(axis, name): &(String, String)| (axis.clone(), json!(name));
@@ -161,10 +161,11 @@ fn run(name: &str, summary: &Summary) -> Map<String, Value> {
     run.insert("domains".into(), rows(summary.domain_fields()));
     run.insert("cpus".into(), rows(summary.cpu_fields()));
     run.insert("tasks".into(), rows(summary.task_fields()));
+    run.insert("clients".into(), rows(summary.client_fields()));
     run
 }
 
-/// Returns the domains over the whole run, each with its seconds.
+/// Returns all domains with their metrics over the whole run and for each second.
 fn xenmon(summary: &XenMonSummary) -> Value {
     let domain = |domain| {
         let second = |point| object(summary.point_fields(&point, Span::from_secs(1)));
@@ -178,7 +179,7 @@ fn xenmon(summary: &XenMonSummary) -> Value {
     Value::Object(fields)
 }
 
-/// Run intervals that overlap a window, collected from a trace.
+/// Run intervals of a trace that overlap a window.
 pub(crate) struct Stretches<'a> {
     names: &'a Names,
     from: Time,
@@ -211,7 +212,7 @@ impl<'a> Stretches<'a> {
         })
     }
 
-    /// Counts run intervals outside the window that were not passed.
+    /// Adds run intervals outside the window that the caller skipped.
     pub(crate) fn skip(&mut self, count: u64) {
         self.left_out += count;
     }

@@ -6,14 +6,16 @@ pub(crate) mod words;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use slackline_experiments::{file_bytes, input_bytes};
 use slackline_load::client::{ClientTask, ask};
 use slackline_load::guest::Guest;
 use slackline_load::outside::file_server;
 use slackline_load::system::{SystemClients, SystemParameters, serve};
 use slackline_load::{LoadError, LoadResults, Node, Options, jobs_on};
-use slackline_scenario::{Domain, Program, Purpose, Scenario, Stream};
+use slackline_scenario::{Domain, NamedFile, Program, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Time, VcpuId};
 
 use crate::input;
@@ -22,7 +24,7 @@ use crate::signals::stop_signal;
 use crate::terminal;
 use args::{Kind, Load, PingTo};
 
-/// Descriptor on which finished jobs are reported.
+/// Descriptor on which finished jobs are reported: standard output.
 const STANDARD_OUTPUT: u32 = 1;
 
 /// Role of the process, derived from the kind of load.
@@ -137,9 +139,8 @@ fn part(args: &Load) -> Result<Part, Problem> {
         Kind::Batch { total } => keys.kind("batch").text("total", total),
         Kind::Replay { file } => {
             keys.kind("replay").text("file", &file.display().to_string());
-            let recording = input::text(file)?;
-            return domain(&keys, Some(&recording))
-                .map(|domain| Part::Program(domain.program, None));
+            let domain = domain(&keys, Some(&recorded(file)?))?;
+            return Ok(Part::Program(domain.program, None));
         }
         Kind::Guest { each, agent, lies, port } => {
             let (each, port, agent, lies) = (*each, port.port, agent.clone(), *lies);
@@ -291,7 +292,7 @@ fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
     Ok(Part::Asking(ClientTask { kind, port, socket, draws, until: None, count }))
 }
 
-/// Keys of a scenario's TOML with their values.
+/// Keys of a scenario's TOML, each with its value.
 #[derive(Default)]
 struct Keys(Vec<String>);
 
@@ -321,9 +322,21 @@ impl Keys {
 /// First lines of a generated scenario.
 const HEAD: &str = "title = \"load\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n";
 
+fn recorded(file: &Path) -> Result<NamedFile, Problem> {
+    let bytes = match file == Path::new(input::STANDARD_INPUT) {
+        true => input_bytes(std::io::stdin()),
+        false => file_bytes(file),
+    };
+    let unreadable = |reason| Problem::BadOption {
+        message: format!("cannot read {}: {reason}", file.display()),
+        hint: Some("check the file name".into()),
+    };
+    bytes.map(Ok).map_err(unreadable)
+}
+
 /// Parses work with these keys as in a scenario, so that the meaning and the error messages are the
 /// same.
-fn domain(keys: &Keys, file: Option<&str>) -> Result<Domain, Problem> {
+fn domain(keys: &Keys, file: Option<&NamedFile>) -> Result<Domain, Problem> {
     let work = keys.0.join(", ");
     // The domain has two vCPUs, since a node needs a peer.
     let domain = format!("[[domain]]\nname = \"load\"\nvcpus = 2\nwork = {{ {work} }}\n");
@@ -334,9 +347,9 @@ fn domain(keys: &Keys, file: Option<&str>) -> Result<Domain, Problem> {
     Ok(scenario.domains.remove(0))
 }
 
-fn scenario(text: &str, file: Option<&str>) -> Result<Scenario, Problem> {
-    let scenario = Scenario::with_files(text, &|_| {
-        file.map(str::to_owned).ok_or_else(|| "no file is given".to_owned())
+fn scenario(text: &str, file: Option<&NamedFile>) -> Result<Scenario, Problem> {
+    let scenario = Scenario::with_bytes(text, &|_| {
+        file.cloned().unwrap_or_else(|| Err("the command line names no file".to_owned()))
     });
     scenario.map_err(|error| Problem::BadOption {
         message: error.kind.to_string(),

@@ -69,7 +69,9 @@ fn run_command() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| hints::exit(error));
     let result = match cli.command {
         Command::Keep => return slackline_fence::keeper_main(),
-        Command::ServeFront(tls) => return slackline_daemon::front::main(tls.files().as_ref()),
+        Command::ServeFront(args) => {
+            return slackline_daemon::front::main(args.tls.files().as_ref(), args.metrics);
+        }
         Command::Hook(args) => return hook::hook(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),

@@ -79,7 +79,7 @@ fn page(command: &Command, name: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns the visible commands, without those that the program starts itself.
+/// Returns the commands that people use, without those that the program starts itself.
 fn people_s() -> Command {
     let whole = Cli::command();
     let mut shown = Command::new(NAME)

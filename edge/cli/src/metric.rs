@@ -1,4 +1,5 @@
-//! Metrics that `--metric` names: checked before the first run, shown in a table of their own.
+//! Metrics that `--metric` names. They are checked before the first run, and shown in a table of
+//! their own.
 
 use slackline_experiments::NamedMetric;
 use slackline_metrics::{Summary, Unit};
@@ -54,12 +55,13 @@ impl Metrics {
         self.0.is_empty()
     }
 
-    /// Returns the headings of the columns of values in a file.
+    /// Returns the headings that the metrics have in a CSV file.
     pub(crate) fn columns(&self) -> Vec<String> {
         self.0.iter().map(|(metric, unit)| metric.column(*unit)).collect()
     }
 
-    /// Returns the values of a run, as a file has them. What the run does not know is empty.
+    /// Returns the values of a run as they are written to a CSV file. A value that the run lacks is
+    /// empty.
     pub(crate) fn cells(&self, run: &Summary) -> Vec<String> {
         let value = |(metric, _): &(NamedMetric, Unit)| {
             metric.value(run).map(|value| value.to_string()).unwrap_or_default()

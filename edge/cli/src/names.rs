@@ -1,4 +1,4 @@
-//! The vCPUs of a trace, and its end.
+//! The vCPUs of a trace, and the start and end of its run.
 
 use slackline_trace::{Effort, Record, Sink, VcpuName};
 use slackline_units::{Time, VcpuId};
@@ -13,12 +13,12 @@ pub(crate) struct Names {
     pub(crate) last: Time,
     /// End of the run. `None` if the trace has no end.
     pub(crate) ended: Option<Time>,
-    /// Work that processing the trace takes.
+    /// Amount of work that processing the trace takes.
     pub(crate) effort: Effort,
 }
 
 impl Names {
-    /// Returns the latest name of a vCPU.
+    /// Returns the name that a vCPU had last in the trace.
     pub(crate) fn of(&self, vcpu: VcpuId) -> String {
         let named = self.all.iter().rev().find(|named| named.vcpu == vcpu);
         named.map_or_else(|| vcpu.to_string(), |named| named.name.clone())

@@ -34,7 +34,7 @@ impl Files {
         Ok((Files { trace, perfetto, csv, shows_xenmon: keeping.xenmon }, wanted))
     }
 
-    /// Gives complete files their names. Returns the numbers of the run.
+    /// Gives complete files their final names. Returns the metrics of the run.
     pub(crate) fn keep(self, kept: OutputResults) -> Result<Numbers, Problem> {
         if let Some((pending, written)) = self.trace.zip(kept.trace) {
             pending.keep(written)?;
@@ -64,7 +64,7 @@ impl Keeping {
 }
 
 impl Keeping {
-    /// Refuses options that need a single run. `many` names the option that makes several.
+    /// Refuses options that require a single run. `many` names the option that makes several runs.
     pub(crate) fn is_of_one_run(&self, many: &str) -> Result<(), Problem> {
         let kept = [
             ("--save", self.save.is_some()),

@@ -205,12 +205,13 @@ fn write_report(folder: &Path, args: &PaperReport) -> Result<(), Problem> {
     terminal::say(&format!("written: {}\n", args.out.display()))
 }
 
-/// Returns the provenance that the results state.
+/// Returns the provenance that a file of results states: commit, command and date.
 fn provenance(folder: &Path, command: &str) -> Provenance {
     Provenance { commit: commit(folder), command: command.to_owned(), date: today(), machine: None }
 }
 
-/// Returns the commit of the tree, with a mark if anything but results has changed since.
+/// Returns the commit of the source tree, with a mark if any file other than results has changed
+/// since.
 fn commit(folder: &Path) -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").arg("-C").arg(folder).args(args).output().ok()?;

@@ -1,6 +1,6 @@
 //! Output file that gets its name only when it is complete.
 //!
-//! Until then the file has no name, so that nothing is left of it if the program is killed. On file
+//! Until then the file has no name, so that no part of it remains if the program is killed. On file
 //! systems without unnamed files, it is a hidden file in the same folder.
 
 use std::fs::{self, File, Permissions};
@@ -17,17 +17,17 @@ use crate::problem::Problem;
 /// Prefix of hidden files.
 const PREFIX: &str = ".slackline-";
 
-/// Mode of results, before the umask applies.
+/// Permission bits of output files, before the umask applies.
 const MODE: u32 = 0o666;
 
-/// An output file that is not complete.
+/// An output file that is not complete yet.
 pub(crate) struct Pending {
     file: Begun,
     name: PathBuf,
 }
 
 enum Begun {
-    /// A device or a pipe, written under its own name.
+    /// A device or a pipe, which is written under its own name.
     Itself,
     /// An unnamed file, and the folder in which it will get its name.
     Nameless(File, PathBuf),
@@ -84,7 +84,7 @@ impl Pending {
     }
 }
 
-/// Creates a new file in a folder. Also returns a second handle, for writing.
+/// Creates a new output file in a folder. Returns it and a second handle, for writing.
 fn begin(folder: &Path) -> io::Result<(Begun, File)> {
     let nameless = OFlags::TMPFILE.bits().cast_signed();
     let opened = File::options().write(true).mode(MODE).custom_flags(nameless).open(folder);
@@ -101,10 +101,11 @@ fn begin(folder: &Path) -> io::Result<(Begun, File)> {
     Ok((Begun::Hidden(hidden), out))
 }
 
-/// Gives a name to an unnamed file. An existing file is replaced in one step, for which the new one
-/// has a hidden name for a moment.
+/// Gives a name to an unnamed file. An existing file is replaced in one step. For that, the new
+/// file gets a hidden name for a moment.
 fn give_name(file: &File, folder: &Path, name: &Path) -> io::Result<()> {
-    /// A hidden name is taken only if a process was killed at that moment.
+    /// Number of hidden names that are tried. One is taken only if a process was killed while it
+    /// replaced a file.
     const TRIES: u32 = 100;
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     let link = |to: &Path| linkat(CWD, &*itself, CWD, to, AtFlags::SYMLINK_FOLLOW);

@@ -1,5 +1,5 @@
-//! Files that a command reads and writes. No output may be the same file as an input or another
-//! output. Files are compared by identity, not by name.
+//! Files that a command reads and writes. No output may be the same file as an input or as another
+//! output. Files are compared by device and inode, not by name.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -32,7 +32,7 @@ impl Places {
     /// Returns the outputs that these options name, and standard output if it is a file.
     ///
     /// # Errors
-    /// If two are the same file, or the folder of one does not exist.
+    /// If two outputs are the same file, or the folder of one does not exist.
     pub(crate) fn of(options: &[(&str, Option<&Path>)]) -> Result<Places, Problem> {
         let mut places = Places(Vec::new());
         let shown = fs::metadata("/proc/self/fd/1").ok().filter(Metadata::is_file);
@@ -64,8 +64,7 @@ impl Places {
         Ok(())
     }
 
-    /// Checks that an input file is none of the outputs. A missing file is reported when it is
-    /// read.
+    /// Checks that an input file is not also an output. A missing file is reported when it is read.
     pub(crate) fn read(&self, what: &str, file: &Path) -> Result<(), Problem> {
         match identity(file) {
             Ok(Some(is)) => self.is_none_of_them(what, file, &is),
@@ -73,7 +72,7 @@ impl Places {
         }
     }
 
-    /// Checks that no file in a folder and its subfolders is an output.
+    /// Checks that no file in a folder or its subfolders is also an output.
     pub(crate) fn read_all(&self, what: &str, folder: &Path) -> Result<(), Problem> {
         let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
         for entry in entries.flatten() {
@@ -96,7 +95,7 @@ impl Places {
     }
 }
 
-/// Returns the identity of a file. `None` for `/dev/null`, which may be written twice.
+/// Returns the identity of a file. `None` for `/dev/null`, to which several outputs may be written.
 fn identity(file: &Path) -> io::Result<Option<Identity>> {
     match fs::metadata(file) {
         Ok(found) if is_null(&found)? => Ok(None),

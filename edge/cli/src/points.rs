@@ -1,4 +1,4 @@
-//! Scenarios with axes: every point is run, and all are shown in one table.
+//! Scenarios with axes: all points are run, and shown in one table.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -41,7 +41,7 @@ pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
 pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
     if args.live || args.live_if_possible {
         return Err(Problem::BadOption {
-            message: "cannot run a scenario with axes live: only one scenario can be run".into(),
+            message: "cannot run a scenario with axes live: --live runs a single scenario".into(),
             hint: Some("drop --live, or copy one point's values into the scenario".into()),
         });
     }
@@ -57,7 +57,7 @@ struct Asked<'a> {
     file: &'a Path,
     seed: Option<u64>,
     seeds: Option<u64>,
-    /// Policies to run. Empty for the scenario's own.
+    /// Policies under which the points are run. Empty for the scenario's own policy.
     policies: &'a [String],
     /// Metrics to show instead of the usual table.
     metrics: &'a [String],
@@ -118,11 +118,11 @@ fn run(
     check(grid, asked.file, (&scenarios, &cases))
 }
 
-/// Checks that a point can be run: its refusal is not claimed, and it passes admission.
+/// Checks that a point can be run: no claim expects its refusal, and it passes admission.
 fn can_run(file: &Path, point: &Point, scenario: &Scenario) -> Result<(), Problem> {
     if expects_refusal(scenario) {
         let hint = "remove the claim `refused`, or use `slackline check`";
-        let what = "cannot run a scenario that must be refused: it has no metrics";
+        let what = "cannot run a scenario with the claim `refused`: it has no metrics";
         return Err(point.wrong(file, what, hint));
     }
     point.admitted(file, scenario)
@@ -143,7 +143,7 @@ fn table(grid: &Grid, policies: &[String], cases: &[Case]) -> String {
         + &over_points((&names.join("/"), &points), &columns, terminal::width(), terminal::paint())
 }
 
-/// Checks the claims of each point, on runs under the policy that they are about.
+/// Checks the claims of each point on the runs under the policy to which they apply.
 fn check(
     grid: &Grid,
     file: &Path,

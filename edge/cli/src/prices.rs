@@ -11,7 +11,7 @@ use crate::grid::position;
 use crate::input;
 use crate::problem::Problem;
 
-/// Example of a price file, for errors.
+/// Example of a price file, shown in error messages.
 const EXAMPLE: &str = "write currency = \"EUR\", cpu-hour = \"0.04\", and for short periods \
                        [[period]] with up-to = \"5ms\" and times = \"2\"";
 
@@ -43,7 +43,7 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
     };
     let read: File = toml::from_str(text).map_err(|error| {
         let message =
-            error.message().lines().next().unwrap_or("this is not a table of prices").to_owned();
+            error.message().lines().next().unwrap_or("this is not a price table").to_owned();
         bad(error.span().map_or(0, |span| span.start), message)
     })?;
     let number = |text: &Spanned<String>, places| {
@@ -69,17 +69,24 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
         let up_to =
             up_to.map_err(|why| bad(place, format!("`{}` {why}", period.up_to.get_ref())))?;
         if factors.last().is_some_and(|last| last.up_to >= up_to) {
-            return Err(bad(place, format!("{up_to} is not longer than the period before it")));
+            return Err(bad(
+                place,
+                format!("{up_to} is not longer than `up-to` of the entry before it"),
+            ));
         }
         let times = number(&period.times, 3)?;
-        let beyond =
-            |_| bad(period.times.span().start, format!("{times} thousandths are too many"));
+        let beyond = |_| {
+            bad(
+                period.times.span().start,
+                "`times` is too large: the maximum is 4294967.295".into(),
+            )
+        };
         factors.push(Factor { up_to, thousandths: u32::try_from(times).map_err(beyond)? });
     }
     Ok(Prices { currency, cpu_hour, factors })
 }
 
-/// Parses a number with at most `places` decimals, in units of the last decimal.
+/// Parses a number with at most `places` decimals. Returns it in units of the last decimal.
 fn decimal(text: &str, places: u32) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
@@ -100,7 +107,7 @@ mod tests {
                         [[period]]\nup-to = \"10ms\"\ntimes = \"1.5\"\n";
 
     #[test]
-    fn prices_are_parsed_to_the_millionth() {
+    fn prices_parse_with_at_most_six_decimals() {
         let prices = parse(Path::new("prices"), GOOD).unwrap();
         assert_eq!((prices.currency.as_str(), prices.cpu_hour), ("EUR", 40_000));
         let factors: Vec<_> =
@@ -122,7 +129,10 @@ mod tests {
         assert!(says("\"0.04\"", "0.04").starts_with("prices:2:12: invalid type"));
         assert!(says("\"EUR\"", "\"E R\"").starts_with("prices:1:12: `E R` is not a currency"));
         assert!(says("cpu-hour", "cpu-our").starts_with("prices:2:1: unknown field `cpu-our`"));
-        assert!(says("\"10ms\"", "\"5ms\"").contains("5ms is not longer than the period before"));
+        assert!(
+            says("\"10ms\"", "\"5ms\"")
+                .contains("5ms is not longer than `up-to` of the entry before")
+        );
         assert!(says("\"5ms\"", "\"5\"").starts_with("prices:4:9: `5` has no unit"));
     }
 }

@@ -37,16 +37,16 @@ pub(crate) enum Problem {
     /// A file is not a valid trace.
     #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
-    /// A trace asks for more work than its size allows.
+    /// A trace demands more work than a file of its size could.
     #[error("{}: {error}", file.display())]
     Implausible { file: PathBuf, error: Implausible },
     /// A trace cannot be replayed.
     #[error("{}: {error}", file.display())]
     NoReplay { file: PathBuf, error: ReplayError },
-    /// The replay differs from the trace. The difference has been printed.
+    /// The replay differs from the trace. The difference has already been printed.
     #[error("the replayed decisions differ from the recorded ones")]
     ReplayDiffers,
-    /// A record of a trace names a vCPU that has not been announced.
+    /// A record of a trace names a vCPU that no earlier record announced.
     #[error("{}: {error}", file.display())]
     StrayRecord { file: PathBuf, error: StrayRecord },
     /// A recording allows no prediction.
@@ -79,7 +79,7 @@ pub(crate) enum Problem {
     /// Standard output cannot be written to.
     #[error("cannot write the output: {0}")]
     Output(io::Error),
-    /// A policy or the host broke the contract between them.
+    /// Policy and host violated the contract between them, which is a bug.
     #[error("{message}")]
     Bug { message: String, kept: Option<PathBuf> },
     /// A paper's folder is not valid, or cannot be read or written.
@@ -91,10 +91,10 @@ pub(crate) enum Problem {
     /// A signal stopped the command.
     #[error("stopped by a signal")]
     Interrupted,
-    /// The held command ended with this code, and has reported the reason itself.
+    /// The command of `hold` ended with this code, and has reported the reason itself.
     #[error("the command ended with {code}")]
     CommandEnded { code: u8 },
-    /// At least one claim does not hold. The failed ones have been printed.
+    /// At least one claim does not hold. The claims that failed have already been printed.
     #[error("{0} of the claims failed")]
     ClaimsFailed(usize),
 }
@@ -149,7 +149,7 @@ impl Problem {
             Problem::Live(error) => error.hint(),
             Problem::Load(error) => error.hint().map(str::to_owned),
             Problem::Unwritable { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                Some("create its folder first".into())
+                Some("create the folder of the file first".into())
             }
             Problem::Unreadable { source, .. } | Problem::Unwritable { source, .. } => {
                 Some(about_file(source).into())
@@ -182,6 +182,9 @@ impl Problem {
                 let hint = declined.error.hint();
                 Problem::Declined { file, line, message: declined.to_string(), hint }
             }
+            RunError::Recording(error) => {
+                Problem::BadOption { message: error.to_string(), hint: None }
+            }
             RunError::Broken(broken) => {
                 let message = format!("{broken} (seed {})", scenario.seed);
                 Problem::Bug { message, kept: None }
@@ -189,7 +192,7 @@ impl Problem {
         }
     }
 
-    /// Returns the problem of a stray record in a run of this program, which is a bug.
+    /// Returns the problem for a stray record in a run of this program. Such a record is a bug.
     pub(crate) fn of_stray(error: StrayRecord) -> Problem {
         Problem::Bug { message: error.to_string(), kept: None }
     }
@@ -211,7 +214,7 @@ impl Problem {
     }
 }
 
-/// Returns true if no file can have that name, on any host.
+/// Returns true if no file can have the name that caused this error, on any host.
 fn is_misnamed(source: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory, NotFound};
     matches!(source.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename)
@@ -256,7 +259,7 @@ fn about_file(source: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the position of an error in the file. Empty if the error has none.
+/// Returns the position of an error in the scenario file. Empty if the error has none.
 fn place(file: &Path, error: &ScenarioError) -> String {
     match error.line {
         0 => String::new(),

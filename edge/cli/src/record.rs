@@ -1,4 +1,4 @@
-//! `slackline record`: records who ran on the CPUs of this host.
+//! `slackline record`: records which threads ran on the CPUs of this host.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write as _};
@@ -27,10 +27,10 @@ use crate::terminal::{self, Progress};
 /// Interval at which the rings of the kernel are drained.
 const TICK: Span = Span::from_ms(25);
 
-/// Interval at which the file is brought up to date.
+/// Interval at which the recording is written to its file.
 const CHECKPOINT: Span = Span::from_secs(1);
 
-/// Output of a recording.
+/// Output of a recording, which can be brought up to date and completed.
 trait Output: Sink {
     fn checkpoint(&mut self) -> io::Result<()>;
     fn end(self) -> io::Result<()>;
@@ -118,7 +118,7 @@ fn run(
     Ok(())
 }
 
-/// Saves what the daemon has recorded.
+/// Lets the daemon save the last `since` of its flight recorder.
 fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let Recording { file, length_ns } = service::save_recording(&args.socket, since)?;
     let unreadable = |source| Problem::Unreadable { file: file.clone().into(), source };
@@ -131,7 +131,7 @@ fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let _ = fs::remove_file(&file);
     copied.map_err(|source| unwritable(args, source))?;
     let length = rounded(Span::from_ns(length_ns));
-    terminal::tell(&format!("note:  the daemon had recorded {length}\n"));
+    terminal::tell(&format!("note:  saved the last {length} of the daemon's recorded events\n"));
     Ok(())
 }
 
@@ -145,7 +145,7 @@ fn count_vms(targets: &Targets) -> usize {
     domains.len()
 }
 
-/// Waits until the descriptor is readable or the time has passed. Returns true if it is readable.
+/// Waits until `stop` is readable or `most` has passed. Returns true if `stop` is readable.
 fn waits(stop: &impl AsFd, most: Span) -> bool {
     let mut fds = [PollFd::new(stop, PollFlags::IN)];
     let ns = i64::try_from(most.ns()).unwrap_or(i64::MAX);
@@ -153,8 +153,8 @@ fn waits(stop: &impl AsFd, most: Span) -> bool {
     matches!(poll(&mut fds, Some(&timeout)), Ok(count) if count > 0)
 }
 
-/// A file that only its owner reads: it tells what ran on this host. It has its name from the
-/// start, so that something is left of it if we are killed.
+/// Creates a file that only its owner may read, since it shows what ran on this host. The file has
+/// its name from the start, so that a part of the recording remains if this program is killed.
 fn create(file: &Path) -> io::Result<File> {
     let out = File::options().write(true).create(true).truncate(true).mode(0o600).open(file)?;
     if fs::metadata(file)?.is_file() {

@@ -1,4 +1,5 @@
-//! `slackline replay`: replays a trace's events, and compares the policy's decisions.
+//! `slackline replay`: replays the events of a trace, and compares the policy's decisions with the
+//! recorded ones.
 
 use std::fmt::Write as _;
 
@@ -23,14 +24,16 @@ pub(crate) fn replay(args: &Args) -> Result<(), Problem> {
         terminal::say(&told(difference, &names))?;
         return Err(Problem::ReplayDiffers);
     }
-    let mut text = format!("{} facts, {} orders, the same\n", replayed.facts, replayed.orders);
+    let mut text =
+        format!("{} facts, {} orders, all as recorded\n", replayed.facts, replayed.orders);
     if let Some(broken) = &replayed.broken {
-        let _ = writeln!(text, "and the run fails as recorded: {broken}");
+        let _ =
+            writeln!(text, "the run ends with the recorded violation of the contract: {broken}");
     }
     terminal::say(&text)
 }
 
-/// Describes the first difference, and the events before it.
+/// Describes the first difference between a replay and its trace, and the events before it.
 fn told(difference: &Difference, names: &Names) -> String {
     let Difference { at, entry, expected, got, broken, facts } = difference;
     let mut text = format!("the first difference is at {}, entry {entry}:\n", exact(*at));
@@ -40,7 +43,7 @@ fn told(difference: &Difference, names: &Names) -> String {
     };
     let _ = writeln!(text, "  recorded: {}", is(expected));
     let _ = match broken {
-        Some(broken) => writeln!(text, "  now:      the contract is broken: {broken}"),
+        Some(broken) => writeln!(text, "  now:      violation of the contract: {broken}"),
         None => writeln!(text, "  now:      {}", is(got)),
     };
     text += "after these facts:\n";
@@ -68,7 +71,7 @@ fn in_words(exchange: &Exchange, names: &Names) -> String {
             let (who, from, to) = (names.of(used.vcpu), exact(used.from), exact(used.to));
             format!("`{who}` used {} on {} from {from} to {to}", used.ran, used.cpu)
         }
-        Exchange::Declined => "the share is refused".into(),
+        Exchange::Declined => "admission refuses the share".into(),
         Exchange::Reported { fact, .. } => happened(fact, names),
     }
 }
@@ -93,7 +96,7 @@ fn happened(fact: &KeptFact, names: &Names) -> String {
         Fact::Allowed(vcpu) => format!("{} may run again", of(*vcpu)),
         Fact::ClockSet(ahead) => format!("the wall clock is {ahead} ahead"),
         Fact::Passed => "time passes".into(),
-        Fact::Settled => "the instant is settled".into(),
+        Fact::Settled => "all events of this time are reported".into(),
         Fact::Ended => "the run ends".into(),
     }
 }

@@ -87,7 +87,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(&args.file, scenario, &checked)
 }
 
-/// Result of a live run.
+/// Result of a live run, with the notes about it.
 pub(crate) struct Live {
     numbers: Numbers,
     outcome: PlayResults,
@@ -106,7 +106,7 @@ impl Live {
         }
         for (at, vcpu, error) in &self.outcome.declined {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
-            let _ = writeln!(text, "note: refused at {at}: `{name}`: {error}");
+            let _ = writeln!(text, "note: join or change of `{name}` refused at {at}: {error}");
         }
         for (at, vcpu, found) in &self.outcome.contested {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
@@ -137,7 +137,7 @@ impl Live {
         text
     }
 
-    /// Returns an error if the run was stopped before its end.
+    /// Returns an error if a signal stopped the run before its end.
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         if self.outcome.stopped.is_some() { Err(Problem::Interrupted) } else { Ok(()) }
     }
@@ -147,9 +147,10 @@ impl Live {
 fn relay(text: &mut String, relayed: &Relayed) {
     let Relayed { name, guest, connected, inward, outward, unanswered } = relayed;
     let _ = match connected {
-        None => writeln!(text, "note: relay of {name}: nobody listened at {}", guest.display()),
+        None => writeln!(text, "note: relay of {name}: no process listened at {}", guest.display()),
         Some(_) => {
-            let note = format!("passed on {inward} times to the guest, {outward} times from it");
+            let note =
+                format!("data forwarded {inward} times to the guest, {outward} times from it");
             writeln!(text, "note: relay of {name}: {note}; not answered in 100 ms: {unanswered}")
         }
     };
@@ -159,7 +160,7 @@ fn relay(text: &mut String, relayed: &Relayed) {
 fn agent(text: &mut String, heard: &Heard) {
     let Heard { name, path, connected, lost, counts } = heard;
     if connected.is_none() {
-        let _ = writeln!(text, "note: agent of {name}: nobody listened at {}", path.display());
+        let _ = writeln!(text, "note: agent of {name}: no process listened at {}", path.display());
         return;
     }
     let Counts { frames, dropped, overtaken, lapsed, silenced, other_version, hung_up } = counts;
@@ -175,7 +176,7 @@ fn agent(text: &mut String, heard: &Heard) {
         let _ = write!(text, "; {what}: {count}{why}");
     }
     let _ = match lost {
-        Some(at) => writeln!(text, "; last lost at {at}"),
+        Some(at) => writeln!(text, "; connection last lost at {at}"),
         None => writeln!(text),
     };
     if let Some(version) = other_version {
@@ -187,7 +188,7 @@ fn agent(text: &mut String, heard: &Heard) {
     }
 }
 
-/// Note on keys of a scenario that a live run ignores.
+/// Note that names the keys of a scenario that a live run ignores.
 const ONLY_SIMULATED: &str = "note:  a live run ignores [driver], [nic], [disk], `kernel`, \
     `dispatch`, `cache` and `priority`, and `delay` and `retry` of clients: it uses Linux's own \
     network, disk and scheduling\n";
@@ -241,8 +242,8 @@ pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
     Ok(dispatch)
 }
 
-/// Returns the chosen CPUs, or by default the last ones: interrupts and other programs favour the
-/// first.
+/// Returns the CPUs that the user chose. By default these are the last ones, because interrupts and
+/// other programs favour the first.
 pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;

@@ -17,8 +17,8 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal::Counter;
 
-/// Returns `count` consecutive seeds from the scenario's own on. Only that one if `count` is
-/// `None`.
+/// Returns `count` consecutive seeds, beginning with the scenario's own. Returns only that one if
+/// `count` is `None`.
 pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>, Problem> {
     let (first, count) = (scenario.seed, count.unwrap_or(1));
     let last = first.checked_add(count - 1).ok_or_else(|| Problem::BadOption {
@@ -40,7 +40,7 @@ pub(crate) fn simulated(
     simulated_into(file, scenarios, seeds, Meters::new)
 }
 
-/// Simulates them as [`simulated`] does, for the numbers of these meters.
+/// Simulates all scenarios with all seeds, as [`simulated`] does, and measures with these meters.
 pub(crate) fn simulated_into(
     file: &Path,
     scenarios: &[Scenario],
@@ -72,11 +72,11 @@ pub(crate) fn simulated_into(
     Ok(Runs(results.collect()))
 }
 
-/// Results by scenario and then by seed. `None` for runs that a signal has interrupted.
+/// Results of runs, by scenario and then by seed. `None` for runs that a signal has interrupted.
 #[derive(Debug)]
 pub(crate) struct Runs(Vec<Vec<Option<Numbers>>>);
 
-/// Most scenarios that are named as not run.
+/// Maximum number of scenarios that a note names as not run.
 const MOST_MISSING: usize = 10;
 
 impl Runs {
@@ -96,7 +96,7 @@ impl Runs {
         self.0.iter().map(of).collect()
     }
 
-    /// Returns an error if a run is not complete.
+    /// Returns an error if any run is not complete.
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         match self.0.iter().flatten().all(Option::is_some) {
             true => Ok(()),
@@ -104,7 +104,7 @@ impl Runs {
         }
     }
 
-    /// Returns a note on the runs that are not complete. Empty if all are.
+    /// Returns a note on the runs that are not complete. Empty if all runs are complete.
     pub(crate) fn missing(&self, names: &[String], seeds: &[u64]) -> String {
         let all = self.0.iter().flatten();
         let (of, finished) = (all.clone().count(), all.flatten().count());

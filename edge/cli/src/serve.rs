@@ -1,4 +1,4 @@
-//! `slackline serve`: the daemon in the foreground.
+//! `slackline serve`: runs the daemon in the foreground.
 
 use std::os::fd::AsFd;
 
@@ -35,6 +35,9 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
             arguments.extend(["--client-ca".into(), client_ca.clone().into_os_string()]);
         }
     }
+    if args.metrics.is_some() {
+        arguments.push("--metrics".into());
+    }
     let program = "/proc/self/exe".into();
     let options = ServeOptions {
         cpus: cpus.transpose()?,
@@ -43,6 +46,7 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         keeper: KeeperCommand::ourselves(["keep"]),
         front: FrontCommand { program, arguments },
         listen,
+        metrics: args.metrics,
         is_recorded: !args.no_recorder,
         prices: args.prices.as_deref().map(prices::read).transpose()?,
     };

@@ -37,13 +37,17 @@ pub(crate) use history::history;
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
 
+/// Pause before a request that exceeded a rate limit is repeated, and how often it is.
+const RATE_PAUSE: Duration = Duration::from_millis(50);
+const RATE_RETRIES: u32 = 100;
+
 /// Interval of checks for a signal, and of attempts to reach a daemon again.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// Number of attempts to reach a daemon again.
+/// Number of attempts to reconnect to a daemon.
 const BACK_WITHIN: u32 = 50;
 
-/// Number of events that `watch` shows.
+/// Number of latest events that `watch` shows.
 const IN_SIGHT: usize = 5;
 
 pub(crate) fn find(args: &Find) -> Result<(), Problem> {
@@ -65,9 +69,9 @@ pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
 }
 
 pub(crate) fn change(args: &Change) -> Result<(), Problem> {
-    let HowMuch { slice, period, cpu, vcpus, exact, at_least, phase } = args.much;
+    let HowMuch { slice, period, cpu, vcpus, exact, at_least, phase, until } = args.much;
     let exact = (exact || at_least).then_some(exact);
-    let change = Changed { slice, period, cpu, exact, phase, vcpus, binding: None };
+    let change = Changed { slice, period, cpu, exact, phase, vcpus, until, binding: None };
     let is_bare = change == Changed::default();
     if let Some(binding) = &args.r#for {
         rebind(args, binding.clone())?;
@@ -80,7 +84,7 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
             message: "cannot change the reservation: no new parameter is given".into(),
             hint: Some(
                 "add `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`, \
-                 `--exact`, `--at-least` or `--for libvirt:web`"
+                 `--until 2h`, `--exact`, `--at-least` or `--for libvirt:web`"
                     .into(),
             ),
         });
@@ -92,12 +96,15 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
     })
 }
 
-/// Uses a reservation for another VM.
+/// Changes a reservation so that it is for another VM.
 fn rebind(args: &Change, binding: String) -> Result<(), Problem> {
     if args.name.contains(['*', '?']) {
         return Err(Problem::BadOption {
-            message: format!("`{}` cannot be for one VM: it is a pattern", args.name),
-            hint: Some("name one reservation with `--for`".into()),
+            message: format!(
+                "cannot use --for with `{}`: it is a pattern, and --for moves one reservation",
+                args.name
+            ),
+            hint: Some("name the reservation that --for moves".into()),
         });
     }
     let change = Changed { binding: Some(binding), ..Changed::default() };
@@ -111,7 +118,7 @@ pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {
     each(&args.at, &args.name, args.if_revision, Client::pause)
 }
 
-/// Asks the user for confirmation. Returns true for yes.
+/// Asks the user to confirm a release. Returns true for yes.
 fn is_meant(name: &str) -> Result<bool, Problem> {
     terminal::tell(&format!(
         "{name} stops until it is resumed; its users see it hang. Pause? [y/N] "
@@ -129,15 +136,15 @@ pub(crate) fn resume(args: &Named) -> Result<(), Problem> {
 pub(crate) fn release(args: &Named) -> Result<(), Problem> {
     let mut client = connect(&args.at)?;
     for name in meant(&mut client, &args.name, args.if_revision)? {
-        let (reservation, text) = client.release(&name, args.if_revision)?;
+        let (reservation, text) = patiently(|| client.release(&name, args.if_revision))?;
         warn(&reservation);
         answer(&args.at, &text, || format!("{} is released\n", reservation.name))?;
     }
     Ok(())
 }
 
-/// Sends a request for one reservation, or in order for each that a pattern matches. Stops at the
-/// first refusal.
+/// Sends a request for one reservation, or one after another for each that a pattern matches. Stops
+/// at the first refusal.
 fn each(
     at: &At,
     name: &str,
@@ -146,9 +153,22 @@ fn each(
 ) -> Result<(), Problem> {
     let mut client = connect(at)?;
     for name in meant(&mut client, name, revision)? {
-        done(at, ask(&mut client, &name, revision))?;
+        done(at, patiently(|| ask(&mut client, &name, revision)))?;
     }
     Ok(())
+}
+
+/// Repeats a request that exceeds a rate limit, as a pattern for many reservations does.
+fn patiently<T>(mut ask: impl FnMut() -> Answered<T>) -> Answered<T> {
+    for _ in 0..RATE_RETRIES {
+        match ask() {
+            Err(ClientError::Refused(problem)) if problem.kind == Kind::TooMany => {
+                std::thread::sleep(RATE_PAUSE);
+            }
+            answered => return answered,
+        }
+    }
+    ask()
 }
 
 /// Returns the names of the reservations that a name or a pattern means.
@@ -158,7 +178,7 @@ fn meant(client: &mut Client, name: &str, revision: Option<u64>) -> Result<Vec<S
     }
     if revision.is_some() {
         return Err(Problem::BadOption {
-            message: format!("`{name}` and --if-revision cannot be combined"),
+            message: format!("--if-revision cannot be combined with the pattern `{name}`"),
             hint: Some("name one reservation".into()),
         });
     }
@@ -184,7 +204,7 @@ pub(crate) fn list(args: &List) -> Result<(), Problem> {
     overloads(args, &mut client)
 }
 
-/// Prints reservations. A table is followed by the reasons of their states.
+/// Prints reservations. A table is followed by the reasons for the reservations' states.
 fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> {
     if args.at.json {
         return answer(&args.at, text, String::new);
@@ -196,8 +216,8 @@ fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> 
     terminal::say(&show::reasons(all))
 }
 
-/// Prints the CPUs that cannot deliver their reservations. An older daemon may not support this
-/// request; then nothing is printed.
+/// Prints the CPUs that cannot deliver their reservations. Prints nothing if an older daemon does
+/// not support this request.
 fn overloads(args: &List, client: &mut Client) -> Result<(), Problem> {
     if args.at.json || args.view.csv || !args.view.columns.is_empty() {
         return Ok(());
@@ -225,7 +245,7 @@ pub(crate) fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
 fn table(all: &[Reservation]) -> String {
     match all {
         [] => "there are no reservations\n".into(),
-        all => show::reservations(all).text(),
+        all => show::reservations(all).without_blank(show::UNTIL).text(),
     }
 }
 
@@ -251,7 +271,7 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     terminal::print(&show::events(&events, args.name.is_none()).shown(&args.view)?)
 }
 
-/// Returns the culprits of a VM in the last minute, and the same as JSON.
+/// Returns the causes of a VM's waiting in the last minute, as a value and as JSON.
 pub(crate) fn why(at: &At, name: &str) -> Result<(Culprits, String), Problem> {
     let (why, text) = connect(at)?.why(name)?;
     Ok((why, text.0))
@@ -265,7 +285,7 @@ pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Problem> {
     })
 }
 
-/// Has the daemon of this socket save what it has recorded.
+/// Lets the daemon at this socket save its flight recorder's last `since`.
 pub(crate) fn save_recording(socket: &Path, since: Span) -> Result<Recording, Problem> {
     let (recording, _) = Client::connect(socket)?.record(Length(since))?;
     Ok(recording)
@@ -337,7 +357,7 @@ pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
 }
 
 /// Reconnects to the daemon. The attempts last longer than the daemon needs to replace its front or
-/// to restart. Returns `None` if a signal asks to stop meanwhile.
+/// to restart. Returns `None` if a signal asks to stop in that time.
 fn again(at: &At, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
     for _ in 0..BACK_WITHIN {
         if stop.load(Ordering::Relaxed) {
@@ -408,7 +428,7 @@ pub(crate) fn connect(at: &At) -> Result<Client, Problem> {
     Ok(open(at)?)
 }
 
-/// Returns a refusal for lack of capacity with a hint as a share if a share was demanded.
+/// Returns a refusal for lack of capacity. If the user requested a share, its hint is a share too.
 fn in_same_terms(much: &HowMuch, error: ClientError) -> ClientError {
     let Some(Share(share)) = much.cpu else { return error };
     let ClientError::Refused(mut problem) = error else { return error };

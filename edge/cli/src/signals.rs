@@ -26,7 +26,8 @@ pub(crate) fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
     raised_by(&[SIGINT, SIGTERM, SIGHUP])
 }
 
-/// Returns two sockets for a daemon: readable when a signal asks to stop, and to reload files.
+/// Returns two sockets for a daemon. One becomes readable when a signal asks to stop, the other
+/// when a signal asks to reload files.
 pub(crate) fn daemon_signals() -> Result<[(UnixStream, UnixStream); 2], Problem> {
     Ok([raised_by(&[SIGINT, SIGTERM])?, raised_by(&[SIGHUP])?])
 }

@@ -1,4 +1,4 @@
-//! `slackline sweep`: runs a family of scenarios under several policies on all cores, into one
+//! `slackline sweep`: runs a family of scenarios under several policies on all cores, and makes one
 //! table.
 
 mod jobs;
@@ -64,7 +64,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     Err(Problem::Interrupted)
 }
 
-/// Makes all runs that are not done yet.
+/// Makes all runs that are not in the journal yet.
 fn run(
     args: &Sweep,
     jobs: &Jobs,
@@ -100,7 +100,7 @@ fn run(
     Ok(rows)
 }
 
-/// Returns the file that keeps finished runs until all are done.
+/// Returns the path of the journal, which keeps finished runs until all are finished.
 fn journal_of(csv: &std::path::Path) -> PathBuf {
     let mut name = csv.as_os_str().to_owned();
     name.push(".part");

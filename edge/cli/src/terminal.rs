@@ -16,8 +16,8 @@ pub(crate) fn width() -> usize {
     columns().unwrap_or(100)
 }
 
-/// Returns the width of the terminal, limited to the range of tables. `None` without a terminal.
-/// `COLUMNS` has precedence if it is set.
+/// Returns the width of the terminal, limited to the range of tables. `None` without a terminal. If
+/// the variable `COLUMNS` is set, it has precedence.
 pub(crate) fn columns() -> Option<usize> {
     Some(columns_of(io::stdout())?.clamp(NARROWEST, 140))
 }
@@ -31,19 +31,19 @@ fn columns_of(out: impl std::os::fd::AsFd) -> Option<usize> {
     said.or_else(|| seen().ok()).filter(|&columns| columns > 0)
 }
 
-/// Returns the width of the terminal on standard error, if it is one.
+/// Returns the width of the terminal on standard error. `None` if standard error is not a terminal.
 pub(crate) fn told_columns() -> Option<usize> {
     columns_of(io::stderr())
 }
 
-/// Returns `Colour` on a terminal, unless `NO_COLOR` is set (no-color.org).
+/// Returns `Colour` if standard output is a terminal, unless `NO_COLOR` is set (no-color.org).
 pub(crate) fn paint() -> Paint {
     let is_welcome = std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty());
     if io::stdout().is_terminal() && is_welcome { Paint::Colour } else { Paint::Plain }
 }
 
-/// Prints text for users, and wraps sentences that are too long for the terminal. Tables are laid
-/// out to fit.
+/// Prints text for users, and wraps sentences that are too long for the terminal. Tables must
+/// already fit.
 pub(crate) fn say(text: &str) -> Result<(), Problem> {
     print(&fold(text, columns_of(io::stdout())))
 }
@@ -52,7 +52,7 @@ fn fold(text: &str, columns: Option<usize>) -> String {
     columns.map_or_else(|| text.to_owned(), |columns| folded(text, columns.max(NARROWEST)))
 }
 
-/// Writes to standard output. A closed pipe is no error: its reader has read enough.
+/// Writes to standard output. A closed pipe is no error, because its reader needs no more.
 pub(crate) fn print(text: &str) -> Result<(), Problem> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -62,7 +62,7 @@ pub(crate) fn print(text: &str) -> Result<(), Problem> {
     }
 }
 
-/// Writes to standard error. Failures are ignored.
+/// Writes to standard error. Errors of the write are ignored.
 pub(crate) fn tell(text: &str) {
     let _ = io::stderr().write_all(fold(text, told_columns()).as_bytes());
 }
@@ -121,16 +121,17 @@ impl Progress {
     }
 }
 
-/// Time until the first progress line without a terminal, and interval of the next ones.
+/// Time until the first progress line if the output is not a terminal, and interval of the
+/// following lines.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 const BETWEEN_LINES: Duration = Duration::from_secs(20);
 
 /// Progress of many runs, reported by any thread. It is shown if the runs take long, with an
-/// estimate of the time left. A terminal has one line that is redrawn, other outputs get a line now
-/// and then.
+/// estimate of the time left. On a terminal one line is redrawn. Other outputs get a new line from
+/// time to time.
 pub(crate) struct Counter {
     what: String,
-    /// Number of runs that were done before this command.
+    /// Number of runs that were finished before this command started.
     before: usize,
     started: Instant,
     is_terminal: bool,
@@ -155,7 +156,7 @@ impl Counter {
         }
     }
 
-    /// Updates the number of runs that are done.
+    /// Updates the number of finished runs.
     pub(crate) fn at(&self, done: GridProgress) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, is_shown) = &mut *shown;
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counter_estimates_time_left_from_runs_of_this_command() {
+    fn progress_counter_estimates_time_left_from_runs_of_this_command() {
         let counter = Counter::with_done("sweep", 40);
         let line =
             |runs, of, took| counter.line(GridProgress { runs, of }, Duration::from_secs(took));

@@ -5,6 +5,7 @@ mod plan;
 mod report;
 mod table;
 
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use crate::edits::Whatif;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
-use crate::{show, terminal};
+use crate::{service, show, terminal};
 
 pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     let edits = args.edits()?;
@@ -28,11 +29,13 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     for (_, file) in &scenarios {
         places.write("--save-scenario", file)?;
     }
-    places.read("the trace", &args.file)?;
-    let recording = record(&args.file)?;
+    let source = Source::of(args)?;
+    let file = source.file();
+    places.read("the trace", file)?;
+    let recording = record(file)?;
     let mut model = Model::new(&recording)
         .map_err(|error| Problem::NoForecast { message: error.to_string(), hint: None })?;
-    let gate = gate(&recording, &model).map_err(|error| problem(&args.file, error))?;
+    let gate = gate(&recording, &model).map_err(|error| problem(file, error))?;
     let policy = model.policy();
     let is_changed = !edits.is_empty();
     model.edit(&edits).map_err(|error| Problem::BadOption {
@@ -46,9 +49,9 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     if !gate.passes() || !is_changed {
         let text = if args.json { json::gate(&answer) } else { table::gate(&answer) };
         terminal::print(&text)?;
-        return refuse(&args.file, &gate);
+        return refuse(&source, &gate);
     }
-    let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(args, error))?;
+    let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(file, error))?;
     if let Some(file) = &args.save {
         save(file, &plan::plan(&answer, &forecast)?)?;
     }
@@ -62,11 +65,51 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     terminal::print(&text)
 }
 
+/// Where a recording comes from.
+enum Source {
+    File(PathBuf),
+    /// Copy of what the daemon has, which is removed after use.
+    Daemon(PathBuf),
+}
+
+impl Source {
+    fn of(args: &Whatif) -> Result<Source, Problem> {
+        match (&args.file, args.since) {
+            (Some(file), _) => Ok(Source::File(file.clone())),
+            (None, since) => {
+                let saved = service::save_recording(&args.socket, since.unwrap_or_default())?;
+                Ok(Source::Daemon(saved.file.into()))
+            }
+        }
+    }
+
+    fn file(&self) -> &Path {
+        let (Source::File(file) | Source::Daemon(file)) = self;
+        file
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Source::File(file) => file.display().to_string(),
+            Source::Daemon(_) => "the last seconds".into(),
+        }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Source::Daemon(file) = self {
+            // The daemon removes it at its next start where we may not.
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
 /// All that an answer is made of, besides its prediction.
 pub(crate) struct Answer<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) gate: &'a Gate,
-    /// Model with all edits made.
+    /// Model of the host after all edits.
     pub(crate) model: &'a Model,
     /// Policy of the recording.
     pub(crate) policy: &'a str,
@@ -85,19 +128,19 @@ fn record(file: &Path) -> Result<Recording, Problem> {
     recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })
 }
 
-fn refuse(file: &Path, gate: &Gate) -> Result<(), Problem> {
+fn refuse(source: &Source, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {
         message: format!(
             "cannot predict from {}: its simulation differs from it, probably because {cause}",
-            file.display()
+            source.name()
         ),
         hint: Some("record again on a host without other load, or for longer".into()),
     })
 }
 
 /// Explains an error of the edited model.
-fn refused(args: &Whatif, error: ForecastError) -> Problem {
+fn refused(file: &Path, error: ForecastError) -> Problem {
     match error {
         ForecastError::Share { ref name, policy, error: ref why } => Problem::BadOption {
             message: error.to_string(),
@@ -112,7 +155,7 @@ fn refused(args: &Whatif, error: ForecastError) -> Problem {
             message: format!("admission would refuse this: {declined}"),
             hint: declined.error.hint(),
         },
-        error => problem(&args.file, error),
+        error => problem(file, error),
     }
 }
 
@@ -129,7 +172,7 @@ fn problem(file: &Path, error: ForecastError) -> Problem {
     }
 }
 
-/// Returns the file of each form.
+/// Returns the file for the scenario of each form, open and closed.
 fn forms_of(file: &Path) -> Vec<(Form, PathBuf)> {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let extension = file.extension().map(|it| format!(".{}", it.to_string_lossy()));
@@ -137,7 +180,7 @@ fn forms_of(file: &Path) -> Vec<(Form, PathBuf)> {
     vec![(Form::Open, file.into()), (Form::Closed, file.with_file_name(closed))]
 }
 
-/// Writes a scenario and the files of its jobs.
+/// Writes a scenario of a prediction, and the files of its jobs.
 fn save_scenario(
     model: &Model,
     recording: &Recording,
@@ -158,7 +201,7 @@ fn save(file: &Path, text: &str) -> Result<(), Problem> {
     pending.keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Returns the name of a form.
+/// Returns the name of a form of a predicted scenario: open or closed.
 pub(crate) fn form_name(form: Form) -> &'static str {
     match form {
         Form::Open => "open",
@@ -166,17 +209,19 @@ pub(crate) fn form_name(form: Form) -> &'static str {
     }
 }
 
-/// Returns what cannot be known from this recording, a line each.
+/// Returns what a prediction from this recording cannot tell, one line each.
 pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let mut lines = vec![
-        "how much more work comes if requests are answered sooner: the interval holds it only if \
-         clients behave as in one of the two forms"
+        "how many more requests clients send if answers come sooner: the range covers it only if \
+         clients behave as in the open or the closed form"
             .to_owned(),
         "how caches, memory and devices respond to another schedule".to_owned(),
     ];
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     if let [only] = forms[..] {
-        lines.push(format!("the other form: only the {only} form repeats the recording"));
+        lines.push(format!(
+            "a range between both forms: only the {only} form repeats the recording"
+        ));
     }
     let beyond = &answer.recording.demand.beyond;
     let counted = [
@@ -186,10 +231,12 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
         (beyond.elsewhere, "intervals in which a vCPU was left to another program"),
     ];
     for (count, what) in counted.into_iter().filter(|(count, _)| *count > 0) {
-        lines.push(format!("{what} under another schedule: the recording has {count}"));
+        lines.push(format!("{what} under another schedule; the recording has {count} of them"));
     }
     for (at, name, why) in &forecast.declined {
-        lines.push(format!("what follows at {at}: admission refuses a change of `{name}`: {why}"));
+        lines.push(format!(
+            "what happens after {at}: admission refuses a change of `{name}`: {why}"
+        ));
     }
     lines
 }

@@ -1,4 +1,4 @@
-//! `slackline why`: who kept a VM from running.
+//! `slackline why`: shows what kept a VM from running.
 
 use std::fmt::Write as _;
 
@@ -40,12 +40,12 @@ fn no_such_vm(args: &WhyArgs, answer: &Answer) -> Problem {
     let hint = if answer.vms.is_empty() {
         "record it with `slackline record`".into()
     } else {
-        format!("it has {}", answer.vms.join(", "))
+        format!("the recording has {}", answer.vms.join(", "))
     };
     Problem::BadOption { message, hint: Some(hint) }
 }
 
-/// The answer for people.
+/// Formats the answer of `slackline why` for people.
 fn text(reply: &Culprits) -> String {
     let mut text = String::new();
     for vcpu in &reply.vcpus {

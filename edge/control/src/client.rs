@@ -39,7 +39,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum length of the path of a Unix socket, in bytes.
 pub const LONGEST_SOCKET: usize = 107;
 
-/// Reason why there is no answer, or not the expected one.
+/// Reason why a request got no answer, or not the expected one.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// No daemon listens at the socket.
@@ -94,7 +94,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// TLS failed: one of the two sides does not trust the other.
-    #[error("cannot connect to {host}: TLS failed on one side: {source}")]
+    #[error("cannot connect to {host}: the TLS handshake failed: {source}")]
     Untrusted {
         /// Name and port of the host.
         host: String,
@@ -132,10 +132,10 @@ impl Text {
     }
 }
 
-/// An answer, parsed and as the daemon sent it.
+/// Result of a request: the parsed answer, and the text that the daemon sent.
 pub type Answered<T> = Result<(T, Text), ClientError>;
 
-/// A request that can be sent again if the connection is lost.
+/// A request in a form that can be sent again if the connection is lost.
 struct Sent {
     method: Method,
     path: String,
@@ -149,8 +149,8 @@ impl Sent {
         Sent { method: Method::GET, path, headers, body: Bytes::new() }
     }
 
-    /// Returns a request that changes something. It carries a key, so sending it twice has one
-    /// effect.
+    /// Returns a request that changes something. It carries an idempotency key, so sending it twice
+    /// has the same effect as sending it once.
     fn write(method: Method, path: String) -> Sent {
         let key = (HeaderName::from_static("idempotency-key"), new_key());
         Sent { method, path, headers: vec![key], body: Bytes::new() }
@@ -198,7 +198,7 @@ pub struct Client {
     within: Duration,
 }
 
-/// Address of a daemon.
+/// Address of a daemon: a local socket or another host.
 #[derive(Debug)]
 enum Place {
     Socket(PathBuf),
@@ -231,7 +231,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Returns the client with another time limit for answers.
+    /// Returns the client with `within` as the time limit for answers.
     #[must_use]
     pub fn within(self, within: Duration) -> Client {
         Client { within, ..self }
@@ -240,13 +240,13 @@ impl Client {
     /// Returns the VMs with `text` in their name or binding. `None` returns all.
     ///
     /// # Errors
-    /// If the request is refused or not answered. The same holds for all requests below.
+    /// If the request is refused or not answered.
     pub fn find(&mut self, text: Option<&str>) -> Answered<Vec<Machine>> {
         let query = text.map(|text| format!("?text={}", escaped(text)));
         self.ask(&Sent::get(format!("/v1/machines{}", query.unwrap_or_default())))
     }
 
-    /// Makes a reservation, or confirms an equal one.
+    /// Makes a reservation. Changes nothing if an equal one exists.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -270,7 +270,7 @@ impl Client {
         self.ask(&Sent::write(Method::POST, "/v1/gangs".into()).with(word))
     }
 
-    /// Changes the terms of a reservation, only at that revision if one is given.
+    /// Changes the terms of a reservation. If `if_revision` is given, it must be its revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -283,7 +283,7 @@ impl Client {
         self.ask(&Sent::write(Method::PATCH, of(name)).with(change).only_if(if_revision))
     }
 
-    /// Stops the vCPUs of a reservation, only at that revision if one is given.
+    /// Stops the vCPUs of a reservation. If `if_revision` is given, it must be its revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -291,7 +291,8 @@ impl Client {
         self.ask(&Sent::write(Method::POST, of(name) + "/pause").only_if(if_revision))
     }
 
-    /// Lets the vCPUs run again, only at that revision if one is given.
+    /// Resumes a paused reservation. If `if_revision` is given, it must be the reservation's
+    /// revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -299,7 +300,7 @@ impl Client {
         self.ask(&Sent::write(Method::POST, of(name) + "/resume").only_if(if_revision))
     }
 
-    /// Ends a reservation, only at that revision if one is given.
+    /// Ends a reservation. If `if_revision` is given, it must be its revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -315,7 +316,8 @@ impl Client {
         self.ask(&Sent::get(of(name)))
     }
 
-    /// Returns a page of reservations: those whose names come after `after`.
+    /// Returns a page of reservations in the order of their names, beginning after the name
+    /// `after`.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -324,7 +326,7 @@ impl Client {
         self.ask(&Sent::get(format!("/v1/reservations{}", query.unwrap_or_default())))
     }
 
-    /// Returns the largest slices that would be admitted now.
+    /// Returns the largest slice in every `period` that each CPU would admit now.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -332,11 +334,11 @@ impl Client {
         self.ask(&Sent::get(format!("/v1/room?period={}", escaped(&period.0.to_string()))))
     }
 
-    /// Returns the latest events, newest first: of one reservation if it is named, and with lower
-    /// numbers than `before`.
+    /// Returns the latest events, newest first. With a name, only those of that reservation. With
+    /// `before`, only those with lower numbers.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn log(
         &mut self,
         name: Option<&str>,
@@ -348,7 +350,7 @@ impl Client {
         self.ask(&Sent::get(format!("/v1/log?limit={limit}{name}{before}")))
     }
 
-    /// Returns who kept a VM from running in the last minute.
+    /// Returns the programs and causes that kept a VM from running in the last minute.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -364,7 +366,7 @@ impl Client {
         self.ask(&Sent::get("/v1/incidents"))
     }
 
-    /// Saves what the flight recorder has of this length of time until now, on the daemon's host.
+    /// Saves the last `since` of the flight recorder to a file on the daemon's host.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -372,8 +374,8 @@ impl Client {
         self.ask(&Sent::write(Method::POST, format!("/v1/recordings?since={}", since.0)))
     }
 
-    /// Returns what a reservation received by hour, or by day, from a time on in nanoseconds since
-    /// 1970. Oldest first, at most 1,000.
+    /// Returns the CPU time that a reservation received, by hour or by day. The first entry is that
+    /// of `since_ns`, in nanoseconds since 1970. Oldest first, at most 1,000 entries.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -391,7 +393,7 @@ impl Client {
         self.ask(&Sent::get("/v1/host"))
     }
 
-    /// Returns the access of all principals with a grant.
+    /// Returns the grants of all principals that have one.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -408,7 +410,7 @@ impl Client {
         self.ask(&Sent::write(Method::PUT, path).with(grant))
     }
 
-    /// Makes tenants of all members of the group slackline without a grant.
+    /// Makes all members of the group `slackline` without a grant tenants.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -424,7 +426,8 @@ impl Client {
         self.ask(&Sent::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
     }
 
-    /// Returns a page as it is: `/metrics`, `/health`, `/v1/openapi.json`.
+    /// Returns the body of a page unchanged. `path` is that of a page such as `/metrics`, `/health`
+    /// or `/v1/openapi.json`.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -433,7 +436,7 @@ impl Client {
     }
 
     /// Returns a stream of all events from now on, and of the state of all reservations every
-    /// second. It uses up the connection.
+    /// second. The client's connection cannot be used for other requests after that.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -458,8 +461,8 @@ impl Client {
         if status.is_success() { Ok(Text(text)) } else { Err(refused(status, &text)) }
     }
 
-    /// Sends a request and returns the response. If the connection is lost, sends it once more. A
-    /// request that changes something carries a key, so it has no second effect.
+    /// Sends a request, once more if the connection is lost. Returns the response. A request that
+    /// changes something carries an idempotency key, so the repetition has no second effect.
     fn response(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
         match self.once(sent) {
             Err(ClientError::Lost(_)) => {
@@ -528,7 +531,8 @@ async fn whole(response: Response<Incoming>) -> Result<(StatusCode, String), Cli
     }
 }
 
-/// Returns the error for a refusal. A caller without access gets only a status, without a problem.
+/// Returns the error for a refusal. A caller without access gets only an HTTP status, without a
+/// description.
 fn refused(status: StatusCode, text: &str) -> ClientError {
     if let Ok(problem) = serde_json::from_str(text) {
         return ClientError::Refused(Box::new(problem));
@@ -541,17 +545,20 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
                 .hinting("check grants and their expiry with `slackline access list` on its host")
         }
         StatusCode::TOO_MANY_REQUESTS => {
-            Problem::new(Kind::TooMany, "the daemon has too many requests")
+            Problem::new(Kind::TooMany, "the daemon receives too many requests")
+                .hinting("try again in a second")
         }
         // Another program may listen there, or a proxy may be in between.
         _ => {
-            return ClientError::Garbled(format!("status {status} without a reason of the daemon"));
+            return ClientError::Garbled(format!(
+                "status {status} without a reason, which a daemon would state"
+            ));
         }
     };
     ClientError::Refused(Box::new(problem))
 }
 
-/// Returns the path of a reservation.
+/// Returns the URL path of a reservation.
 fn of(name: &str) -> String {
     format!("/v1/reservations/{}", escaped(name))
 }
@@ -568,7 +575,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns a unique key. It need not be secret.
+/// Returns a unique idempotency key. The key need not be secret.
 fn new_key() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())
@@ -579,7 +586,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_without_a_problem_is_a_garbled_answer() {
+    fn http_error_without_a_problem_body_is_a_garbled_answer() {
         for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
             let error = refused(StatusCode::from_u16(status).unwrap(), text);
             assert!(
@@ -591,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_as_one_part_of_the_path() {
+    fn reservation_name_is_escaped_as_one_segment_of_the_url() {
         assert_eq!(of("web-1.a_b"), "/v1/reservations/web-1.a_b");
         assert_eq!(of("../host?x=1&y#ü"), "/v1/reservations/..%2Fhost%3Fx%3D1%26y%23%C3%BC");
     }
@@ -605,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn request_keys_are_unique() {
+    fn idempotency_keys_of_requests_are_unique() {
         let keys: std::collections::BTreeSet<String> = (0..1000).map(|_| new_key()).collect();
         assert_eq!(keys.len(), 1000);
     }

@@ -1,4 +1,4 @@
-//! Conversion between wire types and service types.
+//! Conversion between the types of the wire format and the types of the service.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,14 +12,14 @@ use crate::link::Request;
 use crate::problem::{Kind, NoRoom, OverBudget, Problem};
 use crate::replies::{Account, AppliedChange, Delivered, Event, Reservation, Room, RoomOn, State};
 use crate::requests::{Apply, Change, GangWord, Wanted, name_hint};
-use crate::times::Length;
+use crate::times::{Length, Moment};
 
 impl Request {
     /// Converts a request for the service. Returns `None` if the daemon answers it without the
     /// service.
     ///
     /// `each` returns the current slice and period of a reservation, for a change that names only
-    /// one of them. `wall_ahead` is the offset of the wall clock, ahead of the service's clock.
+    /// one of them. `wall_ahead` is the offset from the service's clock to the wall clock.
     ///
     /// # Errors
     /// If a name, an amount, a binding or a time is invalid.
@@ -49,7 +49,7 @@ impl Request {
                 let text = change.binding.clone().unwrap_or_default();
                 if change != (Change { binding: change.binding.clone(), ..Change::default() }) {
                     let detail = "`for` cannot be combined with other changes".to_owned();
-                    return Err(bad(detail, "change it in a request of its own"));
+                    return Err(bad(detail, "change `for` in a request of its own"));
                 }
                 let (name, binding) = (read_name(&name)?, read_binding(&text)?);
                 Of::Rebind { name, binding, if_revision }
@@ -58,8 +58,8 @@ impl Request {
                 let name = read_name(&name)?;
                 let amount = changed(&change, || each(&name), &name)?;
                 let Change { exact, vcpus, .. } = change;
-                let phase = change.phase.map(|it| it.0);
-                Of::Change { name, amount, exact, phase, vcpus, if_revision }
+                let (phase, until) = (change.phase.map(|it| it.0), change.until.map(|it| it.0));
+                Of::Change { name, amount, exact, phase, vcpus, until, if_revision }
             }
             Request::Apply { list: Apply { reservations, prune, dry_run } } => {
                 let target = |(name, wanted): (String, Wanted)| reserve(read_name(&name)?, &wanted);
@@ -161,10 +161,12 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
         return Err(bad(detail, "list VMs and their bindings with `slackline find`"));
     }
     let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
-    Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
+    let until = wanted.until.map(|it| it.0);
+    Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until })
 }
 
-/// Escapes invisible characters by number. Ledgers of older versions may contain such names.
+/// Escapes invisible characters as their numbers. Ledgers of older versions may contain names with
+/// such characters.
 fn seen(text: &str) -> String {
     let is_unseen = |letter: char| service::UNSEEN.iter().any(|range| range.contains(&letter));
     let mut shown = String::with_capacity(text.len());
@@ -202,7 +204,8 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
     })
 }
 
-/// Returns the new amount of a change, completed with the current slice and period.
+/// Returns the new amount of a change. Parts that the change does not name are those of the current
+/// slice and period.
 fn changed(
     change: &Change,
     each: impl FnOnce() -> Option<units::Reservation>,
@@ -253,8 +256,8 @@ impl From<service::State> for State {
     }
 }
 
-/// Converts a reservation, with the CPU time it received lately and since the daemon started, if
-/// known.
+/// Converts a reservation for clients, with the CPU time that it received lately and since the
+/// daemon started. Unknown CPU times are left out.
 #[must_use]
 pub fn reservation(
     listed: &ListedReservation,
@@ -276,6 +279,8 @@ pub fn reservation(
         by_use: row.terms.by_use(),
         phase: row.terms.phase().map(Length),
         phase_ns: row.terms.phase().map(Span::ns),
+        until: row.terms.until().map(Moment),
+        until_ns: row.terms.until().map(units::WallTime::ns),
         gang: row.gang.as_ref().map(|gang| gang.name.to_string()),
         vcpus: row.terms.vcpus(),
         served: *served,
@@ -289,7 +294,7 @@ pub fn reservation(
     }
 }
 
-/// Converts a change by a list. It has no revision before it is made.
+/// Converts a change that a list makes. If the change has not been made, it has no new revision.
 #[must_use]
 pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     let text = |row: &Option<service::Row>| row.as_ref().map(|row| seen(&row.to_string()));
@@ -305,13 +310,13 @@ pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     }
 }
 
-/// Adds the warning of an answer to its reservation.
+/// Adds the warning of an answer, if there is one, to the reservation in it.
 #[must_use]
 pub fn warned(reservation: Reservation, warning: Option<&Warning>) -> Reservation {
     Reservation { warning: warning.map(ToString::to_string), ..reservation }
 }
 
-/// Converts an event that happened at this time of the wall clock.
+/// Converts an event for clients. `at` is the wall clock time of the event.
 #[must_use]
 pub fn event(event: &service::Event, at: SystemTime) -> Event {
     let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -329,7 +334,7 @@ pub fn event(event: &service::Event, at: SystemTime) -> Event {
     }
 }
 
-/// Converts the available capacity for a period.
+/// Converts the available capacity for reservations with this period.
 #[must_use]
 pub fn room(period: Span, cpus: &[service::CpuCapacity]) -> Room {
     let on = |room: &service::CpuCapacity| RoomOn {
@@ -369,6 +374,7 @@ pub fn problem(refusal: &Refusal) -> Problem {
         | Refusal::VcpusUnknown { .. }
         | Refusal::TooLate { .. }
         | Refusal::TooFar { .. }
+        | Refusal::EndPassed { .. }
         | Refusal::KeyReused { .. } => Kind::Bad,
         Refusal::Host { .. } => Kind::HostCannot,
     };
@@ -420,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn change_keeps_the_slice_or_period_it_leaves_out() {
+    fn reservation_change_keeps_an_omitted_slice_or_period() {
         let now = Some(each(2, 10));
         let to = |text| change(text, now).unwrap();
         assert_eq!(to(r#"{"slice":"3ms"}"#), Some(Amount::Each(each(3, 10))));
@@ -437,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_needs_exactly_one_amount_and_valid_texts() {
+    fn reservation_request_needs_exactly_one_amount_and_valid_texts() {
         let reserve = |name: &str, text: &str| {
             let wanted = serde_json::from_str(text).unwrap();
             Request::Reserve { name: name.into(), wanted }.in_service(|_| None, Span::ZERO)
@@ -478,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_problem_has_both_numbers_and_the_largest_slice() {
+    fn no_room_problem_states_both_numbers_and_the_largest_slice() {
         let refusal = Refusal::NoRoom {
             asked: each(5, 10),
             promised: CpuShare::from_ppm(600_000),

@@ -2,7 +2,7 @@
 //! and on the link between front and core.
 //!
 //! Parsers of untrusted input refuse unknown keys. Times are texts with a unit (`"2ms"`). Answers
-//! repeat them in nanoseconds, as `..._ns`.
+//! contain each time in nanoseconds too, in a field `..._ns`.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub use replies::{
 };
 pub use requests::{Apply, Change, GangWord, NAME, Wanted, name_hint};
 pub use slackline_service::{EventKind, gang};
-pub use times::{Length, Phase, Share};
+pub use times::{End, Length, Moment, Phase, Share};
 
 /// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/slackline/slackline.sock";
@@ -38,7 +38,7 @@ pub const SOCKET: &str = "/run/slackline/slackline.sock";
 /// Maximum number of reservations or events in one answer.
 pub const PAGE: usize = 500;
 
-/// Maximum size of the body of a request, in bytes.
+/// Maximum size of a request's body, in bytes. Lists of reservations may be longer.
 pub const LONGEST_BODY: usize = 16 * 1024;
 
 /// Maximum size of a list of reservations to apply, in bytes: 1,000 of them fit.

@@ -1,7 +1,7 @@
 //! Protocol between front and core: one JSON message per line, in both directions.
 //!
-//! The front parses untrusted requests and identifies the caller. The core trusts it with that, and
-//! checks everything else.
+//! The front parses untrusted requests and identifies the caller. The core relies on that identity,
+//! and checks everything else.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -14,17 +14,19 @@ use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reser
 use crate::requests::{Apply, Change, GangWord, Wanted};
 use crate::times::Length;
 
-/// Maximum length of a line to the core, in bytes: a list of reservations and what the front adds.
+/// Maximum length of a line to the core, in bytes: a list of reservations and the fields that the
+/// front adds.
 pub const LONGEST_ASKED: usize = crate::LONGEST_LIST + 64 * 1024;
 
-/// Maximum length of a line to the front, in bytes: a page of reservations with their numbers.
+/// Maximum length of a line to the front, in bytes: a page of reservations with the metrics of
+/// each.
 pub const LONGEST_SAID: usize = 4 * 1024 * 1024;
 
 /// Message from the front to the core: a request of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// Number that the answer will carry. Unique among the open requests.
+    /// Number that the answer will carry. Unique among the requests without an answer.
     pub ticket: u64,
     /// Caller of the request.
     pub who: Who,
@@ -43,11 +45,13 @@ pub enum Who {
     User {
         /// Number of the user.
         uid: u32,
-        /// Numbers of the user's groups that grant access.
+        /// Ids of those of the user's groups that grant access.
         gids: Vec<u32>,
     },
-    /// A client that sent a token. Contains its SHA-256 in hexadecimal digits.
+    /// A client that sent a token, represented by the SHA-256 of the token in hexadecimal digits.
     Token(String),
+    /// Any process of this host, on the loopback address for metrics. It may only ask for them.
+    Loopback,
     /// A client with a certificate whose key it has. Contains its SHA-256 in hexadecimal digits.
     Certificate(String),
 }
@@ -67,7 +71,7 @@ pub enum Request {
     Numbers,
     /// Lists the VMs of this host: [`Answer::Machines`].
     Find {
-        /// Text in the name or binding. `None` lists all.
+        /// Text that the name or binding must contain. `None` lists all.
         text: Option<String>,
     },
     /// Makes a reservation: [`Answer::Done`].
@@ -119,9 +123,9 @@ pub enum Request {
     },
     /// Lists reservations by name: [`Answer::Reservations`].
     List {
-        /// Name of one reservation, which must exist. `None` lists all.
+        /// Name of the one reservation to list, which must exist. `None` lists all.
         name: Option<String>,
-        /// Lower bound of the names, exclusive. `None` begins with the first.
+        /// Name after which the list begins, exclusive. `None` begins with the first name.
         after: Option<String>,
     },
     /// Asks for the available capacity: [`Answer::Room`].
@@ -133,18 +137,21 @@ pub enum Request {
     Log {
         /// Reservation whose events are listed. `None` lists all.
         name: Option<String>,
-        /// Upper bound of event numbers, exclusive. `None` begins with the newest.
+        /// Number of the event before which the list begins, exclusive. `None` begins with the
+        /// newest event.
         before: Option<u64>,
         /// Maximum number of events.
         limit: usize,
     },
-    /// Shows what a reservation received by hour or day, oldest first: [`Answer::History`].
+    /// Shows the CPU time that a reservation received by hour or day, oldest first:
+    /// [`Answer::History`].
     History {
         /// Name of the reservation, which may have ended.
         name: String,
-        /// Time whose hour or day is the first one, in nanoseconds since 1970.
+        /// Start of the list, in nanoseconds since 1970. The hour or day that contains it is the
+        /// first one.
         since_ns: u64,
-        /// True to add the hours of each day up.
+        /// True to add up the hours of each day.
         by_day: bool,
     },
     /// Lists the access of all principals with a grant: [`Answer::Access`].
@@ -156,35 +163,35 @@ pub enum Request {
         /// Role and limits. A certificate is replaced by its SHA-256.
         grant: Grant,
     },
-    /// Reports that the caller of the request with this ticket has gone, so that it need not be
-    /// done. Has no answer.
+    /// Reports that the caller of the request with this ticket has disconnected, so that the
+    /// request need not be executed. Has no answer.
     Cancel,
-    /// Makes tenants of all members of the group without a grant: [`Answer::Access`], with all
-    /// grants.
+    /// Makes all members of the operators' group without a grant tenants: [`Answer::Access`], with
+    /// all grants.
     MigrateAccess,
     /// Asks for the role of the caller: [`Answer::You`].
     Whoami,
-    /// Asks who kept a VM from running in the last minute: [`Answer::Why`].
+    /// Asks which causes kept a VM from running in the last minute: [`Answer::Why`].
     Why {
         /// Name of the reservation.
         name: String,
     },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
-    /// Saves what the flight recorder has: [`Answer::Recording`]. Administrators only.
+    /// Saves the contents of the flight recorder: [`Answer::Recording`]. Administrators only.
     Record {
-        /// Length of time until now.
+        /// Length of the recording, which ends now.
         since: Length,
     },
-    /// Revokes a grant, so that only the user's groups count: [`Answer::Access`], with the entry as
-    /// it was.
+    /// Revokes a grant, so that only the user's groups count: [`Answer::Access`], with the revoked
+    /// grant.
     Revoke {
         /// Number of a user, or name of a remote client.
         whom: String,
     },
 }
 
-/// Answers to requests that were done.
+/// Answers to requests that were executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Answer {
@@ -203,7 +210,7 @@ pub enum Answer {
         /// True if the request made the reservation.
         is_new: bool,
     },
-    /// The changes by a list, sorted by name of the reservation.
+    /// Changes that a list made, sorted by the name of the reservation.
     Applied(Vec<AppliedChange>),
     /// Reservations, at most [`crate::PAGE`] of them.
     Reservations(Vec<Reservation>),
@@ -229,7 +236,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Said {
-    /// Answer to a request that was done.
+    /// Answer to a request that was executed.
     Answer {
         /// Ticket of the request.
         ticket: u64,
@@ -243,14 +250,14 @@ pub enum Said {
         /// Reason for the refusal.
         problem: Box<Problem>,
     },
-    /// An event that is in the ledger. Each is sent once, in order.
+    /// An event that is in the ledger. Each event is sent once, in the order of the numbers.
     Event(Event),
 }
 
 /// Serializes a message as a line, including its end.
 ///
 /// # Panics
-/// If it contains a map whose keys are not strings. No message does.
+/// If the message contains a map whose keys are not strings. No message does.
 #[must_use]
 pub fn line<T: Serialize>(message: &T) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).expect("string keys serialize to JSON");
@@ -267,7 +274,7 @@ pub struct Lines {
     searched: usize,
 }
 
-/// A line is longer than the maximum, so it cannot be a message.
+/// A line is longer than the maximum, so it cannot be a message. Holds the maximum in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read the link: a line has more than {0} bytes")]
 pub struct TooLong(pub usize);
@@ -287,7 +294,7 @@ impl Lines {
     /// Returns the next complete line, without its end. `None` if there is none yet.
     ///
     /// # Errors
-    /// If the line is too long. The rest of the stream must not be trusted then.
+    /// If the line is too long. The caller must not read the rest of the stream then.
     pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let end = self.read[self.searched..].iter().position(|&byte| byte == b'\n');
         let length = end.map_or(self.read.len(), |end| self.searched + end);
@@ -319,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_round_trip_for_any_chunk_size() {
+    fn daemon_link_messages_round_trip_for_any_chunk_size() {
         let request = Request::Log { name: Some("web".into()), before: None, limit: 7 };
         let ask = |ticket| {
             let who = Who::User { uid: 0, gids: vec![0] };
@@ -340,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn line_above_the_maximum_length_is_refused_without_its_end() {
+    fn daemon_link_line_above_the_maximum_length_is_refused_unfinished() {
         let mut lines = Lines::new(100);
         lines.push(&[b'x'; 100]);
         assert_eq!(lines.next_line(), Ok(None));
@@ -349,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_and_requests_are_refused() {
+    fn daemon_link_message_with_unknown_keys_or_request_is_refused() {
         for text in [
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"reboot"}"#,
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"host","more":1}"#,

@@ -1,4 +1,4 @@
-//! Numbers of the core for `/metrics`.
+//! Metrics of the core for the page `/metrics`.
 
 use serde::{Deserialize, Serialize};
 use slackline_units::Span;
@@ -18,14 +18,14 @@ pub const BOUNDS: [Span; 9] = [
     Span::from_secs(1),
 ];
 
-/// Histogram of durations, since the start of the core.
+/// Histogram of durations that were observed since the start of the core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Histogram {
     /// Sum of all durations in nanoseconds.
     pub sum_ns: u64,
-    /// Number of durations in each bucket: up to its bound and above the one before. The last
-    /// bucket counts those above all bounds.
+    /// Number of durations in each bucket. A bucket counts durations up to its bound and above the
+    /// previous bound. The last bucket counts those above all bounds.
     pub counts: [u64; BOUNDS.len() + 1],
 }
 
@@ -44,59 +44,59 @@ impl Histogram {
     }
 }
 
-/// All numbers of the core. Counters only grow while the core lives.
+/// All metrics of the core. Counters only grow while the core lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Numbers {
-    /// Numbers of each reservation.
+    /// Metrics of each reservation.
     pub reservations: Vec<ReservationNumbers>,
-    /// Numbers of each managed CPU.
+    /// Metrics of each managed CPU.
     pub cpus: Vec<CpuNumbers>,
-    /// Lateness of timers after the requested time.
+    /// Lateness of the dispatchers' timers.
     pub timer_late: Histogram,
-    /// Time from a change's arrival in the core until it is in force.
+    /// Time from the arrival of a change in the core until the change is in force.
     pub change_effect: Histogram,
     /// Duration of commits to the ledger.
     pub commit: Histogram,
-    /// Number of changes to held threads by other programs.
+    /// Number of changes by other programs to the scheduling of threads that have reservations.
     pub meddled: u64,
-    /// Number of keepers that were replaced.
+    /// Number of keeper processes that died and were replaced.
     pub keeper_restarts: u64,
     /// Number of restarts of the core since the host booted.
     pub restarts: u64,
-    /// Number of fronts that were replaced.
+    /// Number of front processes that ended and were replaced.
     pub front_restarts: u64,
     /// Number of commits that failed.
     pub ledger_errors: u64,
-    /// Incidents that the flight recorder has saved since the daemon started.
+    /// Number of incidents that the flight recorder has saved since the daemon started.
     #[serde(default)]
     pub incidents: u64,
     /// Source of context switch reports: `perf` or `polling`.
     pub sight: String,
-    /// Numbers of the core process.
+    /// Resources that the core process uses.
     pub process: ProcessNumbers,
 }
 
-/// Numbers of a reservation.
+/// Metrics of a reservation, counted since the daemon started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReservationNumbers {
     /// Name of the reservation.
     pub name: String,
-    /// CPU time for each vCPU in every period.
+    /// Slice: CPU time reserved for each vCPU in every period.
     pub slice_ns: u64,
     /// Length of the period.
     pub period_ns: u64,
     /// State of the reservation.
     pub state: State,
-    /// Numbers of each vCPU that has a thread.
+    /// Metrics of each vCPU that has a thread.
     pub vcpus: Vec<VcpuNumbers>,
     /// Cost of the reservation. `None` if the daemon has no prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
-/// Numbers of a vCPU.
+/// Metrics of a vCPU, counted since the daemon started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VcpuNumbers {
@@ -104,49 +104,52 @@ pub struct VcpuNumbers {
     pub vcpu: u16,
     /// CPU time that the vCPU used.
     pub cpu_ns: u64,
-    /// Sum of the slices of all periods, whether the vCPU was runnable or blocked.
+    /// Sum of the slices of all periods, including those in which the vCPU was blocked.
     #[serde(default)]
     pub promised_ns: u64,
-    /// Part of that to which the vCPU was entitled: less than all if it blocked.
+    /// Part of `promised_ns` to which the vCPU was entitled. It is less than all of it if the vCPU
+    /// blocked.
     pub due_ns: u64,
     /// Number of periods with an entitlement at their end.
     pub deadlines: u64,
-    /// Number of these periods in which the vCPU received less than its entitlement.
+    /// Number of periods, of those in `deadlines`, in which the vCPU received less than its
+    /// entitlement.
     pub missed: u64,
-    /// Sum of the tardiness after these deadline misses.
+    /// Sum of the tardiness of all missed deadlines.
     pub late_ns: u64,
     /// Time in which the vCPU was runnable but not running.
     pub waited_ns: u64,
-    /// Time before the start of this core in which no core kept the reservation.
+    /// Time before the start of this core in which no core enforced the reservation.
     pub lapsed_ns: u64,
 }
 
-/// Numbers of a CPU.
+/// Metrics of a managed CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuNumbers {
     /// The kernel's number of the CPU.
     pub cpu: u32,
-    /// Capacity reserved on the CPU, in millionths.
+    /// Capacity reserved on the CPU, in millionths of the CPU.
     pub promised_ppm: u32,
-    /// Capacity that can be reserved on the CPU in total, in millionths.
+    /// Capacity that reservations may use on the CPU in total, in millionths of the CPU.
     pub capacity_ppm: u32,
     /// Sum of the reservations without dispatch overhead, in millionths.
     #[serde(default)]
     pub reserved_ppm: u32,
-    /// Dispatch overhead measured over the last 10 s, in millionths. `None` until 10 s have passed.
+    /// Dispatch overhead measured over the last 10 s, in millionths of the CPU. `None` until 10 s
+    /// have passed.
     #[serde(default)]
     pub overhead_ppm: Option<u32>,
     /// True if the CPU cannot deliver its reservations.
     #[serde(default)]
     pub is_overloaded: bool,
-    /// Steal time: CPU time that a hypervisor below took.
+    /// Steal time: CPU time that a hypervisor below this host gave to others.
     pub stolen_ns: u64,
     /// CPU time that the dispatcher of the CPU used.
     pub dispatcher_ns: u64,
 }
 
-/// Numbers of a process.
+/// Resources that a process uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessNumbers {
@@ -165,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn duration_is_counted_in_the_lowest_bucket_it_fits() {
+    fn histogram_counts_a_duration_in_the_lowest_bucket_it_fits() {
         let mut late = Histogram::default();
         for length in [Span::ZERO, BOUNDS[0], BOUNDS[0] + Span::from_ns(1), Span::from_secs(9)] {
             late.observe(length);

@@ -1,6 +1,6 @@
 //! Choice of a host for a reservation: bin packing by the available capacity that each host
-//! reports. The report is a moment old. The host that is asked decides whether the reservation
-//! fits.
+//! reports. A report may be outdated when it is used. The chosen host decides whether the
+//! reservation fits.
 
 use std::cmp::Reverse;
 
@@ -8,19 +8,20 @@ use slackline_units::Reservation;
 
 use crate::replies::Room;
 
-/// Strategy to choose among hosts with enough capacity.
+/// Strategy to choose among the hosts with enough capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// The first host in the given order.
+    /// First host in the given order.
     First,
-    /// The host with the least capacity left afterwards, which keeps room for large reservations.
+    /// Host with the least capacity left afterwards. This keeps large capacities free for large
+    /// reservations.
     Best,
-    /// The host with the most capacity left afterwards, which balances the hosts.
+    /// Host with the most capacity left afterwards. This balances the hosts.
     Worst,
 }
 
-/// Returns the hosts with capacity for `vcpus` vCPUs of this reservation, by index into `hosts`, in
-/// the order in which to ask them. `None` in `hosts` is a host without an answer.
+/// Returns the hosts with capacity for `vcpus` vCPUs of this reservation, as indexes into `hosts`,
+/// in the order in which they should be asked. An entry `None` is a host that did not answer.
 #[must_use]
 pub fn order(fit: Fit, hosts: &[Option<Room>], each: Reservation, vcpus: u16) -> Vec<usize> {
     let left = |room: &Option<Room>| left(room.as_ref()?, each, vcpus);
@@ -36,7 +37,7 @@ pub fn order(fit: Fit, hosts: &[Option<Room>], each: Reservation, vcpus: u16) ->
 }
 
 /// Returns the capacity left on all CPUs of a host after the reservation, in nanoseconds per
-/// period. `None` if it does not fit.
+/// period. `None` if the reservation does not fit.
 fn left(room: &Room, each: Reservation, vcpus: u16) -> Option<u128> {
     let slice = u128::from(each.slice().ns());
     let slices = room.cpus.iter().map(|cpu| u128::from(cpu.slice_ns));
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn fit_orders_only_the_hosts_with_enough_capacity() {
+    fn host_placement_orders_only_hosts_with_enough_capacity() {
         let hosts = [room(&[100]), room(&[500]), None, room(&[300]), room(&[150, 150])];
         let order = |fit, ms, vcpus| order(fit, &hosts, each(ms), vcpus);
         assert_eq!(order(Fit::First, 120, 1), [1, 3, 4]);
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(order(Fit::First, 501, 1), [0; 0]);
     }
 
-    /// Generator SplitMix64 of Steele, Lea and Flood.
+    /// Returns the next number of the generator SplitMix64 by Steele, Lea and Flood.
     fn draw(state: &mut u64) -> u64 {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = *state;
@@ -90,7 +91,7 @@ mod tests {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns the largest total of these sizes that any packing fits into three bins.
+    /// Returns the largest total of these sizes that fits into three bins in any packing.
     fn most(sizes: &[u64], bins: [u64; 3]) -> u64 {
         let Some((&size, rest)) = sizes.split_first() else { return 0 };
         let mut best = most(rest, bins);
@@ -106,7 +107,8 @@ mod tests {
     }
 
     /// Places 100 sets of eight reservations, whose total is about 1.2 times the capacity of three
-    /// hosts. Compares the total placed online with the optimum of a packing that knows all sizes.
+    /// hosts. The test compares the total that was placed one after another with the optimum, for
+    /// which all sizes are known in advance.
     #[test]
     fn online_placement_reaches_most_of_the_optimum() {
         for (fit, least_percent) in [(Fit::First, 90), (Fit::Best, 90), (Fit::Worst, 80)] {

@@ -21,13 +21,13 @@ pub enum Kind {
     NoSuchPage,
     /// The reservation does not exist.
     NoSuchReservation,
-    /// The VM does not exist, or several match.
+    /// The VM does not exist, or several VMs match.
     NoMachine,
     /// The page does not support this method.
     WrongMethod,
     /// The request did not arrive in time.
     TooSlow,
-    /// The name or the VM already has another reservation.
+    /// The VM or the name already has another reservation.
     Exists,
     /// There is not enough available capacity.
     NoRoom,
@@ -41,11 +41,11 @@ pub enum Kind {
     TooMany,
     /// The request cannot be done now. It may succeed later.
     NotNow,
-    /// The core did not answer in time. The request may be done or not.
+    /// The core did not answer in time. The request may have been executed or not.
     NotAnswered,
     /// The ledger could not be written, so the request was undone.
     NotDurable,
-    /// This host does not support or permit it.
+    /// This host does not support or permit the requested operation.
     HostCannot,
     /// A bug in Slackline.
     Bug,
@@ -97,7 +97,7 @@ impl Kind {
             Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
             Kind::NotNow => ("not-now", 503, "cannot be done now", 3),
             Kind::NotAnswered => {
-                ("not-answered", 504, "core did not answer; the request may be done or not", 3)
+                ("not-answered", 504, "core did not answer; the request may or may not be done", 3)
             }
             Kind::NotDurable => {
                 ("not-durable", 507, "ledger could not be written; the request was undone", 3)
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_serialize_as_their_words_with_an_error_status() {
+    fn problem_kinds_serialize_as_words_with_an_http_error_status() {
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
             assert!((400..600).contains(&kind.about().1), "{kind:?}");

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::times::Length;
+use crate::times::{Length, Moment};
 
 /// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,16 +31,16 @@ pub enum State {
 impl State {
     /// All states, with the meaning of each.
     pub const ALL: [(State, &str); 8] = [
-        (State::Waiting, "its VM is absent; its capacity stays reserved"),
-        (State::Active, "its VM receives the reserved CPU time"),
-        (State::Paused, "its vCPUs are stopped until resumed; its capacity stays reserved"),
-        (State::Partial, "some of its vCPUs are not served"),
+        (State::Waiting, "the VM is not running; its capacity stays reserved"),
+        (State::Active, "the VM receives the reserved CPU time"),
+        (State::Paused, "the VM's vCPUs are stopped until resumed; the capacity stays reserved"),
+        (State::Partial, "some vCPUs of the VM are not scheduled"),
         (
             State::Contested,
-            "another program changed its threads; not enforced until undone or resumed",
+            "another program changed threads of the VM; not enforced until undone or resumed",
         ),
-        (State::Suspended, "its guest is suspended by its monitor"),
-        (State::Held, "its capacity is reserved for a gang that has not begun"),
+        (State::Suspended, "the VM monitor has suspended the guest; the capacity stays reserved"),
+        (State::Held, "the capacity is reserved for a gang that has not begun"),
         (State::Ended, "the reservation has ended"),
     ];
 
@@ -110,6 +110,12 @@ pub struct Reservation {
     /// The phase in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_ns: Option<u64>,
+    /// Time at which it ends by itself. Absent if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Moment>,
+    /// The same in nanoseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ns: Option<u64>,
     /// Name of its gang, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<String>,
@@ -386,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_has_two_places_or_as_many_as_it_needs() {
+    fn money_is_shown_with_two_decimals_or_more_if_needed() {
         let texts = [0, 1, 20_000, 125, 1_500_000, 12_345_678].map(money);
         assert_eq!(texts, ["0.00", "0.000001", "0.02", "0.000125", "1.50", "12.345678"]);
     }

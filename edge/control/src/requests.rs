@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use slackline_service::Name;
 
-use crate::times::{Length, Phase, Share};
+use crate::times::{End, Length, Moment, Phase, Share};
 
 /// Hint about names of reservations.
 pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
 
-/// Returns the hint for a text that is no name of a reservation. The VM of a text with capital
-/// letters is named by its binding.
+/// Returns the hint for a text that is not a valid name of a reservation. A VM whose name has
+/// capital letters is named by its binding.
 #[must_use]
 pub fn name_hint(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
@@ -57,6 +57,9 @@ pub struct Wanted {
     /// caller if there is none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
+    /// Time at which the reservation ends by itself. Default: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Moment>,
 }
 
 /// Reservations as they should be, admitted together: all of them or none.
@@ -99,6 +102,9 @@ pub struct Change {
     /// Number of the vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
+    /// Time at which the reservation ends by itself; `none` removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<End>,
     /// Binding of another VM, or another binding of the same VM. In a request of its own.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
@@ -155,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_of_unknown_keys_names_them() {
+    fn unknown_json_key_in_a_request_is_refused_by_name() {
         let wanted = |text: &str| serde_json::from_str::<Wanted>(text).map_err(|e| e.to_string());
         let error = wanted(r#"{"slice":"2ms","perod":"10ms"}"#).unwrap_err();
         assert!(error.starts_with("unknown field `perod`, expected one of `slice`, `period`"));

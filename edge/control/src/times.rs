@@ -1,7 +1,7 @@
 //! Times and amounts of CPU as texts with units.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use slackline_units::{CpuShare, Span};
+use slackline_units::{CpuShare, Span, WallTime};
 
 /// Time with a unit, such as `"250us"`, `"10ms"` or `"2s"`. A number without a unit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +20,56 @@ pub struct Share(pub CpuShare);
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "3ms"))]
 pub struct Phase(pub Option<Span>);
+
+/// Moment of the wall clock, such as `"2026-12-01T18:00:00Z"`. Without an offset it is UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String, example = "2026-12-01T18:00:00Z"))]
+pub struct Moment(pub WallTime);
+
+/// End of a reservation: a moment such as `"2026-12-01T18:00:00Z"`, or `"none"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String, example = "2026-12-01T18:00:00Z"))]
+pub struct End(pub Option<WallTime>);
+
+/// Description of a moment, for errors.
+const MOMENT: &str = "a date and time in UTC such as `\"2026-12-01T18:00\"`";
+
+fn read_moment(text: &str) -> Result<WallTime, String> {
+    let wrong = |why| format!("`{}` {why}; write it as `2026-12-01T18:00`, in UTC", shown(text));
+    text.parse().map_err(wrong)
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Moment, D::Error> {
+        from.deserialize_str(Text(MOMENT, |text| read_moment(text).map(Moment)))
+    }
+}
+
+impl Serialize for End {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(until) => out.collect_str(&until),
+            None => out.serialize_str("none"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for End {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<End, D::Error> {
+        from.deserialize_str(Text(MOMENT, |text| match text {
+            "none" => Ok(End(None)),
+            text => read_moment(text).map(|until| End(Some(until))),
+        }))
+    }
+}
 
 impl Serialize for Phase {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
@@ -78,7 +128,7 @@ fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
-/// Visitor that parses a text, with a description of the expected form.
+/// Visitor of the deserializer that parses a text. Contains a description of the expected form.
 struct Text<T>(&'static str, fn(&str) -> Result<T, String>);
 
 impl<T> de::Visitor<'_> for Text<T> {
@@ -98,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_and_shares_have_units_or_are_refused_with_a_hint() {
+    fn json_durations_and_shares_without_units_are_refused_with_a_hint() {
         let length = |text: &str| serde_json::from_str::<Length>(text).map_err(|e| e.to_string());
         assert_eq!(length("\"2.5ms\""), Ok(Length(Span::from_us(2_500))));
         assert!(length("\"2\"").unwrap_err().contains("`2` has no unit; write it as `4ms`"));
@@ -108,6 +158,12 @@ mod tests {
         assert_eq!(phase("\"none\""), Ok(Phase(None)));
         assert_eq!(phase("\"0ms\""), Ok(Phase(Some(Span::ZERO))));
         assert!(phase("\"3\"").unwrap_err().contains("`3` has no unit; write it as `4ms`"));
+        let end = |text: &str| serde_json::from_str::<End>(text).map_err(|e| e.to_string());
+        assert_eq!(end("\"none\""), Ok(End(None)));
+        let until = end("\"2026-12-01T18:00\"").unwrap();
+        assert_eq!(serde_json::to_string(&until).unwrap(), "\"2026-12-01T18:00:00Z\"");
+        let wrong = end("\"2026-02-30\"").unwrap_err();
+        assert!(wrong.starts_with("`2026-02-30` does not exist in the calendar; write"), "{wrong}");
         let share = |text: &str| serde_json::from_str::<Share>(text).map_err(|e| e.to_string());
         assert_eq!(share("\"150%\""), Ok(Share(CpuShare::from_ppm(1_500_000))));
         assert!(share("\"1.5\"").unwrap_err().contains("has no unit"));

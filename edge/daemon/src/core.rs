@@ -1,10 +1,10 @@
 //! The core: one thread that owns the live session and makes all decisions. Slow work (the disk,
 //! discovery of VMs, input from clients) is done by other threads and processes. The core sends
-//! them orders and waits for whichever answers first.
+//! orders to them and waits for the first answer from any of them.
 //!
 //! The core is real-time, one priority below the dispatchers, so that a change takes effect within
 //! a millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core
-//! runs there, with the ledger, the keeper and the front.
+//! runs there, as do the ledger, the keeper and the front.
 
 mod access;
 mod alive;
@@ -21,6 +21,7 @@ mod history;
 mod host;
 mod incidents;
 mod leftovers;
+mod listening;
 mod loads;
 mod lookups;
 mod numbers;
@@ -34,7 +35,7 @@ mod systemd;
 mod tally;
 mod wire;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -44,7 +45,7 @@ use slackline_fence::KeeperCommand;
 use slackline_linux::{ClockStep, WallClock, with_causes};
 use slackline_live::Punctual;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
-use slackline_policy::{RawValue, Values, find};
+use slackline_policy::{RawValue, Spec, Values, find};
 use slackline_service::{
     Health, Input, LedgerContents, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
 };
@@ -84,19 +85,20 @@ const POLICY: &str = "edf";
 /// dispatching.
 const RESERVE: &str = "10%";
 
-/// Longest sleep of the core: records are drained and held threads are checked at least this often.
+/// Longest sleep of the core. It drains records and checks scheduled threads at least this often.
 const ROUND: Span = Span::from_ms(100);
 
-/// Sleep of the core while the front is down or has not read everything that was sent to it.
+/// Sleep of the core while the front is not running or has not read all that was sent to it.
 const BEHIND: Span = Span::from_ms(10);
 
-/// Interval of discovery passes, which look for awaited VMs and check held ones.
+/// Interval of discovery passes, which look for VMs that reservations wait for and check VMs that
+/// are scheduled.
 const AROUND: Span = Span::from_secs(2);
 
 /// Interval at which costs are counted, the load of CPUs is checked and the status is reported.
 const SECOND: Span = Span::from_secs(1);
 
-/// Longest time since a dispatcher's last pass that still counts as healthy.
+/// Longest time without a pass of some dispatcher that still counts as healthy.
 const LOOKED: Span = Span::from_ms(200);
 
 /// Longest time that a commit may take before the daemon counts as unhealthy.
@@ -107,15 +109,17 @@ const WRITTEN: Span = Span::from_secs(10);
 pub struct ServeOptions {
     /// CPUs of this host to schedule. `None` for all but the first.
     pub cpus: Option<Vec<CpuId>>,
-    /// Folder that holds the ledger.
+    /// Folder that contains the ledger.
     pub state: PathBuf,
-    /// Path of the socket, unless systemd passes one.
+    /// Path of the socket for local clients, unless systemd passes that socket.
     pub socket: PathBuf,
     /// Address for clients on other hosts. `None` if only local clients may connect.
     pub listen: Option<Listen>,
+    /// Loopback address at which metrics are served without TLS. `None` for none.
+    pub metrics: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
-    /// True if the last minute is recorded, and missed deadlines are saved.
+    /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
     /// Command that starts the keeper.
     pub keeper: KeeperCommand,
@@ -132,14 +136,6 @@ pub struct Listen {
     pub tls: TlsFiles,
 }
 
-/// Returns a listening socket for clients on other hosts. The TLS files are loaded first, so that
-/// faulty ones are refused at the start.
-fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
-    at.tls.load()?;
-    let refused = |source| ServeError::NotListening { address: at.address, source };
-    TcpListener::bind(at.address).map_err(refused)
-}
-
 /// Returns an error if the hard limit `most` is below the number of descriptors that the front
 /// needs. `None` is no limit.
 fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
@@ -152,7 +148,7 @@ fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
 }
 
 /// Serves reservations until `stop` is readable, and reloads files when `reload` asks for it.
-/// `tell` is given one line for each fact that the host's administrator should know.
+/// `tell` gets one line for each event that the host's administrator should know about.
 ///
 /// # Errors
 /// If the service cannot start, or cannot continue. Every thread has been restored by then.
@@ -162,6 +158,7 @@ pub fn serve(
     reload: Reload,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
+    listening::check_loopback(options.metrics)?;
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
@@ -175,7 +172,7 @@ pub fn serve(
     let people = People::of_this_host().map_err(unreadable("the host's groups"))?;
     let (listener, warning) = socket::listen(&options.socket, people)?;
     warning.iter().for_each(|line| tell(line));
-    let remote = options.listen.as_ref().map(listen).transpose()?;
+    let others = listening::listen_elsewhere(options)?;
     free_leftovers(&options.keeper, tell);
     let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
@@ -204,7 +201,7 @@ pub fn serve(
     if let Some(lapse) = host.note_lapse(&service, last) {
         tell(&format!("no reservation was enforced for {lapse}"));
     }
-    let front = FrontProcess::start(options.front.clone(), listener, remote);
+    let front = FrontProcess::start(options.front.clone(), listener, others);
     host.front = Some(front.map_err(not_started("the front"))?);
     let mut core = Core {
         service,
@@ -226,8 +223,8 @@ pub fn serve(
     ran.and(closed)
 }
 
-/// Reports the operators who would become tenants by a migration of access, and what they would
-/// lose.
+/// Reports the operators who would become tenants by a migration of access, and the rights that
+/// they would lose.
 fn report_rights_lost_by_migration(
     access: &Access,
     loaded: &LedgerContents,
@@ -250,9 +247,9 @@ struct Core {
     next_alive: Time,
     alive: Option<Alive>,
     next_sign: Time,
-    /// The last status that was reported to systemd.
+    /// Status that was last reported to systemd.
     status: String,
-    /// True if all CPUs are scheduled, so that none is left for the daemon itself.
+    /// True if the daemon schedules all CPUs, so that no CPU is left for its own threads.
     is_crowded: bool,
 }
 
@@ -422,6 +419,11 @@ impl Core {
                     self.host.keep_found(Some(&binding), found);
                     self.step(Input::Appeared { binding });
                 }
+                scout::Seen::Renamed(from, found) => {
+                    let to = found.machine.binding.clone();
+                    self.host.keep_found(Some(&to), found);
+                    self.step(Input::Renamed { from, to });
+                }
                 scout::Seen::Suspended(domain, identity, what) => {
                     if self.service.suspended(domain) != what.as_deref() {
                         self.host.begin_numbers(domain);
@@ -454,8 +456,7 @@ impl Core {
         if now >= self.next_around {
             self.next_around = now + AROUND;
             self.notice_ended();
-            let waiting = self.service.waiting().map(|(binding, user)| (binding.clone(), user));
-            let waiting = waiting.collect();
+            let waiting = self.service.waiting().map(scout::AwaitedVm::of).collect();
             self.host.look_around(waiting);
             let service = &self.service;
             self.host.tally.forget(|domain| service.name_of(domain).is_some());
@@ -487,8 +488,8 @@ impl Core {
         }
     }
 
-    /// Handles VMs that were still ending when their last thread ended. No later event reports
-    /// their end.
+    /// Handles VMs whose last thread had ended while the VM itself was still ending. No later event
+    /// reports the end of such a VM.
     fn notice_ended(&mut self) {
         let held = self.host.scheduler.held();
         let ended: Vec<_> = held.filter(|&(_, identity)| self.host.has_ended(identity)).collect();
@@ -498,8 +499,8 @@ impl Core {
         }
     }
 
-    /// Returns true if dispatchers make passes and the ledger answers. If not, the watchdog is not
-    /// fed, so that systemd ends the daemon.
+    /// Returns true if dispatchers make passes and the ledger answers. If false, the daemon sends
+    /// no watchdog notification, so that systemd ends it.
     fn is_well(&self) -> bool {
         self.host.scheduler.session.unlooked() <= LOOKED && self.host.is_ledger_answering(WRITTEN)
     }
@@ -512,7 +513,7 @@ impl Core {
         self.service.step(now, input, &mut self.host);
     }
 
-    /// Returns what is unhealthy, a sentence each.
+    /// Returns the reasons why the daemon is unhealthy, one sentence each. Empty if it is healthy.
     fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         let health = self.service.health();
@@ -566,11 +567,16 @@ fn status(health: &Health) -> String {
     format!("{reservations} reservation{plural}, {waiting} waiting")
 }
 
-fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
+/// Returns the policy of the session with its parameters.
+fn policy() -> (&'static Spec, Values) {
     let policy = find(POLICY).expect("the policy of the session is built in");
     let given = [("reserve", RawValue::Text(RESERVE))];
     let values = Values::read(policy.policy_fields, given.into_iter());
-    let values = values.expect("the policy accepts the reserve");
+    (policy, values.expect("the policy accepts the reserve"))
+}
+
+fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
+    let (policy, values) = policy();
     let (cpus, owned) = (cpus.to_vec(), Some(owned));
     let wall_clock = Some(WallClock::default());
     Options { cpus, owned, policy, values, keeper, dispatch: None, origin: None, wall_clock }
@@ -581,7 +587,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_descriptors_are_refused_at_the_start() {
+    fn daemon_with_fewer_than_128_file_descriptors_refuses_to_start() {
         assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
         let error = enough_descriptors(Some(127)).unwrap_err();
         let says = "cannot start: a process may open 127 files here, and 128 are needed";

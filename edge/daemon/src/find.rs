@@ -43,29 +43,32 @@ pub use shown::shown;
 /// A machine: anything that can carry a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Kind of the machine, which decides how its name is read.
+    /// Kind of the machine, which determines how its name is read.
     pub kind: Kind,
-    /// Name that the owner gave, escaped as by [`shown`]. Empty if there is none.
+    /// Name that the owner gave, escaped as by [`shown()`]. Empty if there is none.
     pub name: String,
-    /// Binding by which the machine is found again, by its most lasting name.
+    /// Binding by which the machine can be found again. It contains the machine's most lasting
+    /// name.
     pub binding: Binding,
     /// UUID of a VM in lower case. `None` if its command line has none.
     pub uuid: Option<String>,
-    /// User that owns the machine. For a process with several user ids this is root, for a group
-    /// the owner of its folder.
+    /// User that owns the machine. Root for a process with several user ids. For a cgroup, the
+    /// owner of its folder.
     pub owner: u32,
-    /// True if only root can have set the name: the group was made by libvirt, or is below a folder
-    /// of root.
+    /// True if only root can have set the name, because libvirt made the cgroup or the cgroup is
+    /// below a folder of root.
     pub is_vouched: bool,
     /// Identity of the machine, unique until the host is rebooted.
     pub identity: Identity,
     /// Threads that are vCPUs, by number. Empty for a machine that is scheduled as a whole.
     pub vcpus: Vec<Vcpu>,
-    /// All threads of a VM whose monitor reported the vCPUs. Otherwise empty.
+    /// All threads of a VM whose monitor reported the vCPUs. Empty for other machines.
     pub threads: Vec<Tid>,
-    /// Reason why the vCPU threads of a VM cannot be found. `None` if they were found.
+    /// Reason why the vCPU threads of a VM cannot be found. `None` if they were found or the
+    /// machine is not a VM.
     pub why: Option<String>,
-    /// Path of its cgroup in version 2, as in `/proc/PID/cgroup`. `None` if it cannot be read.
+    /// Path of the machine's cgroup in version 2, as in `/proc/PID/cgroup`. `None` if it cannot be
+    /// read.
     pub group: Option<PathBuf>,
 }
 
@@ -74,7 +77,7 @@ pub struct Machine {
 pub enum Kind {
     /// A domain of libvirt.
     Libvirt,
-    /// A QEMU process outside of libvirt's groups.
+    /// A VM of QEMU outside of libvirt's cgroups.
     Qemu,
     /// A Firecracker VM, with or without jailer.
     Firecracker,
@@ -126,7 +129,7 @@ pub struct Vcpu {
     pub number: u32,
     /// Id of the thread.
     pub tid: Tid,
-    /// Name of the thread, escaped as by [`shown`].
+    /// Name of the thread, escaped as by [`shown()`].
     pub name: String,
 }
 
@@ -135,8 +138,8 @@ pub struct Vcpu {
 pub struct Found {
     /// Description of the machine.
     pub machine: Machine,
-    /// Descriptor opened before the machine was read. While it reports no end, all ids still refer
-    /// to this machine.
+    /// Descriptor of the process or cgroup, opened before the machine was read. As long as it
+    /// reports no end, all ids in `machine` refer to this machine.
     pub ending: Ending,
     place: Option<TreePlace>,
 }
@@ -145,10 +148,10 @@ impl Found {
     /// Returns the thread of vCPU `number`, for a live session to schedule. A machine without vCPUs
     /// is scheduled as a whole, as number 0: a process with all its descendants, or a group.
     ///
-    /// The returned thread is held by a descriptor and belongs to this machine.
+    /// The returned value holds a descriptor of the thread, which belongs to this machine.
     ///
     /// # Errors
-    /// If the machine has ended, has no such vCPU, or may not be changed.
+    /// If the machine has ended, has no such vCPU, or must not be scheduled.
     pub fn who(&self, number: u16) -> Result<Who, Absent> {
         if let Some(place) = &self.place {
             return Ok(Who::Group(place.clone()));
@@ -192,7 +195,15 @@ impl Machine {
             vcpus.push(0);
         }
         let Machine { identity, owner: user, is_vouched, .. } = *self;
-        slackline_service::Machine { identity, user, is_vouched, vcpus }
+        let by_uuid = self.by_uuid();
+        slackline_service::Machine { identity, user, is_vouched, by_uuid, vcpus }
+    }
+
+    /// Returns the binding of a libvirt domain by its UUID. `None` for any other machine.
+    #[must_use]
+    pub fn by_uuid(&self) -> Option<Binding> {
+        let uuid = self.uuid.as_ref().filter(|_| self.kind == Kind::Libvirt)?;
+        Binding::new(BindingKind::Uuid, uuid).ok()
     }
 
     /// Returns the id of the process, or `None` for a group.
@@ -205,12 +216,12 @@ impl Machine {
     }
 }
 
-/// Returns all VMs, containers and services of this host that may be held, sorted by kind and name.
-/// No monitor is asked: a QEMU whose threads have no names has no vCPUs here. A VM whose vCPUs
-/// cannot be found is listed with the reason.
+/// Returns all VMs, containers and services of this host that may be scheduled, sorted by kind and
+/// name. The search asks no monitor, so a QEMU whose threads have no names is listed without vCPUs.
+/// A VM whose vCPUs cannot be found is listed with the reason.
 ///
 /// A machine that has just started or is ending may be missing. A listed machine may have ended
-/// meanwhile; [`find`] checks that.
+/// since, which [`find`] checks.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -241,13 +252,13 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
 /// two seconds.
 ///
 /// # Errors
-/// If there is no such machine, there are several, or it may not be held.
+/// If there is no such machine, there are several, or it must not be scheduled.
 pub fn find(binding: &Binding) -> Result<Found, Absent> {
     find_of(binding, None)
 }
 
-/// Like [`find`], but prefers machines of `user` if several have the name. Any user can give a VM
-/// the name of another user's VM, and must not be able to block that VM by this.
+/// Finds a machine like [`find`], but prefers machines of `user` if several have the name. Any user
+/// can give a VM the name of another user's VM. That must not make the other VM impossible to find.
 ///
 /// # Errors
 /// As for [`find`].
@@ -255,15 +266,15 @@ pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
     find_asking(binding, user, Asks::Monitors)
 }
 
-/// Like [`find_of`], but never asks a monitor, so it returns at once.
+/// Finds a machine like [`find_of`], but never asks a monitor, so the function returns at once.
 ///
 /// # Errors
-/// As for [`find`], and [`Absent::NotAsked`] if only a monitor could tell.
+/// As for [`find`], and [`Absent::NotAsked`] if only a monitor knows the vCPUs.
 pub fn find_at_once(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
     find_asking(binding, user, Asks::Nobody)
 }
 
-/// Permission to ask monitors for vCPUs that procfs does not show.
+/// Permission of a search to ask monitors for vCPUs that procfs does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Monitors,
@@ -293,8 +304,8 @@ fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found
     }
 }
 
-/// Returns a binding for each machine of this name, as [`find`] accepts it. A service also matches
-/// without `.service`.
+/// Returns a binding, as [`find`] accepts it, for each machine with this name. The name of a
+/// service matches with and without `.service`.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -307,7 +318,7 @@ pub fn named(name: &str) -> Result<Vec<Binding>, Absent> {
     Ok(found.into_iter().map(|machine| machine.binding).collect())
 }
 
-/// Returns the binding of the libvirt domain with this name. `None` if the name cannot be one.
+/// Returns the binding of the libvirt domain with this name. `None` if libvirt allows no such name.
 #[must_use]
 pub fn libvirt_binding(name: &str) -> Option<Binding> {
     Binding::new(BindingKind::Libvirt, &shown::bound(name.as_bytes())).ok()
@@ -368,7 +379,7 @@ fn found_by_name(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Fou
     }
 }
 
-/// Opens a descriptor of a process, then reads what it is.
+/// Opens a descriptor of a process, then reads the process's properties.
 fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absent> {
     process::may_be_held(pid)?;
     let gone = || not_here(binding);
@@ -432,7 +443,8 @@ fn program_of(line: &[u8]) -> String {
     shown(word.rsplit(|&byte| byte == b'/').next().unwrap_or(word))
 }
 
-/// Describes a VM as far as thread names tell. `None` if it may not be held.
+/// Returns a VM with the vCPUs that its thread names identify. `None` if the VM must not be
+/// scheduled.
 fn named_machine(process: &Process, said: &Said, groups: &[u8]) -> Result<Option<Machine>, Absent> {
     let pid = process.pid;
     if process::may_be_held(pid).is_err() {
@@ -495,7 +507,7 @@ fn described(
     })
 }
 
-/// Describes a vCPU thread. `None` if it has ended meanwhile.
+/// Returns a vCPU thread with its name. `None` if the thread has ended in the meantime.
 fn vcpu(pid: Tid, thread: VcpuThread) -> Option<Vcpu> {
     let tid = Tid::new(thread.tid)?;
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
@@ -503,8 +515,8 @@ fn vcpu(pid: Tid, thread: VcpuThread) -> Option<Vcpu> {
     Some(Vcpu { number: thread.index, tid, name })
 }
 
-/// Describes a group that is known by its name. `None` if it may not be held or has just been
-/// removed.
+/// Returns a machine for a cgroup of a known kind. `None` if it must not be scheduled or has just
+/// been removed.
 fn group_of(known: &groups::Known) -> Option<Machine> {
     let (kind, binding) = match known.what {
         groups::What::Container => (Kind::Container, None),

@@ -1,10 +1,10 @@
 //! The front: parses untrusted requests, and passes valid ones to the core with the identity of the
 //! caller.
 //!
-//! It is a process of its own without any rights: an unprivileged user, no capability, and no way
-//! to get one. At its start it receives a listening socket and a link to the core, and opens
-//! nothing more. It keeps no state that must not be lost: when it dies, connections end, and the
-//! core starts another.
+//! The front is a separate process without any rights. It runs as an unprivileged user, and has no
+//! capability and no way to get one. At its start it receives a listening socket and a link to the
+//! core. It opens no other files. All its state may be lost: when the front dies, its connections
+//! end, and the core starts another front.
 
 mod accept;
 mod accounts;
@@ -46,11 +46,11 @@ pub use pages::STORED;
 pub use tls::{TlsError, TlsFiles};
 
 /// Runs the front process. Its standard input is the link, and its standard output the listening
-/// socket. With files for TLS, a TCP socket for other hosts is received over the link first. Ends
-/// when the core does.
+/// socket. With files for TLS, a TCP socket for other hosts is received over the link first, and
+/// then one for metrics if `has_metrics` is true. Ends when the core does.
 #[must_use]
-pub fn main(tls: Option<&TlsFiles>) -> ExitCode {
-    match begin(tls) {
+pub fn main(tls: Option<&TlsFiles>, has_metrics: bool) -> ExitCode {
+    match begin(tls, has_metrics) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If stderr is closed, the exit code still reports the failure.
@@ -63,7 +63,7 @@ pub fn main(tls: Option<&TlsFiles>) -> ExitCode {
     }
 }
 
-fn begin(tls: Option<&TlsFiles>) -> io::Result<()> {
+fn begin(tls: Option<&TlsFiles>, has_metrics: bool) -> io::Result<()> {
     let own = |descriptor: io::Result<OwnedFd>| descriptor;
     let link = UnixStream::from(own(io::stdin().as_fd().try_clone_to_owned())?);
     let listener = UnixListener::from(own(io::stdout().as_fd().try_clone_to_owned())?);
@@ -73,9 +73,21 @@ fn begin(tls: Option<&TlsFiles>) -> io::Result<()> {
         Ok::<_, io::Error>(Remote { listener: handed::take(&link)?, tls })
     });
     let remote = remote.transpose()?;
+    let metrics = has_metrics.then(|| handed::take(&link)).transpose()?;
     give_up_rights()?;
     calls::leave_few()?;
-    serve(link, listener, people, remote)
+    serve(link, FrontSockets { listener, remote, metrics }, people)
+}
+
+/// Sockets on which the front listens.
+#[derive(Debug)]
+pub struct FrontSockets {
+    /// Socket for local clients.
+    pub listener: UnixListener,
+    /// Socket for other hosts. `None` if they are not served.
+    pub remote: Option<Remote>,
+    /// Loopback socket for metrics. `None` if they are served on the other sockets only.
+    pub metrics: Option<TcpListener>,
 }
 
 /// Listening socket for other hosts, with its TLS configuration.
@@ -87,11 +99,11 @@ pub struct Remote {
     pub tls: Arc<ServerConfig>,
 }
 
-/// Gives up all rights as the front does, before untrusted input is parsed. The process must be
+/// Drops all rights as the front does, before untrusted input is parsed. The process must be
 /// single-threaded.
 ///
 /// # Errors
-/// If a right is left, or there is no unprivileged user to become.
+/// If a right remains, or there is no unprivileged user to become.
 pub fn give_up_rights() -> io::Result<()> {
     rights::give_up(front_user()?)
 }
@@ -99,12 +111,11 @@ pub fn give_up_rights() -> io::Result<()> {
 /// Serves all connections until the core closes the link.
 ///
 /// # Errors
-/// If a descriptor is of the wrong kind, or a message of the core cannot be parsed.
+/// If a descriptor is of the wrong kind, or a message from the core cannot be parsed.
 pub fn serve(
     link: UnixStream,
-    listener: UnixListener,
+    FrontSockets { listener, remote, metrics }: FrontSockets,
     people: People,
-    remote: Option<Remote>,
 ) -> io::Result<()> {
     link.set_nonblocking(true)?;
     listener.set_nonblocking(true)?;
@@ -122,6 +133,7 @@ pub fn serve(
             ended = core => ended,
             () = accept::accept(listener, &front) => Ok(()),
             ended = accept::accept_remote(remote, &front) => ended,
+            ended = accept::accept_scrapers(metrics, &front) => ended,
         }
     })
 }

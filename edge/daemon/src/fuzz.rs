@@ -2,9 +2,10 @@
 //! changed, and then passed to the parsers. No parser may panic, loop forever or stop the thread
 //! that calls it.
 //!
-//! Code coverage is not measured, since that needs an unstable compiler. The samples are valid, so
-//! most changes are met deep inside a parser. `./test` tries a few thousand of each kind, `cargo
-//! xtask fuzz` tries one kind for minutes or hours.
+//! Code coverage is not measured, since that needs an unstable compiler. The original samples are
+//! valid, so a parser meets most changes only after it has accepted what precedes them. `./test`
+//! tries a few thousand samples of each kind. `cargo xtask fuzz` tries one kind for minutes or
+//! hours.
 
 mod mutate;
 
@@ -24,13 +25,14 @@ use crate::people::People;
 use crate::{find, front, hook};
 use mutate::Mutator;
 
-/// Variable with target, seconds and first seed: `http 300 7`.
+/// Environment variable with target, seconds and first seed: `http 300 7`.
 const FUZZ: &str = "SLACKLINE_FUZZ";
 
-/// Number of samples of each kind without the variable, with seed zero.
+/// Number of samples of each kind that are tried without the variable [`FUZZ`]. The seed is zero
+/// then.
 const FEW: u64 = 2_000;
 
-/// Longest time for one sample on a busy host.
+/// Maximum time for one sample. It is long because the host may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const LINES: [&[u8]; 11] = [
@@ -47,7 +49,7 @@ const LINES: [&[u8]; 11] = [
     include_bytes!("find/lines/kvmtool.txt"),
 ];
 
-/// Other files of procfs: `cgroup`, `status` and `stat`.
+/// Samples of the procfs files `cgroup`, `status` and `stat`.
 const PROC: [&[u8]; 5] = [
     b"0::/machine.slice/machine-qemu\\x2d2\\x2dubuntu22.04.scope/libvirt/emulator\n",
     b"3:cpuset:/machine/qemu-1-web.libvirt-qemu/emulator\n1:cpu:/docker/abc\n0::/firecracker/a\n",
@@ -107,7 +109,8 @@ const HTTP: [&[u8]; 6] = [
       HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
 ];
 
-/// Tries samples for the requested time, or [`FEW`] of them.
+/// Tries samples on a parser for the requested time, or tries [`FEW`] samples if no time is
+/// requested.
 fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
     let asked = std::env::var(FUZZ).unwrap_or_default();
     let mut words = asked.split(' ');
@@ -172,7 +175,7 @@ fn fuzzed_request_bodies_are_parsed_or_refused() {
 }
 
 #[test]
-fn fuzzed_link_messages_are_parsed_or_refused() {
+fn fuzzed_messages_between_front_and_core_are_parsed_or_refused() {
     each("link", &LINK, |bytes| {
         let mut lines = Lines::new(LONGEST_ASKED);
         // Lines do not depend on how their bytes are split.
@@ -204,7 +207,7 @@ fn fuzzed_monitor_answers_are_parsed_or_refused() {
     });
 }
 
-/// The real front, with a core that reads and never answers.
+/// The test runs the real front, with a core that reads requests and never answers.
 #[test]
 fn fuzzed_http_requests_are_answered_or_closed() {
     let folder = tempfile::tempdir().unwrap();
@@ -213,7 +216,10 @@ fn fuzzed_http_requests_are_answered_or_closed() {
     let (mut core, theirs) = UnixStream::pair().unwrap();
     let gid = rustix::process::getgid().as_raw();
     let people = People { operators: None, administrators: Some(gid) };
-    let served = thread::spawn(move || front::serve(theirs, listener, people, None));
+    let served = thread::spawn(move || {
+        let sockets = front::FrontSockets { listener, remote: None, metrics: None };
+        front::serve(theirs, sockets, people)
+    });
     let heard = thread::spawn(move || {
         let mut lines = Lines::new(LONGEST_ASKED);
         let mut part = [0; 4096];
@@ -246,7 +252,7 @@ fn talk(path: &Path, sent: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn fuzz_samples_are_valid_and_complete() {
+fn unmodified_fuzz_samples_are_valid_and_complete() {
     // Otherwise the changes would apply to meaningless input.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/find/lines");
     assert_eq!(fs::read_dir(folder).unwrap().count(), LINES.len());

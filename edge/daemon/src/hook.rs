@@ -22,7 +22,7 @@ pub const NAMESPACE: &str = "urn:slackline:1";
 /// each device.
 pub const LONGEST: usize = 1 << 20;
 
-/// Most XML nodes: elements, texts and comments.
+/// Maximum number of XML nodes: elements, texts and comments.
 const NODES: u32 = 1 << 16;
 
 /// Reservation that a domain asks for.
@@ -41,7 +41,8 @@ pub struct Metadata {
 #[error("{says}")]
 pub struct BadMetadata {
     says: String,
-    /// True if the domain must not start without a reservation, as far as it could be parsed.
+    /// True if the metadata says that the domain must not start without a reservation. False if
+    /// that part could not be parsed.
     pub is_required: bool,
 }
 
@@ -54,7 +55,8 @@ impl BadMetadata {
 /// Parses the reservation in the XML of a domain. `None` if there is none.
 ///
 /// # Errors
-/// If the XML is not a domain, or its reservation is not valid. The text has line and column.
+/// If the XML is not a domain, or its reservation is not valid. The error text names the line and
+/// column.
 pub fn read(xml: &[u8]) -> Result<Option<Metadata>, BadMetadata> {
     if xml.len() > LONGEST {
         let says = format!("the domain XML has {} bytes; at most {LONGEST} are read", xml.len());
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_in_other_namespaces_is_ignored() {
+    fn domain_metadata_in_other_namespaces_is_ignored() {
         assert_eq!(read(DOMAIN.as_bytes()), Ok(None));
         for element in [
             "<reservation slice='2ms'/>",
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_metadata_is_refused_with_line_and_column() {
+    fn invalid_domain_metadata_is_refused_with_line_and_column() {
         assert!(says("").contains("write slice='2ms' or cpu='40%'"), "{}", says(""));
         assert!(says("").starts_with("5:"), "{}", says(""));
         assert!(says("slice='2'").contains("`2` has no unit"));
@@ -250,13 +252,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_parsed_without_panic(bytes in vec(any::<u8>(), 0..300)) {
+        fn arbitrary_domain_xml_is_parsed_without_panic(bytes in vec(any::<u8>(), 0..300)) {
             let _ = read(&bytes);
         }
 
-        /// A domain of which a part is removed, repeated or changed.
+        /// The domain XML is damaged: a part of it is removed, repeated or changed.
         #[test]
-        fn damaged_domain_is_parsed_or_refused(
+        fn damaged_libvirt_domain_xml_is_parsed_or_refused(
             at in any::<prop::sample::Index>(),
             length in 0_usize..60,
             by in vec(any::<u8>(), 0..8),

@@ -1,10 +1,11 @@
 //! Ledger: a SQLite database that stores reservations, events and access. It survives the process,
 //! a loss of power, and most faults of a disk.
 //!
-//! A [`Ledger`] is used by a thread that must not wait. Another thread, of ordinary priority, owns
-//! the database. Orders ([`Ledger::append`], [`Ledger::look_up`]) are carried out there in the
-//! order given, and each has one reply ([`Ledger::replies`]), announced by a readable descriptor.
-//! The two threads share no lock: a real-time thread would wait for one that does not get to run.
+//! The thread that uses a [`Ledger`] must not wait. A second thread, of ordinary priority, owns the
+//! database. It carries out orders ([`Ledger::append`], [`Ledger::look_up`]) one after another.
+//! Each order has one reply ([`Ledger::replies`]), announced by a readable descriptor. The two
+//! threads share no lock, because the real-time one could then wait for an ordinary thread that
+//! does not get a CPU.
 //!
 //! No other code in this process may open the files that SQLite has open. See `place`.
 
@@ -48,8 +49,8 @@ pub const FOLDER: &str = "/var/lib/slackline";
 /// Maximum number of orders under way: commits and queries without a reply.
 pub const MOST_UNDER_WAY: usize = 64;
 
-/// Stack of the writer thread, in bytes. SQLite needs a tenth of it, and all of it is locked into
-/// memory.
+/// Size of the writer thread's stack, in bytes. SQLite needs a tenth of it, and all of it is locked
+/// into memory.
 const STACK: usize = 1 << 19;
 
 /// An open ledger. Dropping it completes all orders and closes it.
@@ -77,17 +78,17 @@ pub struct Opened {
     pub access: Vec<Granted>,
     /// Last account of each reservation, if it has one.
     pub history: Vec<Hour>,
-    /// End of the previous owner. `None` for a new ledger.
+    /// End of the process that had the ledger open before. `None` for a new ledger.
     pub before: Option<Before>,
-    /// True if members of the group without a grant are tenants. In a ledger of an older version
-    /// they are operators until [`Ledger::migrate_access`].
+    /// True if members of the operators' group without a grant are tenants. In a ledger of an older
+    /// version they are operators until [`Ledger::migrate_access`] is called.
     pub has_tenants: bool,
 }
 
 /// Outcome of an order.
 #[derive(Debug)]
 pub enum Reply {
-    /// A commit is on the disk.
+    /// A commit was written to the disk and survives a loss of power.
     Committed {
         /// Number of the commit.
         seq: u64,
@@ -106,32 +107,32 @@ pub enum Reply {
         /// Events found, newest first.
         events: Result<Vec<Logged>, LedgerError>,
     },
-    /// Hourly accounts were written, or the write failed.
+    /// Rows of the history were written, or the write failed.
     History {
-        /// Accounts that were handed over.
+        /// Rows that were to be written.
         rows: Vec<Hour>,
-        /// Reason if it failed.
+        /// Error if the write failed.
         done: Result<(), LedgerError>,
     },
-    /// Answer to a query for hourly accounts.
+    /// Answer to a query for the history of a reservation.
     Hours {
         /// Ticket that was given with the query.
         ticket: u64,
         /// Accounts found, oldest first.
         hours: Result<Vec<Hour>, LedgerError>,
     },
-    /// A change of access was written, or failed.
+    /// A change to the grants of access was written, or the write failed.
     Access {
         /// Ticket that was given with the change.
         ticket: u64,
-        /// Reason if it failed.
+        /// Error if the write failed.
         done: Result<(), LedgerError>,
     },
-    /// The daily backup failed, without an order. It is retried in an hour.
+    /// The daily backup failed. It is not the reply to an order, and is tried again in an hour.
     NoBackup(LedgerError),
 }
 
-/// Reason why an order was not accepted.
+/// Reason why an order to the ledger was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHandedOver {
     /// Too many orders are under way.
@@ -144,7 +145,7 @@ pub enum NotHandedOver {
 
 impl Ledger {
     /// Opens the ledger in a folder, and locks it for this process. Creates both if they do not
-    /// exist. Identities of VMs are loaded if they are of this boot.
+    /// exist. Identities of VMs are loaded if they were stored since the host was booted.
     ///
     /// Waits for the disk, and up to five seconds for other programs. The caller may be real-time.
     ///
@@ -192,7 +193,7 @@ impl Ledger {
     /// converted to wall clock times. Never waits.
     ///
     /// # Errors
-    /// If the order was not accepted. It gets no reply then.
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn append(&mut self, commit: Commit, now: Time) -> Result<(), NotHandedOver> {
         let wall = SystemTime::now();
         let when = |at: Time| {
@@ -206,7 +207,7 @@ impl Ledger {
     /// Orders a query for events, which is replied to with `ticket`. Never waits.
     ///
     /// # Errors
-    /// If the order was not accepted. It gets no reply then.
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn look_up(&mut self, ticket: u64, asked: Asked) -> Result<(), NotHandedOver> {
         self.hand_over(Order::Events(ticket, asked))
     }
@@ -214,8 +215,8 @@ impl Ledger {
     /// Orders to write accounts, which are replied to with [`Reply::History`]. Never waits.
     ///
     /// # Errors
-    /// If the order was not accepted, with the accounts unless the writer has ended. It gets no
-    /// reply then.
+    /// If the order was not accepted. Such an order gets no reply. The accounts are returned unless
+    /// the writer has ended.
     pub fn keep_history(&mut self, rows: Vec<Hour>) -> Result<(), (NotHandedOver, Vec<Hour>)> {
         if self.under_way >= MOST_UNDER_WAY {
             return Err((NotHandedOver::TooMany, rows));
@@ -226,7 +227,7 @@ impl Ledger {
     /// Orders a query for accounts, which is replied to with `ticket`. Never waits.
     ///
     /// # Errors
-    /// If the order was not accepted. It gets no reply then.
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn look_up_hours(&mut self, ticket: u64, asked: AskedHours) -> Result<(), NotHandedOver> {
         self.hand_over(Order::Hours(ticket, asked))
     }
@@ -234,7 +235,7 @@ impl Ledger {
     /// Orders a change of access, which is replied to with `ticket`. Never waits.
     ///
     /// # Errors
-    /// If the order was not accepted. It gets no reply then.
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn change_access(
         &mut self,
         ticket: u64,
@@ -243,11 +244,11 @@ impl Ledger {
         self.hand_over(Order::Access(ticket, change))
     }
 
-    /// Orders to make tenants of members of the group without a grant. The reply is
-    /// [`Reply::Access`] with `ticket`. Never waits.
+    /// Orders the migration that makes members of the operators' group without a grant tenants. The
+    /// reply is [`Reply::Access`] with `ticket`. Never waits.
     ///
     /// # Errors
-    /// If the order was not accepted. It gets no reply then.
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn migrate_access(&mut self, ticket: u64) -> Result<(), NotHandedOver> {
         self.hand_over(Order::MigrateAccess(ticket))
     }
@@ -263,20 +264,21 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the number of orders whose reply was not taken yet.
+    /// Returns the number of orders whose replies have not been taken yet.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Returns true if the writer thread is alive, as of the last [`Ledger::replies`]. If it is
-    /// not, which is a bug, orders under way get no reply.
+    /// Returns true if the writer thread is alive, as of the last [`Ledger::replies`]. If false,
+    /// which is a bug, orders under way get no reply.
     #[must_use]
     pub fn has_writer(&self) -> bool {
         self.has_writer
     }
 
-    /// Returns the replies so far, in the order of the orders. Never waits.
+    /// Returns the replies that have arrived since the last call, in the order in which the orders
+    /// were given. Never waits.
     pub fn replies(&mut self) -> Vec<Reply> {
         let mut count = [0; 8];
         let count = match rustix::io::read(&self.answered, &mut count) {
@@ -303,7 +305,7 @@ impl Ledger {
     /// for the disk. Returns the remaining replies.
     ///
     /// # Errors
-    /// If the ledger could not be closed cleanly. All commits are there all the same.
+    /// If the ledger could not be closed cleanly. All commits are on the disk even then.
     pub fn close(mut self) -> (Vec<Reply>, Result<(), LedgerError>) {
         let closed = self.end();
         (self.answers.try_iter().collect(), closed)
@@ -325,7 +327,7 @@ impl Drop for Ledger {
 }
 
 impl AsFd for Ledger {
-    /// Readable when there are replies.
+    /// Returns a descriptor that is readable when there are replies.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.answered.as_fd()
     }

@@ -1,4 +1,5 @@
-//! The reservation daemon: holds reservations for VMs that start and stop, and answers clients.
+//! The reservation daemon: keeps reservations for VMs, which may start and stop, and answers
+//! clients.
 
 pub mod core;
 pub mod find;

@@ -1,5 +1,5 @@
-//! Monitors of VMs that do not answer. Asking one can take two seconds. So a silent monitor is not
-//! asked again for some time, which grows with each failure.
+//! Monitors of VMs that do not answer. Asking such a monitor takes two seconds, so it is not asked
+//! again for some time. That time grows with each failure.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +15,11 @@ const FIRST_REST: Duration = Duration::from_secs(5);
 /// Longest time for which a monitor is not asked.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// Most monitors remembered. The one that may be asked soonest is dropped first.
+/// Maximum number of silent monitors that are remembered. The monitor that may be asked again
+/// soonest is dropped first.
 const MOST: usize = 1_024;
 
-/// A process: its id and start time.
+/// A process, identified by its id and start time.
 type Process = (Tid, StartTime);
 
 static SILENT: Mutex<Silent> = Mutex::new(Silent { of: BTreeMap::new() });
@@ -26,13 +27,13 @@ static SILENT: Mutex<Silent> = Mutex::new(Silent { of: BTreeMap::new() });
 /// Reason why the vCPU threads of a process were not found.
 #[derive(Debug)]
 pub(crate) enum NotTold {
-    /// The monitor did not answer recently. It may be asked again after this time.
+    /// The monitor did not answer when it was last asked. It may be asked again after this time.
     Silent(Duration),
-    /// The monitor was asked and failed, or there is none.
+    /// The monitor was asked and failed, or the process has no monitor.
     Failed(FindError),
 }
 
-/// Finds the vCPU threads of a process. Its monitor may be asked for them.
+/// Finds the vCPU threads of a process, if needed by asking its monitor.
 pub(crate) fn ask(pid: Tid, started: StartTime) -> Result<Vec<VcpuThread>, NotTold> {
     let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
     let process = (pid, started);
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_monitor_is_left_alone_longer_each_time() {
+    fn silent_qmp_monitor_is_retried_after_growing_delays() {
         let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
         assert_eq!(silent.left(process(7), begin), None);
         let mut rests = Vec::new();
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_remembered_monitors_is_limited() {
+    fn number_of_remembered_silent_monitors_is_limited() {
         let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
         for pid in 1..3_000 {
             silent.note(process(pid), true, begin);

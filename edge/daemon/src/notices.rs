@@ -1,7 +1,7 @@
-//! Messages of the daemon to the journal of systemd, each with an id that never changes.
+//! Messages of the daemon to the journal of systemd, each kind with an id that never changes.
 //!
-//! An administrator filters by the id, `journalctl MESSAGE_ID=...`, whatever the text of a later
-//! version is. Without a journal, messages are lines on standard error.
+//! An administrator can filter by the id with `journalctl MESSAGE_ID=...`, even if a later version
+//! changes the text. Without a journal, messages are lines on standard error.
 
 use std::env;
 use std::io::{self, Write};
@@ -16,9 +16,9 @@ pub struct Notice {
     pub begin: &'static str,
     /// Value of `MESSAGE_ID` in the journal.
     pub id: &'static str,
-    /// Priority, as syslog counts.
+    /// Syslog priority of the message, from 0 (emergency) to 7 (debug).
     pub priority: u8,
-    /// Meaning of the message, and advice.
+    /// Meaning of the message and advice, for the documentation.
     pub meaning: &'static str,
 }
 
@@ -92,7 +92,7 @@ pub const NOTICES: [Notice; 11] = [
     },
 ];
 
-/// Priority of other messages: a notice.
+/// Syslog priority of messages that are not in [`NOTICES`]: 5, a notice.
 const OTHER: u8 = 5;
 
 /// Socket of the journal.
@@ -105,7 +105,8 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Finds the receiver: the journal if standard error is connected to it.
+    /// Chooses the receiver: the journal if standard error is connected to it, otherwise standard
+    /// error.
     #[must_use]
     pub fn open() -> Messages {
         let is_journal = env::var("JOURNAL_STREAM").is_ok_and(|stream| is_stderr(&stream));
@@ -113,7 +114,7 @@ impl Messages {
     }
 
     /// Sends a message, without waiting. A message that cannot be sent to the journal goes to
-    /// standard error, and one that cannot be written there is lost.
+    /// standard error, and if that fails too it is lost.
     pub fn send(&self, line: &str) {
         let sent = self.journal.as_ref().is_some_and(|it| it.send(&fields(line)).is_ok());
         if !sent {
@@ -129,7 +130,7 @@ fn connect(path: &Path) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Returns true if this `DEVICE:INODE` is standard error.
+/// Returns true if the `DEVICE:INODE` in `stream` is that of this process's standard error.
 fn is_stderr(stream: &str) -> bool {
     let stat = rustix::fs::fstat(io::stderr().as_fd());
     stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_reaches_the_journal_with_its_id_and_priority() {
+    fn notice_reaches_the_systemd_journal_with_its_id_and_priority() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let journal = UnixDatagram::bind(&path).unwrap();
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_unique_and_each_message_is_still_written_by_the_daemon() {
+    fn notice_ids_are_unique_and_each_notice_is_used_by_the_daemon() {
         let ids: BTreeSet<&str> = NOTICES.iter().map(|notice| notice.id).collect();
         assert_eq!(ids.len(), NOTICES.len());
         assert!(ids.iter().all(|id| id.len() == 32 && id.bytes().all(|it| it.is_ascii_hexdigit())));
@@ -195,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn standard_error_is_the_journal_only_if_its_inode_is_named() {
+    fn stderr_is_the_journal_only_if_journal_stream_names_its_inode() {
         assert!(!is_stderr("1:2") && !is_stderr(""));
         let stat = rustix::fs::fstat(io::stderr().as_fd()).unwrap();
         assert!(is_stderr(&format!("{}:{}", stat.st_dev, stat.st_ino)));
     }
 
     #[test]
-    fn each_id_is_in_the_manual() {
+    fn every_notice_id_is_in_the_operations_manual() {
         let manual = include_str!("../../../docs/operations.md");
         for Notice { begin, id, .. } in NOTICES {
             assert!(manual.contains(id), "{begin} {id}");

@@ -1,11 +1,11 @@
-//! Roles of users, by their groups, and the user that the front runs as.
+//! Roles of users, derived from their groups, and the user that the front runs as.
 
 use std::io;
 use std::path::Path;
 
 use slackline_service::Role;
 
-/// Group whose members are operators, and user that the front runs as.
+/// Name of the group whose members are operators, and of the user that the front runs as.
 pub const OPERATORS: &str = "slackline";
 
 /// Group whose members are administrators.
@@ -27,7 +27,7 @@ impl People {
     /// Reads the groups from the host's group file.
     ///
     /// # Errors
-    /// If there is such a file and it cannot be read.
+    /// If that file exists and cannot be read.
     pub fn of_this_host() -> io::Result<People> {
         read(Path::new("/etc/group")).map(|text| People::of(&text))
     }
@@ -50,7 +50,7 @@ impl People {
         }
     }
 
-    /// Returns those of the groups that give a role.
+    /// Returns those of these groups that give a role.
     #[must_use]
     pub fn that_matter(&self, gids: &[u32]) -> Vec<u32> {
         let all = [self.operators, self.administrators];
@@ -100,7 +100,7 @@ fn user_of(users: &str) -> Option<(u32, u32)> {
     user(OPERATORS).or_else(|| user(NOBODY))
 }
 
-/// Returns the one or two ids of a name, from a line such as `name:x:1000:100:...`.
+/// Returns the one or two ids that follow a name, in a line such as `name:x:1000:100:...`.
 fn ids(text: &str, name: &str) -> Option<Vec<u32>> {
     let line = text.lines().find(|line| line.split(':').next() == Some(name))?;
     let ids = line.split(':').skip(2).take(2).map_while(|id| id.parse().ok());
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn role_follows_from_groups_and_from_being_root() {
+    fn role_of_a_user_follows_from_groups_or_being_root() {
         let people = People::of("root:x:0:\nslackline:x:990:ann\nslackline-admin:x:991:\n");
         assert_eq!(people, People { operators: Some(990), administrators: Some(991) });
         assert_eq!(people.role(1000, &[100]), None);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn members_include_users_with_the_group_as_primary_group() {
+    fn group_members_include_users_with_the_group_as_primary_group() {
         let groups = "slackline:x:990:ann,bob\nslackline-admin:x:991:eve\n";
         let users = "ann:x:1000:100::/:\ncarl:x:1002:990::/:\nslackline:x:990:990::/:\n";
         let known = |name: &str, uid| (name.to_owned(), uid);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn front_user_is_never_root() {
+    fn user_of_the_front_process_is_never_root() {
         let nobody = "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
         assert_eq!(user_of(nobody), Some((65534, 65534)));
         assert_eq!(user_of(&format!("slackline:x:990:991::/:\n{nobody}")), Some((990, 991)));

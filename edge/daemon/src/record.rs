@@ -1,4 +1,4 @@
-//! The VMs of a host as what a recorder watches.
+//! Selection of the VMs of a host that a recorder watches.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use thiserror::Error;
 
 use crate::find::{self, Machine};
 
-/// Reason why there is nothing to record.
+/// Reason why there are no VMs to record.
 #[derive(Debug, Error)]
 pub enum TargetError {
-    /// The text is no binding.
+    /// The given text is not a valid binding.
     #[error("cannot record `{text}`: {why}")]
     NotABinding {
         /// Text that was given.
         text: String,
-        /// Reason why it is no binding.
+        /// Reason why the text is not a binding.
         why: String,
     },
-    /// There is no such VM.
+    /// The binding refers to no VM of this host.
     #[error("cannot record `{text}`: {why}")]
     Absent {
         /// Binding that was given.
@@ -33,7 +33,7 @@ pub enum TargetError {
         /// Reason why nothing was found.
         why: String,
     },
-    /// No VM runs here.
+    /// No VM runs on this host.
     #[error("cannot find a VM on this host")]
     NoVms,
 }
@@ -41,11 +41,12 @@ pub enum TargetError {
 /// VMs and processes to record.
 #[derive(Debug, Default)]
 pub struct Targets {
-    /// The threads that are vCPUs.
+    /// Threads that are recorded as vCPUs.
     pub vcpus: Vec<RecordedVcpu>,
-    /// Processes whose new threads are vCPUs as well: domain, name, number of the next vCPU.
+    /// Processes whose new threads count as vCPUs too: process id, domain, VM name, and number of
+    /// the next vCPU.
     pub growing: Vec<(Tid, DomId, String, u16)>,
-    /// All VMs of the host by process, also those that are not targets.
+    /// Names of all VMs of the host by process id, including VMs that are not recorded.
     pub vms: BTreeMap<i32, String>,
     slots: u32,
     domains: u32,
@@ -55,7 +56,7 @@ impl Targets {
     /// Finds the VMs of these bindings, or all VMs of the host if there are none.
     ///
     /// # Errors
-    /// If a binding names nothing, or the host has no VM.
+    /// If a binding refers to no VM, or the host has no VM.
     pub fn find(bindings: &[String]) -> Result<Targets, TargetError> {
         let mut targets = Targets::default();
         let all = find::find_all().unwrap_or_default();
@@ -119,7 +120,7 @@ impl Targets {
     }
 }
 
-/// The name of a machine, or of its process.
+/// Returns the name of a machine or, if it has none, of its process.
 fn called(machine: &Machine) -> String {
     if !machine.name.is_empty() {
         return machine.name.clone();
@@ -130,7 +131,7 @@ fn called(machine: &Machine) -> String {
     name.unwrap_or_else(|| machine.binding.to_string())
 }
 
-/// The answer to the question why the VM of this name waited, in the words of the interface.
+/// Returns the reply to a client that asked why the VM with this name had to wait.
 #[must_use]
 pub fn as_reply(name: &str, answer: &Answer) -> control::Culprits {
     let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);

@@ -124,7 +124,8 @@ pub fn failed<'a>(
 ) -> Result<Vec<FailedClaim<'a>>, BadClaim> {
     let mut failed = Vec::new();
     for claim in scenario.claims.iter().filter(|claim| [ClaimHosts::Both, on].contains(&claim.on)) {
-        let measured = measure(claim, summary)?;
+        let measured =
+            measure(claim, summary).or_else(|unknown| of_no_row(claim, scenario, unknown))?;
         failed.extend(fails(claim, measured, summary).map(|got| FailedClaim { claim, got }));
     }
     Ok(failed)
@@ -173,6 +174,16 @@ fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> 
         }
     };
     (!holds).then(|| in_words(measured))
+}
+
+/// Returns the value for a task without jobs or a client that has not started: a count is zero,
+/// and all else is unknown.
+fn of_no_row(claim: &Claim, scenario: &Scenario, unknown: BadClaim) -> Result<Measure, BadClaim> {
+    match of_nothing(scenario).unit(&claim.metric, claim.of.as_deref()) {
+        Ok(Unit::Things) => Ok(Measure::Count(0)),
+        Ok(_) => Ok(Measure::Unknown),
+        Err(_) => Err(unknown),
+    }
 }
 
 fn number(measure: Measure) -> Option<(i128, Unit)> {

@@ -16,6 +16,7 @@ pub mod alert;
 pub mod axes;
 pub mod claims;
 pub mod family;
+mod files;
 pub mod grid;
 pub mod header;
 mod metric;
@@ -24,6 +25,7 @@ mod outputs;
 mod over_seeds;
 mod simulate;
 
+pub use files::{file_bytes, input_bytes};
 pub use metric::NamedMetric;
 pub use numbers::{Meters, Numbers, of_nothing};
 pub use outputs::{OutputRequest, OutputResults, Outputs};

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_of_metric_ends_at_the_last_of() {
+    fn metric_subject_follows_the_last_of_in_its_name() {
         let metric = NamedMetric::read("wake  to run p99 of web.1");
         assert_eq!(metric.name(), "wake to run p99 of web.1");
         assert_eq!(metric.column(Unit::Time), "wake_to_run_p99_of_web.1_ns");

@@ -5,7 +5,7 @@ use slackline_metrics::{
 };
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Record, Sink, VcpuName};
-use slackline_units::Time;
+use slackline_units::{ClientId, Time};
 
 use crate::header;
 
@@ -82,8 +82,8 @@ impl Sink for Meters {
     }
 }
 
-/// Returns the summary of a scenario before its start, with a row for every vCPU. It tells which
-/// metrics and names exist.
+/// Returns a summary of a scenario without a run, with a row for every vCPU, CPU, client and named
+/// task. It tells which metrics and names exist.
 #[must_use]
 pub fn of_nothing(scenario: &Scenario) -> Summary {
     let mut meter = Meter::new(&header::of_simulation(scenario));
@@ -93,6 +93,19 @@ pub fn of_nothing(scenario: &Scenario) -> Summary {
             let (name, domain) = (domain.vcpu_name(vcpu), domain.name.clone());
             meter.named(&VcpuName { at, vcpu, name, domain });
             meter.record(&Record::Joined { at, vcpu });
+        }
+    }
+    let at = Time::START.after(scenario.warmup);
+    let clients = scenario.io.iter().flat_map(|io| &io.clients);
+    for (number, client) in (0_u16..).zip(clients) {
+        let (client, vcpu) = (ClientId::new(number), scenario.domains[client.to].vcpus[0]);
+        meter.record(&Record::ClientStarted { at, client, vcpu });
+    }
+    for domain in &scenario.domains {
+        let vcpu = domain.vcpus[0];
+        for task in domain.system.iter().flat_map(|system| &system.names) {
+            let (task, client, deadline) = (Some(task.id), None, Time::NEVER);
+            meter.record(&Record::Job { vcpu, task, client, released: at, deadline, done: at });
         }
     }
     meter.view().expect("every vCPU is named")

@@ -333,6 +333,15 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
+    fn promised(&mut self, (at, vcpu): (Time, VcpuId), record: &Record) {
+        let Record::Promised { reservation, exact, phase, .. } = *record else { return };
+        let promise = reservation.map_or("nothing".into(), |promise| promise.to_string());
+        let extra = if exact { "no more" } else { "and what is left" };
+        let mut more = vec![("reservation", promise), ("beyond it", extra.into())];
+        more.extend(phase.map(|phase| ("phase", phase.to_string())));
+        self.instant(vcpu, at, "promised", &more);
+    }
+
     /// Draws a late timer as a block on the counter of its CPU, from when the timer was due until
     /// it expired. The value of the counter is the lateness.
     fn rang_late(&mut self, at: Time, cpu: CpuId, late: Span) {
@@ -384,13 +393,7 @@ impl<W: Write> Sink for Perfetto<W> {
                 self.left(vcpu);
                 self.instant(vcpu, at, "left", &[]);
             }
-            Record::Promised { at, vcpu, reservation, exact, phase } => {
-                let promise = reservation.map_or("nothing".into(), |promise| promise.to_string());
-                let extra = if exact { "no more" } else { "and what is left" };
-                let mut more = vec![("reservation", promise), ("beyond it", extra.into())];
-                more.extend(phase.map(|phase| ("phase", phase.to_string())));
-                self.instant(vcpu, at, "promised", &more);
-            }
+            Record::Promised { at, vcpu, .. } => self.promised((at, vcpu), record),
             Record::Changed { due, at, vcpu } => {
                 let more = [("asked for at", due.to_string()), ("took", at.since(due).to_string())];
                 self.instant(vcpu, at, "changed", &more);
@@ -417,6 +420,8 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::ClockSet { .. }
             | Record::Blocked { .. }
             | Record::Paused { .. }
+            | Record::Boosted { .. }
+            | Record::ClientStarted { .. }
             | Record::Job { .. }
             | Record::Spun { .. }
             | Record::Served { .. }

@@ -88,6 +88,7 @@ fn records() -> Vec<Record> {
         Record::Job {
             vcpu: WEB_1,
             task: None,
+            client: None,
             released: at(7000),
             deadline: at(9500),
             done: at(10_000),
@@ -95,6 +96,7 @@ fn records() -> Vec<Record> {
         Record::Job {
             vcpu: WEB_1,
             task: None,
+            client: None,
             released: at(7000),
             deadline: at(10_500),
             done: at(10_000),
@@ -156,7 +158,7 @@ fn perfetto_file_agrees_with_the_records() {
 }
 
 #[test]
-fn perfetto_definitions_decode_the_same_file() {
+fn perfetto_python_package_decodes_the_exported_file() {
     let Ok(python) = std::env::var("SLACKLINE_PYTHON") else {
         eprintln!("skipped: needs PyPI perfetto; set SLACKLINE_PYTHON, ./test does");
         return;
@@ -171,7 +173,7 @@ fn perfetto_definitions_decode_the_same_file() {
 }
 
 #[test]
-fn later_vcpu_of_a_slot_has_its_own_track() {
+fn perfetto_gives_a_later_vcpu_of_a_slot_its_own_track() {
     let late = VcpuId::new(0, DomId::new(9), 0);
     let mut file = Vec::new();
     let mut perfetto = begun(&mut file);
@@ -187,7 +189,7 @@ fn later_vcpu_of_a_slot_has_its_own_track() {
 }
 
 #[test]
-fn block_of_zero_length_precedes_its_wake_up() {
+fn perfetto_writes_a_zero_length_block_before_its_wake() {
     let trace = Trace::decode(&encode(&records())[..]).expect("a trace");
     let bundles = trace.packet.iter().filter_map(|packet| packet.ftrace_events.as_ref());
     let events = bundles.filter(|bundle| bundle.cpu == 0).flat_map(|bundle| &bundle.event);
@@ -201,7 +203,7 @@ fn block_of_zero_length_precedes_its_wake_up() {
 /// Generates random histories of a host with many events at the same time. `decode` fails if events
 /// are out of order.
 #[test]
-fn random_histories_stay_in_order() {
+fn perfetto_events_of_random_histories_are_in_time_order() {
     for seed in 0..50 {
         let mut story = Story::new(seed);
         for _ in 0..1000 {
@@ -285,7 +287,7 @@ impl Story {
 
 /// Memory of the writer does not grow with the run: it writes as it goes.
 #[test]
-fn long_traces_are_written_as_they_come() {
+fn perfetto_export_of_a_long_trace_uses_bounded_memory() {
     let written = std::cell::Cell::new(0);
     let mut perfetto = begun(Counted(&written));
     let mut most_held = 0;

@@ -1,8 +1,8 @@
-//! Detects whether the keeper of a dead owner is still restoring threads. A program that took the
-//! same threads before the keeper is done would lose them to it again.
+//! Detects whether the keeper of a dead owner is still restoring threads. If another program
+//! scheduled the same threads before that is done, the keeper would undo its changes.
 //!
-//! Each keeper holds a lock on a file named after its owner. The kernel releases the lock however
-//! the keeper ends.
+//! Each keeper holds a lock on a file named after its owner. The kernel releases the lock when the
+//! keeper ends, for whatever reason.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,10 +17,10 @@ use super::journal::owner_of;
 
 const SUFFIX: &str = "keeper";
 
-/// Interval between checks of the lock.
+/// Interval between checks whether the lock is free.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Lock that shows other programs that a keeper is running. It is held until this is dropped.
+/// Lock that shows other programs that a keeper is running. Dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct KeeperLock {
     path: PathBuf,
@@ -28,8 +28,8 @@ pub(super) struct KeeperLock {
 }
 
 impl KeeperLock {
-    /// Takes the lock. `None` if the file cannot be made or locked: then no program waits for this
-    /// keeper.
+    /// Takes the lock of a keeper. `None` if its file cannot be made or locked, in which case no
+    /// program waits for this keeper.
     pub(super) fn begin(directory: &Path, owner: TaskIdentity) -> Option<KeeperLock> {
         let path = directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started));
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).ok()?;
@@ -38,15 +38,15 @@ impl KeeperLock {
         Some(KeeperLock { path, _locked: file })
     }
 
-    /// Removes the file, once nothing is left to be restored.
+    /// Removes the lock file. Called when no thread is left to be restored.
     pub(super) fn end(self) {
         // If this fails, the next program that waits removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Waits until the keepers of all dead owners have ended, at most for `most`. Returns true if they
-/// have.
+/// Waits until the keepers of all dead owners have ended, for at most `most`. Returns true if all
+/// have ended.
 #[must_use]
 pub fn keepers_have_ended(directory: &Path, most: Duration) -> bool {
     let deadline = Instant::now() + most;
@@ -79,7 +79,7 @@ mod tests {
     use slackline_linux::thread::Stat;
 
     #[test]
-    fn keepers_have_ended_waits_only_for_live_keepers_of_dead_owners() {
+    fn wait_for_keeper_processes_ignores_keepers_of_running_owners() {
         let directory = tempfile::tempdir().unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();

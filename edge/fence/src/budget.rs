@@ -1,13 +1,14 @@
 //! Real-time budgets of cgroups.
 //!
 //! On a kernel with `RT_GROUP_SCHED` a thread in a group of the version 1 controller `cpu` can be
-//! real-time only as far as its group has a budget, `cpu.rt_runtime_us` in every `cpu.rt_period_us`
-//! on each CPU. A new group, such as libvirt's for each vCPU, has none. Groups side by side may
-//! have at most what the one above them has, so budgets are raised from the top, and restored
-//! from the bottom.
+//! real-time only while its group has budget left: `cpu.rt_runtime_us` in every `cpu.rt_period_us`
+//! on each CPU. A new group, such as libvirt's for each vCPU, has none. The budgets of the groups
+//! below one group may add up to at most its budget. So budgets are raised from the top, and
+//! restored from the bottom.
 //!
-//! What each group had is written to a file beside the journal before the first one is raised:
-//! `PID-START.budgets`, with one line per group. It is removed once all are restored.
+//! Before the first budget is raised, the original budget of each group is written to the file
+//! `PID-START.budgets` beside the journal, one line per group. The file is removed once all budgets
+//! are restored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,23 +29,23 @@ const RUNTIME: &str = "cpu.rt_runtime_us";
 const PERIOD: &str = "cpu.rt_period_us";
 pub(super) const SUFFIX: &str = "budgets";
 
-/// Margin for overruns in each period of a budget: a dispatcher that stops a thread late lets it
-/// use this much beyond its share. A thread that exhausted its group's budget would not run until
-/// the next period.
+/// Margin for overruns in each period of a budget. A thread that its dispatcher stops late may use
+/// this much beyond its share. A thread that exhausted its group's budget would not run until the
+/// next period.
 const MARGIN: Span = Span::from_ms(10);
 
 /// Error of raising or restoring a real-time budget.
 #[derive(Debug, thiserror::Error)]
 pub enum BudgetError {
-    /// The groups above have too little budget.
+    /// The groups above this one have too little real-time budget.
     #[error(
         "cannot give cgroup {} a real-time budget of {asked} us per period: {room} us are free",
         group.display()
     )]
     NoRoom {
-        /// Path of the group.
+        /// Path of the group that cannot get the budget.
         group: PathBuf,
-        /// Budget that the highest group needs, in microseconds per period.
+        /// Budget that the topmost group would need, in microseconds per period.
         asked: u64,
         /// Budget that is available, in microseconds per period.
         room: u64,
@@ -62,18 +63,18 @@ pub enum BudgetError {
     Group(#[from] CgroupError),
 }
 
-/// Real-time budgets that have been raised for held threads.
+/// Real-time budgets of cgroups that have been raised for threads that the fence holds.
 #[derive(Debug)]
 pub(super) struct Budgets {
     journal: PathBuf,
-    /// Original budget of each raised group, in microseconds per period.
+    /// Original budget of each group whose budget was raised, in microseconds per period.
     before: BTreeMap<PathBuf, u64>,
-    /// Need of each held thread. Of several threads of a vCPU in one group only the first is
-    /// listed.
+    /// Need for budget of each held thread. If several threads of a vCPU are in one group, only the
+    /// first is listed.
     needs: BTreeMap<Tid, BudgetNeed>,
 }
 
-/// Real-time budget that a held thread needs of its group, in microseconds per period.
+/// Real-time budget that a held thread needs of its cgroup, in microseconds per period.
 #[derive(Clone, Debug)]
 struct BudgetNeed {
     root: PathBuf,
@@ -82,14 +83,14 @@ struct BudgetNeed {
 }
 
 impl Budgets {
-    /// Returns an empty list; `journal` is the file that original budgets are written to.
+    /// Returns an empty list. `journal` is the file to which original budgets are written.
     pub(super) fn new(journal: PathBuf) -> Budgets {
         Budgets { journal, before: BTreeMap::new(), needs: BTreeMap::new() }
     }
 
-    /// Raises the budgets of the groups that the threads of one vCPU are in, usually one group,
-    /// enough for the reservation `promise`. Without a reservation each gets the most that one CPU
-    /// has.
+    /// Raises the real-time budgets of the groups that the threads of one vCPU are in, so that they
+    /// suffice for the reservation `promise`. Usually that is one group. Without a reservation each
+    /// group gets the most that it can have on one CPU.
     ///
     /// # Errors
     /// If the groups above have too little budget. Groups that were raised before the failing one
@@ -118,8 +119,8 @@ impl Budgets {
         Ok(())
     }
 
-    /// Changes the budgets of threads of one vCPU that have some already, so that they suffice for
-    /// each of the reservations `promises`.
+    /// Changes the real-time budgets that were raised for the threads of one vCPU, so that they
+    /// suffice for each of the reservations `promises`.
     ///
     /// # Errors
     /// If the groups above have too little budget. The budget of the failing group is unchanged.
@@ -137,8 +138,8 @@ impl Budgets {
         Ok(())
     }
 
-    /// Drops the need of a restored thread and lowers the budgets of its groups. A budget that
-    /// cannot be lowered now is restored at the end.
+    /// Removes a restored thread's need for budget, and lowers the budgets of its groups. A budget
+    /// that cannot be lowered now is restored at the end.
     pub(super) fn revoke(&mut self, tid: Tid) {
         if let Some(need) = self.needs.remove(&tid) {
             self.lower(&need);
@@ -173,8 +174,9 @@ impl Budgets {
         Ok(())
     }
 
-    /// Lowers the groups from `need.leaf` up to what held threads still need, but not below their
-    /// original budget. Stops at the first group that cannot be lowered.
+    /// Lowers the budgets of `need.leaf` and the groups above it to what held threads still need,
+    /// but not below their original budgets. Stops at the first group whose budget cannot be
+    /// lowered.
     fn lower(&mut self, need: &BudgetNeed) {
         let mut group = need.leaf.as_path();
         while group != need.root {
@@ -199,7 +201,8 @@ impl Budgets {
     /// Restores the original budget of every group.
     ///
     /// # Errors
-    /// The first group that could not be restored. The file still lists the original budgets.
+    /// The error of the first group whose budget could not be restored. The file still lists the
+    /// original budgets.
     pub(super) fn give_back(&mut self) -> Result<(), BudgetError> {
         if self.before.is_empty() {
             return Ok(());
@@ -223,8 +226,8 @@ impl Budgets {
     }
 }
 
-/// Restores the budgets that dead owners raised, unless their journal of held threads still exists.
-/// Returns an error for each owner whose groups could not all be restored.
+/// Restores the budgets that dead owners raised, unless the owner's journal of held threads still
+/// exists. Returns an error for each owner whose budgets could not all be restored.
 #[must_use]
 pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -236,14 +239,14 @@ pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     files.filter(is_dead).filter_map(|file| restore(&file).err()).collect()
 }
 
-/// Returns the path of the same owner's journal of held threads.
+/// Returns the path of the journal of held threads that belongs to the same owner.
 fn path_of_journal(budgets: &Path) -> PathBuf {
     budgets.with_extension(super::journal::SUFFIX)
 }
 
 /// Returns the budget that a reservation needs in one period of the group, in microseconds: its
-/// share, one more slice, and a margin for overruns, at most `most`. The slice is added since the
-/// two kinds of period do not begin together.
+/// share, one more slice, and a margin for overruns, at most `most`. The slice is added because the
+/// periods of the reservation and of the group do not begin together.
 fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
     let Some(promise) = promise else { return most };
     let share = u128::from(period) * u128::from(promise.slice().ns());
@@ -252,8 +255,8 @@ fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
     (share + us(promise.slice()) + us(MARGIN)).min(most)
 }
 
-/// Returns the groups to raise for `leaf` to have `needs`, from the top: path, present budget and
-/// budget to set, in microseconds.
+/// Returns the groups whose budgets must be raised for `leaf` to have `needs`, from the top. Each
+/// comes with its path, its present budget and its new budget in microseconds.
 fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>, BudgetError> {
     let mut raised = Vec::new();
     let (mut group, mut wanted) = (leaf.to_path_buf(), needs);
@@ -275,8 +278,8 @@ fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>
     Ok(raised)
 }
 
-/// Returns the largest real-time budget that the group of a thread could have. `None` where groups
-/// have no budgets, or the thread is in the root group, which is not limited.
+/// Returns the largest real-time budget that the group of a thread could have. `None` if groups
+/// have no budgets on this host, or the thread is in the root group, which has no limit.
 ///
 /// # Errors
 /// If a file cannot be read, or the group is not visible from here.
@@ -290,7 +293,7 @@ pub fn room_of(thread: &ThreadRef) -> Result<Option<BudgetLimit>, BudgetError> {
     }
 }
 
-/// Largest real-time budget that a group could have.
+/// Largest real-time budget that a group could get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetLimit {
     /// Directory of the group.
@@ -301,8 +304,8 @@ pub struct BudgetLimit {
     pub period: u64,
 }
 
-/// Returns the largest budget that `leaf` could have: for each group above, its budget less the
-/// budgets of the groups beside the path down to `leaf`.
+/// Returns the largest budget that `leaf` could get. It is the minimum over all groups above it of
+/// the group's budget, less the budgets of the groups beside the path down to `leaf`.
 fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
     let mut most = read(&leaf.join(RUNTIME))?;
     let (mut group, mut beside) = (leaf, 0);
@@ -325,9 +328,10 @@ fn beside_of(parent: &Path, group: &Path) -> u64 {
 /// Has no effect if the file does not exist, and can be repeated.
 ///
 /// # Errors
-/// The first group that could not be restored. All have been tried.
+/// The error of the first group whose budget could not be restored. All groups have been tried.
 pub(super) fn restore(journal: &Path) -> Result<(), BudgetError> {
-    /// Time to retry a write: a thread just made ordinary may count as real-time for a moment.
+    /// Time for which a failing write is retried. A thread that was just made ordinary may count as
+    /// real-time for a moment.
     const PATIENCE: Duration = Duration::from_millis(200);
     let refused = |source| BudgetError::Refused { path: journal.to_path_buf(), source };
     let text = match fs::read_to_string(journal) {
@@ -377,7 +381,7 @@ fn write(path: &Path, us: u64) -> Result<(), BudgetError> {
 mod tests {
     use super::*;
 
-    /// Makes directories like the kernel's, each with a file of its budget.
+    /// Creates directories like those of the kernel, each with a file that contains its budget.
     fn groups(all: &[(&str, u64)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (name, runtime) in all {
@@ -389,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_raises_parents_by_the_sum_of_sibling_budgets() {
+    fn real_time_budget_of_a_parent_cgroup_covers_all_children() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -413,9 +417,9 @@ mod tests {
         assert!(matches!(none, BudgetError::NoRoom { asked: 951_000, room: 950_000, .. }));
     }
 
-    /// The largest available budget is exactly the largest that `plan` accepts.
+    /// The largest budget that `room` returns is the largest that `plan` accepts.
     #[test]
-    fn room_equals_largest_budget_that_plan_accepts() {
+    fn reported_available_real_time_budget_is_the_largest_accepted() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -444,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn restore_resets_every_group_and_removes_the_file() {
+    fn restore_resets_every_cgroup_budget_and_removes_the_journal() {
         let root = groups(&[("a", 500_000), ("a/b", 300_000)]);
         let (a, b) = (root.path().join("a"), root.path().join("a/b"));
         let journal = root.path().join("1-2.budgets");
@@ -457,9 +461,9 @@ mod tests {
         restore(&journal).unwrap();
     }
 
-    /// A daemon holds the same VM many times, with changing reservations.
+    /// A daemon schedules the same VM many times, with changing reservations.
     #[test]
-    fn budgets_shrink_when_thread_is_revoked_or_reservation_shrinks() {
+    fn cgroup_budgets_shrink_when_a_thread_leaves_or_reservation_shrinks() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -503,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_needs_share_slice_and_margin() {
+    fn cgroup_budget_of_a_reservation_is_share_plus_slice_and_margin() {
         let of = |slice, period| Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
         assert_eq!(needed(of(2, 10), 1_000_000, 950_000), 212_000);
         assert_eq!(needed(of(9, 10), 1_000_000, 950_000), 919_000);

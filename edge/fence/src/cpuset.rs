@@ -1,4 +1,5 @@
-//! Held threads whose affinity is bounded by a cpuset of ours, or was changed by another program.
+//! Cpusets of ours that bound the affinity of held threads, and threads whose affinity another
+//! program has changed.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +12,9 @@ use slackline_linux::cgroup::{Place, Version, keep_group_on};
 use slackline_linux::sys::Tid;
 
 impl Fence {
-    /// Confines a held thread to these CPUs by a cpuset of our own, with all members of its tree
-    /// and all that they start. No affinity call of theirs then leads elsewhere. Has no effect
-    /// where no such cpuset can be made.
+    /// Confines a held thread to these CPUs by a cpuset that Slackline makes. The cpuset also
+    /// confines all threads of its process tree and all that they start. None of them can then move
+    /// elsewhere by changing its affinity. Has no effect if no such cpuset can be made.
     ///
     /// # Errors
     /// If the keeper cannot record it.
@@ -56,7 +57,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Replaces the state that a held thread is restored to, since another program has changed it.
+    /// Replaces the state to which a held thread will be restored, because another program has
+    /// changed the thread.
     ///
     /// # Errors
     /// If the keeper cannot record it.

@@ -1,17 +1,22 @@
-//! One line of text for each held thread: sent to the keeper, and written to its journal.
+//! Entry of a held thread: one line of text, sent to the keeper and written to its journal.
 //!
 //! ```text
 //! hold PID PID-START TID TID-START CLASS RESET CPUS WAY [MORE]
 //! ```
 //!
-//! Fields stand between single spaces and never contain one. Start times are in clock ticks since
-//! the host booted. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on,
-//! `RESET` is `reset` or `keep`, `CPUS` are numbers between commas. `WAY` is `nothing` or
-//! `process`; `v1` or `v2` (frozen) or `limit1` or `limit2` (limited), followed by the paths of its
-//! own group and of its original one; `tree` (a process tree, frozen) and the same paths, the
-//! second one `-` if the group is not ours; `member` (one that was seen in a tree); or `helper`,
-//! followed by the id and start of the program that limits it. `cpuset` and two paths may follow: a
-//! cpuset of our own, and the one before it.
+//! Fields are separated by single spaces and contain none. Start times are in clock ticks since the
+//! host booted. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on. `RESET` is
+//! `reset` or `keep`. `CPUS` are numbers separated by commas. `WAY` is one of these:
+//!
+//! - `nothing` or `process`.
+//! - `v1` or `v2` (frozen), or `limit1` or `limit2` (limited). The paths of the cgroup that
+//!   Slackline made and of the original cgroup follow.
+//! - `tree` (a process tree, frozen) and the same two paths. The second path is `-` if Slackline
+//!   did not make the first cgroup.
+//! - `member`: a thread that was seen in a tree.
+//! - `helper`, followed by the id and the start time of the program that limits the thread.
+//!
+//! `cpuset` and two paths may follow: a cpuset that Slackline made, and the original one.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -25,28 +30,30 @@ use slackline_linux::cgroup::{Controller, Place, TreePlace, Version};
 use slackline_linux::sys::{Scheduling, SchedulingOf, Tid};
 use slackline_linux::thread::StartTime;
 
-/// A process or thread, identified by id and start time, since ids are reused.
+/// A process or thread, identified by id and start time. The id alone is not enough, since the
+/// kernel reuses ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskIdentity {
     pub(super) id: Tid,
     pub(super) started: StartTime,
 }
 
-/// Way in which a thread is held, to be undone besides its scheduling and affinity.
+/// Means by which a thread is stopped or limited. When the thread is restored, it is undone in
+/// addition to scheduling and affinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HoldMethod {
     Nothing,
     Process,
     Thread(Place),
-    /// The process of the thread is in a group that limits it.
+    /// The process of the thread is in a cgroup that limits its CPU time.
     Limit(Place),
-    /// The thread stands for a process tree in a group that is frozen. Every thread there is
-    /// restored to this entry's state, unless it has an entry of its own.
+    /// The thread stands for a process tree in a cgroup that can be frozen. Every thread in the
+    /// group is restored to the original state in this entry, unless it has an entry of its own.
     Tree(TreePlace),
     /// The thread was seen in a process tree. After it has left the tree it is restored only if it
-    /// still has a class of held trees.
+    /// still has a scheduling class that held trees are given.
     Member,
-    /// A helper program of ours limits the process, perhaps by stopping it.
+    /// A helper program that Slackline started limits the process, perhaps by stopping it.
     Helper(TaskIdentity),
 }
 
@@ -58,13 +65,13 @@ pub(super) struct Entry {
     pub(super) scheduling: SchedulingOf,
     pub(super) affinity: CpuSet,
     pub(super) way: HoldMethod,
-    /// The cpuset of ours (cgroup version 1) that keeps the thread on the managed CPUs. `None` in
-    /// version 2, where the group that freezes the thread does that.
+    /// Cpuset (cgroup version 1) that Slackline made to keep the thread on the managed CPUs. `None`
+    /// in version 2, where the group that freezes the thread also does that.
     pub(super) cpuset: Option<Place>,
 }
 
-/// Sorts entries into the order in which they are restored: trees first, so that the entry of a
-/// single thread overrides that of its tree.
+/// Sorts entries into the order in which threads are restored. Process trees come first, so that
+/// the entry of a single thread overrides that of its tree.
 pub(super) fn trees_first(entries: &mut [Entry]) {
     entries.sort_by_key(|entry| !matches!(entry.way, HoldMethod::Tree(_)));
 }
@@ -115,7 +122,7 @@ impl Entry {
         line
     }
 
-    /// Parses a line. `None` if it is not a complete entry.
+    /// Parses a line of the journal. `None` if the line is not a complete entry.
     pub(super) fn from_line(line: &str) -> Option<Entry> {
         let mut fields = line.split_ascii_whitespace();
         if fields.next()? != "hold" {
@@ -279,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn entry_line_has_the_documented_format() {
+    fn journal_entry_line_has_the_documented_format() {
         let line = entry(Scheduling::Other { nice: -5 }, HoldMethod::Process).to_line();
         assert_eq!(line, "hold 10 99 11 100 other,-5 keep 0,3,200 process");
     }
 
     #[test]
-    fn every_entry_survives_a_round_trip() {
+    fn every_journal_entry_reads_back_as_written() {
         let ms = Span::from_ms;
         let place = |controller, version| {
             let (group, origin) = ("/a b/100%/\u{e9}\n".into(), "/a b".into());
@@ -322,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_line_is_refused() {
+    fn truncated_journal_line_is_refused() {
         let (version, controller) = (Version::V2, Controller::Freezer);
         let (group, origin) = ("/own".into(), "/first".into());
         let place = Place { version, controller, group, origin };

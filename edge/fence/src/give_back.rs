@@ -1,9 +1,8 @@
-//! Undoes everything that may have been done to a thread.
+//! Restoring of threads: undoes everything that the fence may have done to a thread.
 //!
-//! The entry of the thread is all that is needed, so that the owner, its keeper and a later program
-//! can all do this. Every step has no effect where there is nothing to undo. So all of it can be
-//! repeated, also by two processes at once. A step that fails does not keep the others from being
-//! tried.
+//! Only the journal entry of the thread is needed, so the owner, its keeper and a later program can
+//! all restore it. A step has no effect if there is nothing to undo. So restoring can be repeated,
+//! even by two processes at once. If one step fails, the others are still tried.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -29,7 +28,7 @@ use slackline_linux::thread::{TaskFd, is_running, means_gone, threads_of};
 pub enum GivenBack {
     /// The thread is in its original state.
     Restored,
-    /// The thread had exited. Everything else that was done to hold it has been undone.
+    /// The thread had exited. The means of stopping it have been removed.
     Exited,
 }
 
@@ -52,8 +51,8 @@ pub enum GiveBackError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refused the original scheduling. The thread is in `SCHED_OTHER` if the kernel
-    /// allowed that.
+    /// The kernel refused the original scheduling. The thread is in `SCHED_OTHER` instead, if the
+    /// kernel allowed that.
     #[error("cannot restore the scheduling of thread {tid}")]
     Scheduling {
         /// Id of the thread.
@@ -69,7 +68,7 @@ pub enum GiveBackError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The group of the thread could not be thawed or removed.
+    /// The cgroup that Slackline made for the thread could not be thawed or removed.
     #[error("cannot move thread {tid} back to its cgroup")]
     Group {
         /// Id of the thread.
@@ -77,7 +76,7 @@ pub enum GiveBackError {
         /// Error of the step that failed.
         source: CgroupError,
     },
-    /// The threads of a process tree could not be listed, or its group could not be frozen or
+    /// The threads of a process tree could not be listed, or its cgroup could not be frozen or
     /// dissolved.
     #[error("cannot restore a process tree: {source}")]
     Tree {
@@ -89,18 +88,18 @@ pub enum GiveBackError {
     Helper {
         /// Process id of the helper.
         helper: Tid,
-        /// Id of the thread.
+        /// Id of the thread whose process the helper limits.
         tid: Tid,
         /// Error of the kernel.
         source: io::Error,
     },
 }
 
-/// Restores a thread. Scheduling and affinity come before it is resumed, so that it does not start
-/// to run as a real-time thread that keeps this process from finishing.
+/// Restores a thread. Its scheduling and affinity are restored before it is resumed. Otherwise it
+/// would run as a real-time thread and could keep this process from finishing.
 ///
 /// # Errors
-/// The first step that failed. All have been tried.
+/// The error of the first step that failed. All steps have been tried.
 pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let tid = entry.thread.id;
     // First, since a thread that leaves a cpuset may run on all CPUs of the previous one.
@@ -149,8 +148,8 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     }
 }
 
-/// Restores all threads of a tree. The tree is frozen meanwhile, so that its threads cannot start
-/// more that are real-time or pinned.
+/// Restores all threads of a tree. The tree is frozen while that is done, so that its threads
+/// cannot start more real-time or pinned threads.
 fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     if !place.is_made() {
         return Ok(());
@@ -167,7 +166,7 @@ fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     frozen.and(restored).and(dissolved).and(again)
 }
 
-/// Original state of a thread, before it was held.
+/// Original state of a thread, from before the fence held it.
 #[derive(Clone, Copy, Debug)]
 pub struct Original {
     /// Scheduling class, its parameters and the reset-on-fork flag.
@@ -176,11 +175,13 @@ pub struct Original {
     pub affinity: CpuSet,
 }
 
-/// Maximum number of passes over the list of threads while new ones are started.
+/// Maximum number of passes over the list of a tree's threads. A further pass is needed if threads
+/// were started during the one before.
 pub(super) const ROUNDS: usize = 16;
 
-/// Returns true if the class is one that held trees are given: `SCHED_RR` or `SCHED_FIFO` at one of
-/// our priorities, or `SCHED_OTHER` at nice -20. Other threads rarely have these.
+/// Returns true if a scheduling class is one that held trees are given: `SCHED_RR` or `SCHED_FIFO`
+/// at a priority of Slackline, or `SCHED_OTHER` at nice -20. Other threads rarely have such a
+/// class.
 pub(super) fn is_ours(class: Scheduling) -> bool {
     let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number() + 1;
     matches!(class, Scheduling::RoundRobin { priority } | Scheduling::Fifo { priority }
@@ -188,8 +189,8 @@ pub(super) fn is_ours(class: Scheduling) -> bool {
         || class == Scheduling::Other { nice: -20 }
 }
 
-/// Sets every thread of a tree to `default`, also threads that start meanwhile. Used if only the
-/// group and the original state of the first thread are known.
+/// Sets every thread of a tree to `default`, including threads that start in the meantime. Used if
+/// only the cgroup and the original state of the tree's first thread are known.
 ///
 /// # Errors
 /// The first error. All threads are tried before it is returned.
@@ -213,11 +214,11 @@ fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
     result
 }
 
-/// Restores a thread that has left its tree, and its descendants, where they still have a class of
-/// held trees. Their nice values are kept.
+/// Restores a thread that has left its process tree, and its descendants, if they still have a
+/// scheduling class of held trees. Their nice values are kept.
 ///
 /// # Errors
-/// The first refusal. All threads have been tried.
+/// The first refusal of the kernel. All threads have been tried.
 pub(super) fn leaver_back(tid: Tid, original: Original) -> Result<(), GiveBackError> {
     if !is_as_ours(tid) {
         return Ok(());
@@ -263,9 +264,9 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
     result
 }
 
-/// Returns the new id of a held thread that has executed another program. It then is the only
-/// thread of its process, has the id of the first one, and still has our class. `None` if it has
-/// not.
+/// Returns the new id of a held thread that has executed another program. Such a thread is the only
+/// one of its process, takes over the id of the first thread, and still has a scheduling class that
+/// we set. `None` if the thread has not done that.
 fn renumbered(entry: &Entry) -> Option<Tid> {
     let pid = entry.process.id;
     let is_as_ours = |now: SchedulingOf| {
@@ -281,7 +282,7 @@ fn renumbered(entry: &Entry) -> Option<Tid> {
     is_it.then_some(pid)
 }
 
-/// Returns true if nothing is left of an entry that could be restored.
+/// Returns true if no part of an entry remains that could be restored.
 pub(super) fn is_moot(entry: &Entry) -> bool {
     // A thread whose state cannot be read counts as running.
     let there = |who| exists(entry.process.id, who).unwrap_or(true);
@@ -327,7 +328,8 @@ fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
     })
 }
 
-/// Continues a process, stopped or not: a stop may be under way that its state does not show yet.
+/// Continues a process, even if it is not shown as stopped: a stop may be under way that its state
+/// does not show yet.
 fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
     let pid = process.id;
     let sent = TaskFd::open(pid).and_then(|held| {
@@ -342,9 +344,10 @@ fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
     ignore_gone(sent).map_err(|source| GiveBackError::Continue { pid, source })
 }
 
-/// Kills a helper program and all that it started and that stayed in its process group.
+/// Kills a helper program and all processes that it started and that are still in its process
+/// group.
 fn end(helper: TaskIdentity, tid: Tid) -> Result<(), GiveBackError> {
-    /// Time limit for a killed process to disappear; only a very busy host needs long.
+    /// Longest wait for a killed process to disappear. Only a very busy host needs long.
     const PATIENCE: Duration = Duration::from_secs(2);
     let failed = |source| GiveBackError::Helper { helper: helper.id, tid, source };
     if !is_there(helper) {

@@ -1,4 +1,4 @@
-//! Held threads: the handle through which a scheduler gives orders to a thread.
+//! Handles of held threads. A scheduler gives orders to a thread through its handle.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,18 +14,20 @@ use slackline_linux::step::{ActError, FifoPriority};
 use slackline_linux::sys::SchedulingOf;
 use slackline_linux::thread::ThreadRef;
 
-/// A held thread. Takes all orders to the thread until it is restored.
+/// A thread that the fence holds: it has recorded the thread's original state. All orders to the
+/// thread go through this handle until it is restored.
 ///
-/// Clones are the same thread. Once the fence has restored it, on any thread of this process, every
-/// order is refused. An order that would change nothing makes no system call, so orders may be
-/// repeated freely.
+/// Clones refer to the same thread. Once the fence has restored it, on any thread of this process,
+/// every order is refused. An order that would change nothing makes no system call, so orders may
+/// be repeated freely.
 #[derive(Clone, Debug)]
 pub struct HeldThread(Arc<HeldState>);
 
 #[derive(Debug)]
 struct HeldState {
     thread: ThreadRef,
-    /// Serialises orders with restoring: a late order must not undo the restoring.
+    /// Lock that serialises orders with restoring. Without it a late order could undo the
+    /// restoring.
     orders: Mutex<ThreadOrders>,
 }
 
@@ -55,7 +57,7 @@ impl HeldThread {
         HeldThread(Arc::new(HeldState { thread, orders: Mutex::new(orders) }))
     }
 
-    /// Returns the reference to the thread.
+    /// Returns the reference to the thread that this handle is for.
     #[must_use]
     pub fn thread(&self) -> &ThreadRef {
         &self.0.thread
@@ -77,7 +79,7 @@ impl HeldThread {
         self.orders()?.priority.favour()
     }
 
-    /// Puts the thread behind all ordinary threads.
+    /// Gives the thread a lower priority than all ordinary threads.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -105,7 +107,7 @@ impl HeldThread {
         orders.priority.reserve(slice, period)
     }
 
-    /// Pins the thread to one CPU.
+    /// Pins the thread to a single CPU.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -113,7 +115,7 @@ impl HeldThread {
         self.orders()?.pin.pin(cpu)
     }
 
-    /// Confines the thread to these CPUs. Returns those it was confined to before.
+    /// Confines the thread to these CPUs. Returns the CPUs that it was confined to before.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -121,8 +123,8 @@ impl HeldThread {
         self.orders()?.pin.confine(cpus)
     }
 
-    /// Stops the process of the thread. Another held thread of the process holds it by this and
-    /// resumes it.
+    /// Stops the process of the thread, in addition to the stop of another held thread of the same
+    /// process. That other thread also resumes the process.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -139,8 +141,8 @@ impl HeldThread {
         self.orders()?.pin.unpin()
     }
 
-    /// Returns how the thread differs from its orders, if another program, or the thread itself,
-    /// has changed its class, priority or affinity. `None` if nothing differs.
+    /// Returns the difference between the thread and its orders. Another program, or the thread
+    /// itself, may have changed its class, priority or affinity. `None` if nothing differs.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or its state cannot be read.
@@ -165,9 +167,10 @@ impl HeldThread {
         orders.priority.undo()
     }
 
-    /// Leaves the thread to the program that has changed it. Properties that are as ordered become
-    /// original again. Those that differ stay as found, and are what the thread is restored to.
-    /// Returns the state that it will be restored to.
+    /// Leaves the thread to the program that has changed it. Properties that are as ordered are
+    /// restored to the original ones. Properties that differ from the orders stay as found, and
+    /// replace the original ones. Returns the state to which the thread will be restored in the
+    /// end.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -192,8 +195,8 @@ impl HeldThread {
         Ok(Original { scheduling, affinity })
     }
 
-    /// Makes the present state of the thread the one that it is restored to, and returns that
-    /// state.
+    /// Makes the present state of the thread the state to which it will be restored, and returns
+    /// that state.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or its state cannot be read.
@@ -209,8 +212,8 @@ impl HeldThread {
         self.lock().pin.ordered()
     }
 
-    /// Returns the path of our freezer group, if another program has frozen or thawed it against
-    /// the last order.
+    /// Returns the path of the freezer group that Slackline made, if another program has frozen or
+    /// thawed it against the last order. `None` otherwise.
     #[must_use]
     pub fn foreign_freeze(&self) -> Option<PathBuf> {
         match &self.lock().brake {
@@ -219,10 +222,10 @@ impl HeldThread {
         }
     }
 
-    /// Stops the thread in the way that was chosen when it was held.
+    /// Stops the thread by the means that were chosen when the fence recorded it.
     ///
     /// # Errors
-    /// If the thread has exited or was restored, the kernel refuses, or the way chosen was
+    /// If the thread has exited or was restored, the kernel refuses, or the chosen means were
     /// [`Hold::Nothing`](slackline_linux::step::Hold::Nothing).
     pub fn hold_back(&self) -> Result<(), ActError> {
         match &mut self.orders()?.brake {
@@ -240,7 +243,7 @@ impl HeldThread {
         self.orders()?.brake.let_go()
     }
 
-    /// Resumes the thread and removes the means of stopping it, which is returned.
+    /// Resumes the thread and removes the means of stopping it. Returns those means.
     ///
     /// # Errors
     /// If the kernel refuses. The thread stays stopped.
@@ -252,7 +255,8 @@ impl HeldThread {
         }
     }
 
-    /// Sets the means of stopping the thread. The thread must not be stopped now.
+    /// Sets the means of stopping the thread. The thread must not be stopped at the time of the
+    /// call.
     pub(super) fn set_brake(&self, brake: Brake) {
         self.lock().brake = brake;
     }
@@ -265,43 +269,44 @@ impl HeldThread {
         Ok(orders)
     }
 
-    /// Refuses all further orders and undoes those given.
+    /// Refuses all further orders to the thread and undoes those given.
     ///
     /// # Errors
-    /// The first step that failed. Orders are refused all the same.
+    /// The error of the first step that failed. Orders are refused even then.
     pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
         let mut orders = self.lock();
         orders.given_back = true;
         give_back(entry)
     }
 
-    /// Locks the orders, also after a panic: a panic in the middle of an order causes at worst one
-    /// superfluous system call.
+    /// Locks the orders, even after a panic of another thread. A panic in the middle of an order
+    /// causes at worst one superfluous system call.
     fn lock(&self) -> MutexGuard<'_, ThreadOrders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Way of leaving threads to the program that has changed them.
+/// Conditions under which threads are left to the program that has changed them.
 #[derive(Clone, Copy, Debug)]
 pub struct HandoverState {
-    /// True if the threads stay stopped all the same.
+    /// True if the threads stay stopped while they are left to that program.
     pub stays_stopped: bool,
-    /// True if a cpuset confines the threads, and not their own affinity.
+    /// True if a cpuset confines the threads, so that their own affinity is unchanged.
     pub by_cpuset: bool,
 }
 
-/// Difference between a thread and its orders.
+/// Difference between the state of a thread and its orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift {
-    /// Present class and priority. `None` if they are as ordered.
+    /// Present class and priority, if they differ from the orders. `None` if they are as ordered.
     pub class: Option<SchedulingOf>,
-    /// Present affinity. `None` if it is as ordered.
+    /// Present affinity, if it differs from the orders. `None` if it is as ordered.
     pub cpus: Option<CpuSet>,
 }
 
 impl Drift {
-    /// Returns the difference. `None` if nothing differs.
+    /// Returns the difference with this class and these CPUs. `None` if both are `None`, so that
+    /// nothing differs.
     pub(super) fn of(class: Option<SchedulingOf>, cpus: Option<CpuSet>) -> Option<Drift> {
         (class.is_some() || cpus.is_some()).then_some(Drift { class, cpus })
     }

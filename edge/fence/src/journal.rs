@@ -1,9 +1,10 @@
-//! The list of held threads as a file, for the case that owner and keeper were both killed.
+//! The journal: a file with the list of held threads, for the case that owner and keeper are both
+//! killed.
 //!
 //! Each owner has one file, `PID-START.held`, with one line for each thread. The file is replaced
-//! as a whole, so no reader sees it half written, and it is removed when nothing is held. The
+//! as a whole, so no reader sees it half written. It is removed when no thread is held. The
 //! directory should be on a file system that is emptied at a restart of the host, since no thread
-//! survives one.
+//! survives a restart.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -30,7 +31,7 @@ pub enum JournalError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A line is not a valid entry: another version of the program wrote it.
+    /// A line is not a valid entry. Another version of the program must have written it.
     #[error("{path}:{line}: not a valid entry of a held thread")]
     Garbled {
         /// Path of the journal.
@@ -46,12 +47,12 @@ pub enum LeftoverError {
     /// The thread could not be restored.
     #[error(transparent)]
     GiveBack(#[from] GiveBackError),
-    /// The thread is restored, but the journal still names it.
+    /// The thread was restored, but its entry could not be removed from the journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// A thread that is still held although its owner is dead.
+/// A thread that its dead owner has not restored.
 #[derive(Clone, Debug)]
 pub struct Leftover {
     owner: Tid,
@@ -88,14 +89,14 @@ impl Leftover {
 /// Threads of dead owners that were not restored.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// Threads that should be restored.
+    /// Threads that their owners did not restore and that should be restored now.
     pub threads: Vec<Leftover>,
     /// Journals that could not be read. They may name more threads.
     pub unread: Vec<JournalError>,
 }
 
-/// Returns the threads that dead owners held and did not restore, by the journals in `directory`.
-/// Changes nothing. Entries of which nothing is left (thread exited, group gone) are omitted.
+/// Returns the threads that dead owners did not restore, read from the journals in `directory`.
+/// Changes nothing. An entry whose thread has exited and whose group is gone is omitted.
 #[must_use]
 pub fn leftovers(directory: &Path) -> Leftovers {
     let mut found = Leftovers::default();
@@ -134,8 +135,8 @@ pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
 }
 
 /// Restores many threads as [`give_back`] does, and updates each journal once. Returns one result
-/// for each thread, in order. An error of updating a journal is the result of the last of its
-/// threads.
+/// for each thread, in order. If a journal cannot be updated, that error is the result of the last
+/// thread in it.
 #[must_use]
 pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverError>> {
     let mut results = Vec::with_capacity(leftovers.len());
@@ -158,15 +159,16 @@ pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverEr
     results
 }
 
-/// Removes entries from a journal, and those of which nothing is left.
+/// Removes these entries from a journal, and entries whose thread has exited and whose group is
+/// gone.
 fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
     let mut left = read(journal)?;
     left.retain(|entry| !free.contains(&entry) && !is_moot(entry));
     write(journal, &left.iter().collect::<Vec<_>>())
 }
 
-/// Returns the owner, alive or dead, other than `me` whose journal names a thread. `None` if there
-/// is none.
+/// Returns the owner, alive or dead, whose journal names a thread, other than the owner `me`.
+/// `None` if there is none.
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The check is a courtesy to the user; a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
@@ -175,7 +177,7 @@ pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
 }
 
-/// Removes the journals of dead owners in which no entry has anything left to restore.
+/// Removes the journals of dead owners in which no thread is left to be restored.
 pub(super) fn sweep(directory: &Path) {
     for (owner, path) in all(directory).unwrap_or_default() {
         let dead = matches!(exists(owner.id, owner), Ok(false));
@@ -191,8 +193,8 @@ pub(super) fn path_for(directory: &Path, owner: TaskIdentity) -> PathBuf {
     directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started))
 }
 
-/// Makes the directory, accessible only to us, since its files steer what a privileged program will
-/// do.
+/// Creates the directory of journals, accessible only to this user. A journal determines what a
+/// privileged program will do.
 pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
     let mut folder = DirBuilder::new();
     folder.recursive(true);
@@ -202,7 +204,7 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
     made.map_err(|source| refused(directory, source))
 }
 
-/// Replaces a journal. An empty one is removed.
+/// Replaces a journal by these entries. Without entries it is removed.
 pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError> {
     if entries.is_empty() {
         return match fs::remove_file(path) {
@@ -249,7 +251,7 @@ fn all(directory: &Path) -> Result<Vec<(TaskIdentity, PathBuf)>, JournalError> {
     Ok(paths.into_iter().filter_map(|path| Some((owner_of(&path, SUFFIX)?, path))).collect())
 }
 
-/// Returns the owner that the name of a file gives. `None` if it is not `PID-START` with this
+/// Returns the owner that a file name contains. `None` if the name is not `PID-START` with this
 /// suffix.
 pub(super) fn owner_of(path: &Path, suffix: &str) -> Option<TaskIdentity> {
     if path.extension()? != suffix {

@@ -1,4 +1,4 @@
-//! The keeper: a child process that only remembers what must be restored.
+//! The keeper: a child process that only remembers which threads must be restored, and how.
 //!
 //! It reads lines from its owner. It answers each with a line, once it has recorded it in memory
 //! and, where possible, in the journal:
@@ -10,11 +10,11 @@
 //! free TID                    a thread that has been restored
 //! ```
 //!
-//! Answers are `journal` or `no-journal`, for a list that is also on disk or not, or `what` to a
-//! line that is not in the protocol. The keeper itself reads the members of process trees a few
-//! times a second and records them, since they can leave the tree while they still have our class.
-//! When the owner closes its end or has ended, the keeper restores all threads on its list and
-//! ends.
+//! The answer is `journal` if the list is also on disk, and `no-journal` if it is not. A line that
+//! is not in the protocol gets the answer `what`. The keeper itself reads the members of process
+//! trees a few times a second and records them, since a member can leave its tree and keep the
+//! scheduling class that we set. When the owner closes its end or has ended, the keeper restores
+//! all threads on its list and ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -43,8 +43,8 @@ use slackline_linux::thread::{Stat, TaskFd};
 
 /// Runs the keeper. Standard input is the socket to the owner.
 ///
-/// Returns a failure if a thread could not be restored. That is reported on standard error, and the
-/// journal, if there is one, still names the thread.
+/// Returns a failure if a thread could not be restored. The failure is reported on standard error,
+/// and the journal, if there is one, still names the thread.
 #[must_use]
 pub fn keeper_main() -> ExitCode {
     prepare();
@@ -65,7 +65,7 @@ pub fn keeper_main() -> ExitCode {
 }
 
 /// Shields the keeper from signals of the terminal, from a busy host and from a lack of memory.
-/// Errors are ignored: a keeper that can be disturbed is better than none.
+/// Errors are ignored, because a keeper without this protection is better than none.
 fn prepare() {
     // A session of its own, so that signals from the terminal do not reach the keeper.
     let _ = setsid();
@@ -80,8 +80,8 @@ fn prepare() {
     let _ = rustix::thread::set_name(c"slackline-keep");
 }
 
-/// Writes a message to standard error. Errors are ignored: it may be closed, and the keeper must go
-/// on.
+/// Writes a message to standard error. Errors are ignored: standard error may be closed, and the
+/// keeper must continue.
 fn complain(what: &str) {
     let _ = writeln!(io::stderr(), "slackline: {what}");
 }
@@ -90,13 +90,14 @@ fn complain(what: &str) {
 struct Keeper {
     owner: Option<TaskFd>,
     journal: Option<PathBuf>,
-    /// True if the list is the owner's whole list, so that the journal may be replaced by it.
+    /// True if the list contains all threads of the owner, so that it may replace the journal.
     complete: bool,
     held: Vec<Entry>,
-    /// Threads that were seen in the trees of `held`, and are still there or still have our class.
+    /// Threads that were seen in the process trees of `held`, and that are still there or still
+    /// have a scheduling class that we set.
     members: BTreeMap<Tid, Entry>,
-    /// Entries from a journal that an earlier keeper of the same owner wrote. They count until the
-    /// owner's list is complete.
+    /// Entries of a journal that an earlier keeper of the same owner wrote. They are valid until
+    /// the owner's list is complete.
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
     at_work: Option<KeeperLock>,
@@ -107,17 +108,17 @@ const WRITTEN: &str = "journal\n";
 const UNWRITTEN: &str = "no-journal\n";
 const WHAT: &str = "what\n";
 
-/// Interval between reads of the members of trees, and between checks whether the owner has ended
-/// where the kernel does not report it. The end of the socket usually shows that; the check is for
-/// a socket that another process has inherited.
+/// Interval at which the threads of process trees are read. On kernels that do not report the
+/// owner's end, the owner is checked at this interval too. The end of the socket usually shows it,
+/// except if another process has inherited the socket.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Number of trees that are read at each interval [`LOOK`]. With more trees the interval grows in
-/// proportion, since each takes a file to read.
+/// Number of trees whose threads are read at each interval [`LOOK`]. With more trees, each is read
+/// less often, since reading a tree means reading a file.
 const TREES: usize = 16;
 
 impl Keeper {
-    /// Serves the owner until it closes its end or has ended.
+    /// Serves the owner until the owner closes its end of the socket or has ended.
     fn listen(&mut self, mut link: &UnixStream) -> io::Result<()> {
         let mut unread = Vec::new();
         let mut buffer = [0; 16_384];
@@ -151,8 +152,8 @@ impl Keeper {
         }
     }
 
-    /// Waits until there is something to read, and reads the trees meanwhile. Returns true if the
-    /// owner has ended.
+    /// Waits until there is something to read, and reads the threads of trees in the meantime.
+    /// Returns true if the owner has ended.
     fn wait(&mut self, link: &UnixStream) -> io::Result<bool> {
         loop {
             let owner = self.owner.as_ref();
@@ -177,7 +178,7 @@ impl Keeper {
         }
     }
 
-    /// Returns the held trees, each with the entry that stands for it.
+    /// Returns the held process trees, each with the entry of the thread that stands for it.
     fn trees(&self) -> impl Iterator<Item = (&Entry, &TreePlace)> {
         self.held.iter().filter_map(|entry| match &entry.way {
             HoldMethod::Tree(place) => Some((entry, place)),
@@ -185,8 +186,8 @@ impl Keeper {
         })
     }
 
-    /// Records the threads in the trees that have no entries of their own. Drops those that need
-    /// not be restored.
+    /// Records the threads in the process trees that have no entries of their own. Drops threads
+    /// that need not be restored.
     fn look_at_trees(&mut self) {
         let (mut there, mut new) = (BTreeSet::new(), Vec::new());
         let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();
@@ -254,8 +255,8 @@ impl Keeper {
         true
     }
 
-    /// Records the owner. Returns false if it does not exist: then it was killed while this keeper
-    /// started, and the journal of an earlier keeper is all that will ever be known of its threads.
+    /// Records the owner. Returns false if the owner does not exist, because it was killed while
+    /// this keeper started. Then the journal of an earlier keeper is the only list of its threads.
     fn meet(&mut self, owner: TaskIdentity, directory: &Path) -> bool {
         let held = TaskFd::open(owner.id);
         let Some(held) = held.ok().filter(|_| matches!(exists(owner.id, owner), Ok(true))) else {
@@ -282,8 +283,8 @@ impl Keeper {
         true
     }
 
-    /// Updates the journal, or keeps an older one while the list is incomplete. Returns true if the
-    /// list is on disk.
+    /// Updates the journal. While the owner's list is incomplete, keeps the journal of an earlier
+    /// keeper. Returns true if the list is on disk.
     fn write(&mut self) -> bool {
         let Some(path) = &self.journal else { return false };
         if !self.complete {
@@ -300,8 +301,9 @@ impl Keeper {
     }
 
     fn give_all_back(mut self) -> ExitCode {
-        /// Number of attempts. A thread that is exiting can block the removal of its group for a
-        /// moment; other errors that repeat do not pass by themselves.
+        /// Maximum number of attempts to restore a thread. A thread that is exiting can block the
+        /// removal of its group for a moment. Other errors that repeat do not go away by
+        /// themselves.
         const TRIES: usize = 3;
         // Members of a tree are restored after the tree and after its first threads.
         self.look_at_trees();
@@ -347,8 +349,8 @@ fn is_there(entry: &Entry) -> bool {
     exists(entry.process.id, entry.thread).unwrap_or(true)
 }
 
-/// Makes the entry of a thread that is in a tree now, for the case that it leaves the tree. Its
-/// original state is taken to be that of the tree's entry. `None` if the thread has ended.
+/// Returns an entry for a thread that is in a process tree now, in case it leaves the tree. Its
+/// original state is taken to be that in the tree's entry. `None` if the thread has ended.
 fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
     let pid = process_of(tid).ok()?;
     let started = |tid| Some(Stat::of(pid, tid).ok()?.started());
@@ -388,7 +390,7 @@ mod tests {
         }
     }
 
-    /// Starts a stopped process; returns it with its journal entry.
+    /// Starts a process and stops it. Returns it with its journal entry.
     fn held_sleeper() -> (Sleeper, Entry) {
         let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
         let id = sleeper.id();
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn new_keeper_keeps_old_journal_until_its_list_is_complete() {
+    fn replacement_keeper_process_keeps_journal_until_it_knows_all_threads() {
         for (told_all, stopped_after) in [(false, false), (true, true)] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
@@ -434,9 +436,9 @@ mod tests {
         }
     }
 
-    /// The owner was killed while the keeper started.
+    /// The owner is killed while its keeper starts.
     #[test]
-    fn keeper_of_dead_owner_restores_threads_in_old_journal() {
+    fn keeper_process_of_a_dead_owner_restores_threads_in_its_journal() {
         let directory = tempfile::tempdir().unwrap();
         let (sleeper, entry) = held_sleeper();
         let owner = held_sleeper().1.process; // Killed by now.
@@ -450,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_line_is_refused() {
+    fn keeper_process_refuses_a_malformed_message() {
         let mut keeper = Keeper::default();
         let lines = ["all", "no", "free 7"].into_iter();
         assert_eq!(keeper.hear(lines), [UNWRITTEN, WHAT, UNWRITTEN].concat());

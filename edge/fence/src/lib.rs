@@ -1,4 +1,4 @@
-//! Restores every held thread: on return, error, panic, signal and kill.
+//! The fence: restores every held thread when its owner returns, fails, panics or is killed.
 //!
 //! The process that holds threads is the *owner*. Before it first touches a thread, it reports the
 //! thread's original state to its *keeper*, a child process, and waits for the answer. When the
@@ -19,7 +19,7 @@
 //! none).
 //!
 //! Not restored: the affinity of threads and processes that a *pinned* thread starts. The kernel
-//! lets them inherit it, and an inherited affinity cannot be told from one they chose themselves.
+//! lets them inherit it, and an inherited affinity looks like one that they chose themselves.
 
 mod at_work;
 mod budget;
@@ -69,7 +69,7 @@ use slackline_linux::step::{ActError, Hold, freezer};
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadError, ThreadRef, means_gone};
 
-/// Error of holding a thread or of starting the fence.
+/// Error of starting the fence, or of recording a thread with it.
 #[derive(Debug, Error)]
 pub enum FenceError {
     /// The start time of this process, which identifies the owner, could not be read.
@@ -78,16 +78,16 @@ pub enum FenceError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The keeper could not record the thread.
+    /// The keeper could not record the thread, so the thread is not held.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
-    /// This fence holds the thread already.
+    /// This fence holds the thread already: it has recorded the thread's state before.
     #[error("cannot hold thread {tid}: it is held already")]
     HeldAlready {
         /// Id of the thread.
         tid: Tid,
     },
-    /// Another owner's journal names the thread, so its current state may not be its original one.
+    /// Another owner's journal names the thread. Its current state may not be its original one.
     #[error("cannot hold thread {tid}: process {owner} holds it, or was killed while it did")]
     HeldElsewhere {
         /// Id of the thread.
@@ -95,13 +95,14 @@ pub enum FenceError {
         /// Process id of the other owner.
         owner: Tid,
     },
-    /// Only one thread of a process can be held by stopping the process.
+    /// Of the threads of a process, only one can be held by stopping the process.
     #[error("cannot hold two threads of process {pid} by signals, which stop the whole process")]
     ProcessHeldTwice {
         /// Id of the process.
         pid: Tid,
     },
-    /// Another program has stopped the process. Restoring the thread would continue it.
+    /// Another program has stopped the process. It cannot be held, because restoring the thread
+    /// would continue the process.
     #[error("cannot hold process {pid}: it is stopped")]
     Stopped {
         /// Id of the process.
@@ -110,7 +111,7 @@ pub enum FenceError {
     /// The thread has exited.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// The scheduling or affinity of the thread, needed to restore it, could not be read.
+    /// The scheduling or affinity of the thread could not be read. Both are needed to restore it.
     #[error("cannot read the scheduling of thread {tid}")]
     Unreadable {
         /// Id of the thread.
@@ -118,7 +119,7 @@ pub enum FenceError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The group of the thread has no real-time budget, and cannot have one.
+    /// The cgroup of the thread has no real-time budget, and cannot get one.
     #[error("cannot make thread {tid} real-time: {source}")]
     Budget {
         /// Id of the thread.
@@ -126,7 +127,7 @@ pub enum FenceError {
         /// Reason why the group cannot have the budget.
         source: BudgetError,
     },
-    /// A group to freeze or limit the thread in could not be found or made.
+    /// A cgroup in which the thread could be frozen or limited could not be found or made.
     #[error(transparent)]
     Group(#[from] CgroupError),
     /// The thread could not be resumed.
@@ -134,7 +135,7 @@ pub enum FenceError {
     Act(#[from] ActError),
 }
 
-/// The list of threads that are held, and the keeper that shares it.
+/// List of the threads that this process holds, and the keeper process that has a copy of the list.
 ///
 /// Dropping it restores every thread.
 #[derive(Debug)]
@@ -144,13 +145,13 @@ pub struct Fence {
     keeper: KeeperLink,
     journal: Option<PathBuf>,
     held: BTreeMap<Tid, (Entry, HeldThread)>,
-    /// The held process trees, by the thread that stands for each; every key is also in `held`.
+    /// The held process trees, by the thread that stands for each. Every key is also in `held`.
     trees: BTreeMap<Tid, HeldTree>,
     budgets: Budgets,
 }
 
 impl Fence {
-    /// Starts the keeper and returns a fence that holds nothing.
+    /// Starts the keeper and returns a fence that holds no threads.
     ///
     /// # Errors
     /// If the keeper cannot be started or does not answer.
@@ -164,8 +165,8 @@ impl Fence {
         Ok(Fence { command, owner, keeper, journal, held, trees, budgets })
     }
 
-    /// Path of the journal. `None` if it could not be written: then threads stay held if owner and
-    /// keeper are both killed.
+    /// Returns the path of the journal. `None` if it could not be written. Without a journal,
+    /// threads stay changed if owner and keeper are both killed.
     #[must_use]
     pub fn journal(&self) -> Option<&Path> {
         self.journal.as_deref()
@@ -178,7 +179,7 @@ impl Fence {
         self.keeper.as_fd()
     }
 
-    /// Process id of the keeper.
+    /// Returns the process id of the keeper.
     #[must_use]
     pub fn keeper_id(&self) -> u32 {
         self.keeper.id()
@@ -188,7 +189,8 @@ impl Fence {
     /// alive is killed and restores nothing.
     ///
     /// # Errors
-    /// If the new keeper cannot be started or does not answer. Threads held so far stay held.
+    /// If the new keeper cannot be started or does not answer. Threads that are held already stay
+    /// held.
     pub fn revive(&mut self) -> Result<(), FenceError> {
         let mut entries = self.held.values().map(|(entry, _)| entry);
         let (keeper, kept) = KeeperLink::start(&self.command, self.owner, &mut entries)?;
@@ -204,14 +206,14 @@ impl Fence {
         self.held.values().map(|(_, held)| held)
     }
 
-    /// Returns a held thread by its id. `None` if it is not held.
+    /// Returns a held thread by its id. `None` if this fence does not hold it.
     #[must_use]
     pub fn thread(&self, tid: Tid) -> Option<&HeldThread> {
         self.held.get(&tid).map(|(_, held)| held)
     }
 
-    /// Records the state of the thread, reports it to the keeper, and only then prepares what
-    /// `hold` needs. The thread runs as before until the first order.
+    /// Records the state of the thread, reports it to the keeper, and only then prepares the means
+    /// of stopping it that `hold` asks for. The thread runs as before until the first order.
     ///
     /// # Errors
     /// If the thread has exited, is held already or cannot be held in this way, or the keeper
@@ -221,11 +223,11 @@ impl Fence {
         first_that_works(ways(thread, hold)?, |way| self.hold_by(thread, way))
     }
 
-    /// Prepares a thread held by [`Hold::Nothing`] to be stopped in the way `hold`, once the keeper
-    /// has recorded that. A thread that can be stopped already stays as it is.
+    /// Prepares the means `hold` of stopping a thread that was held by [`Hold::Nothing`], after the
+    /// keeper has recorded them. A thread that can be stopped already stays as it is.
     ///
     /// # Errors
-    /// If the thread cannot be stopped in this way, or the keeper cannot record it. The thread
+    /// If the thread cannot be stopped by these means, or the keeper cannot record it. The thread
     /// stays held by [`Hold::Nothing`].
     pub fn add_stop(&mut self, tid: Tid, hold: Hold) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
@@ -238,7 +240,8 @@ impl Fence {
     }
 
     /// Resumes a thread prepared by [`Fence::add_stop`] and holds it by [`Hold::Nothing`] again. A
-    /// later stop is then another program's, and the thread stays stopped when it is restored.
+    /// later stop then counts as another program's, so the thread stays stopped when it is
+    /// restored.
     ///
     /// # Errors
     /// If the thread cannot be resumed, its group cannot be dissolved, or the keeper cannot record
@@ -264,8 +267,8 @@ impl Fence {
         }
     }
 
-    /// Dissolves the group that the thread of `entry` was frozen in, if any, and reports `entry`,
-    /// which is held by nothing from now on, to the keeper.
+    /// Dissolves the cgroup in which the thread of `entry` was frozen, if there is one. Reports
+    /// `entry`, now without a means of stopping its thread, to the keeper.
     fn forget_stop(&mut self, entry: &Entry) -> Result<(), FenceError> {
         let before = self.held.get(&entry.thread.id).map(|(before, _)| &before.way);
         if let Some(HoldMethod::Thread(place)) = before {
@@ -276,8 +279,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Changes the way in which a thread is held. The keeper records it first; if the preparation
-    /// then fails, the keeper is sent the former entry again.
+    /// Changes the means of stopping a held thread. The keeper records them first. If their
+    /// preparation then fails, the keeper is sent the former entry again.
     fn set_way(&mut self, tid: Tid, way: HoldMethod) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         let (before, held) = (entry.clone(), held.clone());
@@ -300,12 +303,12 @@ impl Fence {
         }
     }
 
-    /// Moves a process and all its descendants into a group of their own and holds them as one,
-    /// with all that they start later. They run as before until the first order.
+    /// Moves a process and all its descendants into a cgroup of their own and holds them as one
+    /// tree, with all processes that they start later. They run as before until the first order.
     ///
     /// # Errors
-    /// If no such group can be made, one of the threads cannot be held, or the keeper cannot record
-    /// it. All threads are restored.
+    /// If no such cgroup can be made, one of the threads cannot be held, or the keeper cannot
+    /// record it. All threads are restored.
     pub fn hold_tree(&mut self, pid: Tid) -> Result<HeldTree, FenceError> {
         let root = ThreadRef::open(pid, pid)?;
         // Checked before the group is read, since another owner may have moved the process.
@@ -314,7 +317,7 @@ impl Fence {
         self.hold_all(root, &place)
     }
 
-    /// Holds all threads in a group as one, with all that are started there later.
+    /// Holds all threads in a cgroup as one tree, with all threads that are started there later.
     ///
     /// # Errors
     /// As for [`Fence::hold_tree`], and if the group is empty.
@@ -334,7 +337,8 @@ impl Fence {
         Err(CgroupError::Empty { group: place.group.clone() }.into())
     }
 
-    /// Records that the process of a thread is about to be put into a group that limits it.
+    /// Records that the process of a thread is about to be put into a cgroup that limits its CPU
+    /// time.
     ///
     /// # Errors
     /// As for [`Fence::hold`].
@@ -347,8 +351,8 @@ impl Fence {
         self.hold_by(thread, HoldMethod::Limit(place.clone()))
     }
 
-    /// Records that a helper program of ours limits the process of a held thread. The helper is
-    /// ended before the thread is restored. Has no effect if the thread is not held.
+    /// Records that a helper program of Slackline limits the process of a held thread. The helper
+    /// is ended before the thread is restored. Has no effect if the thread is not held.
     ///
     /// # Errors
     /// If the keeper cannot record it.
@@ -362,10 +366,10 @@ impl Fence {
         Ok(())
     }
 
-    /// Raises the real-time budgets of the groups that the threads of one vCPU are in, enough for
-    /// the reservation `promise`. Without a reservation they get the most that one CPU has. Has no
-    /// effect where cgroups have no real-time budgets. The original budgets are restored once all
-    /// threads are.
+    /// Raises the real-time budgets of the cgroups that the threads of one vCPU are in, so that
+    /// they suffice for the reservation `promise`. Without a reservation they get the most that one
+    /// CPU has. Has no effect if cgroups have no real-time budgets on this host. The original
+    /// budgets are restored once all threads are restored.
     ///
     /// # Errors
     /// If the groups above have too little budget.
@@ -393,17 +397,17 @@ impl Fence {
         self.budgets.regrant(&tids, promises).map_err(|source| FenceError::Budget { tid, source })
     }
 
-    /// Drops the need of a thread for a real-time budget, once it is no longer held.
+    /// Removes the need of a thread for a real-time budget, after the thread was restored.
     pub fn revoke(&mut self, tid: Tid) {
         self.budgets.revoke(tid);
     }
 
-    /// Restores a thread. All its [`HeldThread`] refuse orders from now on.
+    /// Restores a thread. Every [`HeldThread`] of it refuses orders from now on.
     ///
-    /// A thread that is not held is left alone. Works without the keeper.
+    /// Has no effect on a thread that is not held. Works without the keeper.
     ///
     /// # Errors
-    /// If a step was refused. The thread stays on the list, to be tried again.
+    /// If the kernel refused a step. The thread stays on the list, so that it can be tried again.
     pub fn release(&mut self, tid: Tid) -> Result<GivenBack, GiveBackError> {
         if !self.held.contains_key(&tid) {
             return Ok(GivenBack::Restored);
@@ -436,7 +440,7 @@ impl Fence {
         what
     }
 
-    /// Restores all threads, those of trees first.
+    /// Restores all threads, first those of process trees.
     ///
     /// # Errors
     /// One error for each thread that is not wholly restored. Such a thread stays on the list.
@@ -473,7 +477,7 @@ impl Fence {
         self.refuse_stop(thread, hold)
     }
 
-    /// Refuses a thread that the journal of another process names.
+    /// Returns an error if the journal of another process names the thread.
     ///
     /// # Errors
     /// [`FenceError::HeldElsewhere`].
@@ -557,7 +561,7 @@ fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     }
 }
 
-/// Returns the ways to hold a thread as `hold` asks, best first.
+/// Returns the possible means of stopping a thread as `hold` asks, best first.
 fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<HoldMethod>, CgroupError> {
     Ok(match hold {
         Hold::Nothing => vec![HoldMethod::Nothing],
@@ -569,7 +573,8 @@ fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<HoldMethod>, CgroupError> 
     })
 }
 
-/// Tries the ways in order until one does not fail for want of a group.
+/// Tries the means in order. Stops at the first that succeeds or fails for a reason other than a
+/// missing cgroup.
 fn first_that_works<T>(
     ways: Vec<HoldMethod>,
     mut hold: impl FnMut(HoldMethod) -> Result<T, FenceError>,

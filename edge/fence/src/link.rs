@@ -15,8 +15,8 @@ use thiserror::Error;
 use super::entry::{Entry, TaskIdentity, path_text};
 
 /// Time limit for an answer of the keeper. The keeper does nothing else and has a higher priority
-/// than all but the dispatchers, so it answers within a millisecond. On a host where it needs this
-/// long no threads should be held.
+/// than all but the dispatchers, so it answers within a millisecond. On a host where an answer
+/// takes this long, no thread should be scheduled.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Command that starts the keeper: a program that does nothing but
@@ -48,7 +48,7 @@ impl KeeperCommand {
     }
 }
 
-/// Error of the keeper. The thread concerned has not been touched.
+/// Error of the communication with the keeper. The thread concerned has not been changed.
 #[derive(Debug, Error)]
 pub enum KeeperError {
     /// The keeper could not be started.
@@ -81,7 +81,7 @@ pub enum KeeperError {
     },
 }
 
-/// Place of the keeper's list: on disk as well (the journal), or in its memory only.
+/// Extent of the keeper's list: in the journal on disk too, or only in its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JournalPlace {
     OnDisk,
@@ -96,7 +96,7 @@ pub(super) struct KeeperLink {
 }
 
 impl KeeperLink {
-    /// Starts a keeper and sends it its owner and all threads in `held`.
+    /// Starts a keeper and sends it the identity of the owner and all threads in `held`.
     pub(super) fn start(
         command: &KeeperCommand,
         owner: TaskIdentity,
@@ -128,7 +128,8 @@ impl KeeperLink {
         }
     }
 
-    /// Sends a line and waits until the keeper has recorded it.
+    /// Sends a line and waits until the keeper has recorded it. Returns whether the list is in the
+    /// journal.
     pub(super) fn tell(&mut self, fact: &str) -> Result<JournalPlace, KeeperError> {
         self.tell_all(&[fact.to_owned()])
     }
@@ -136,7 +137,8 @@ impl KeeperLink {
     /// Sends many lines, which the keeper writes to the journal together, and waits until it has
     /// recorded them.
     pub(super) fn tell_all(&mut self, facts: &[String]) -> Result<JournalPlace, KeeperError> {
-        /// Number of lines sent before their answers are read: the socket holds that many answers.
+        /// Number of lines that are sent before their answers are read. The socket has space for
+        /// that many answers.
         const AT_ONCE: usize = 256;
         let mut kept = JournalPlace::OnDisk;
         for facts in facts.chunks(AT_ONCE) {
@@ -147,7 +149,7 @@ impl KeeperLink {
         Ok(kept)
     }
 
-    /// Reads one answer for each line that was sent.
+    /// Reads one answer for each line that was sent. Returns whether the list is in the journal.
     fn hears(&mut self, facts: &[String]) -> Result<JournalPlace, KeeperError> {
         let answers = self.answers(facts.len()).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => KeeperError::Silent { waited: PATIENCE },
@@ -167,9 +169,9 @@ impl KeeperLink {
         Ok(kept)
     }
 
-    /// Reads `count` lines. The keeper never has more answers outstanding.
+    /// Reads `count` answers. The keeper never has more answers outstanding.
     fn answers(&mut self, count: usize) -> io::Result<String> {
-        /// Maximum length of an answer in bytes, above that of any answer in the protocol.
+        /// Maximum length of an answer in bytes. Every answer in the protocol is shorter.
         const LONGEST: usize = 80;
         let (mut text, mut lines) = (Vec::new(), 0);
         let mut buffer = [0; LONGEST];
@@ -187,20 +189,20 @@ impl KeeperLink {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Process id of the keeper.
+    /// Returns the process id of the keeper.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills the keeper, so that it restores nothing.
+    /// Kills the keeper without giving it time to restore any thread.
     pub(super) fn kill(&mut self) {
         // The keeper is usually dead already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Lets the keeper restore all threads that are still on its list, and waits until it has
-    /// ended.
+    /// Lets the keeper restore all threads that are still on its list, and waits until the keeper
+    /// has ended.
     pub(super) fn end(&mut self) {
         // To the keeper this looks like the end of the owner.
         let _ = self.link.shutdown(Shutdown::Write);
@@ -210,8 +212,9 @@ impl KeeperLink {
 }
 
 impl AsFd for KeeperLink {
-    /// Socket to the keeper. It polls readable only once the keeper is dead: the kernel then closes
-    /// the other end, and every answer of a live keeper is read as soon as it is awaited.
+    /// Returns the socket to the keeper. It polls readable only once the keeper is dead, when the
+    /// kernel closes the other end. Answers of a live keeper are always read right after the line
+    /// was sent.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Takes over all threads of a process tree, including those started meanwhile.
+//! Taking of all threads of a process tree, including threads that are started in the meantime.
 
 use super::entry::HoldMethod;
 use super::give_back::Original;
@@ -10,7 +10,7 @@ use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 
 impl Fence {
     /// Holds all threads that are in `place` or are moved there, beginning with the thread `root`.
-    /// If that fails, the threads taken so far are restored.
+    /// If one cannot be held, the threads taken so far are restored.
     pub(super) fn hold_all(
         &mut self,
         root: ThreadRef,
@@ -76,7 +76,7 @@ impl Fence {
         Ok(tree)
     }
 
-    /// Records a thread of a tree, unless it has ended.
+    /// Records a thread of a process tree. Does nothing if the thread has ended.
     fn take(&mut self, tid: Tid, first: &mut Vec<ThreadRef>) -> Result<(), FenceError> {
         let Ok(pid) = process_of(tid) else { return Ok(()) };
         let thread = ThreadRef::open(pid, tid).map_err(FenceError::from);

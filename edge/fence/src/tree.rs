@@ -1,11 +1,11 @@
 //! Held process trees: the handle through which a scheduler gives orders to a tree as one.
 //!
 //! All processes of a tree are in one group (see [`TreePlace`]), and so is all that they start. The
-//! threads to order are always read from the kernel's list of the group, since a list kept here
-//! could be out of date. Threads are made real-time in a way that threads they start inherit, with
-//! the CPU, from the first instruction. So between a fork and the next audit no thread of the tree
-//! runs elsewhere, or by other rules than the rest. The threads run by turns (`SCHED_RR`), and the
-//! one that ran longest ago may be put first.
+//! threads that an order applies to are always read from the kernel's list of the group, since a
+//! copy could be out of date. Threads that a real-time thread of the tree starts inherit its class
+//! and its CPU, from their first instruction. So between a fork and the next audit no thread of the
+//! tree runs elsewhere or in another class. The threads take turns (`SCHED_RR`), and the one that
+//! ran longest ago may be put first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -31,17 +31,17 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{ThreadRef, means_gone};
 
-/// A held process tree. Takes all orders to the tree until it is restored. Clones are the same
-/// tree.
+/// A held process tree. All orders to the tree go through this handle until the tree is restored.
+/// Clones refer to the same tree.
 #[derive(Clone, Debug)]
 pub struct HeldTree(Arc<TreeState>);
 
 #[derive(Debug)]
 struct TreeState {
     place: TreePlace,
-    /// Threads that were in the tree when it was held, beginning with the one that its entry names.
+    /// Threads that were in the tree when the fence took it. The journal entry names the first one.
     first: Vec<ThreadRef>,
-    /// State that threads started since are restored to.
+    /// State to which threads are restored that were started after the fence took the tree.
     default: Original,
     orders: Mutex<TreeOrders>,
 }
@@ -52,26 +52,26 @@ struct TreeOrders {
     wanted: TreeTarget,
     /// CPUs that all threads are confined to. `None` if each has its original affinity.
     cpus: Option<CpuSet>,
-    /// CPUs that all threads are confined to in place of a single one, if the tree runs on several
-    /// CPUs at once.
+    /// CPUs that take the place of the one CPU that an order pins the tree to. `None` if the tree
+    /// runs on one CPU at a time.
     wide: Option<CpuSet>,
     is_frozen: bool,
     originals: BTreeMap<Tid, Original>,
-    /// Threads whose affinity the kernel does not let others set, such as workers of `io_uring`.
-    /// They stay ordinary.
+    /// Threads, such as workers of `io_uring`, whose affinity only they themselves can set. They
+    /// stay ordinary threads.
     unbound: BTreeSet<Tid>,
-    /// Threads that have a timeslice to themselves.
+    /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
     given_back: bool,
     rest: Option<QuietRecord>,
 }
 
-/// Record that all threads of a tree were blocked and as ordered.
+/// Record of an audit that found all threads of a tree blocked and as ordered.
 #[derive(Debug)]
 struct QuietRecord {
-    /// CPU time that the tree had used by then.
+    /// CPU time that the tree had used at that audit.
     used: Span,
-    /// Number of audits skipped since then.
+    /// Number of audits that have been skipped since that audit.
     passed_over: u32,
 }
 
@@ -80,8 +80,8 @@ impl QuietRecord {
         QuietRecord { used, passed_over: 0 }
     }
 
-    /// Returns true if the tree can be assumed unchanged without an audit: it has used no CPU time
-    /// since, and fewer than [`PASSED_OVER`] audits have been skipped. Counts a skipped audit.
+    /// Returns true if the tree needs no audit: it has used no CPU time since the record, and fewer
+    /// than [`PASSED_OVER`] audits have been skipped. Counts a skipped audit.
     fn lasts(&mut self, used: Span) -> bool {
         let lasts = self.used == used && self.passed_over < PASSED_OVER;
         self.passed_over += u32::from(lasts);
@@ -100,6 +100,8 @@ enum TreeTarget {
 }
 
 impl HeldTree {
+    /// Creates the handle of a tree.
+    ///
     /// # Errors
     /// If the file that freezes the tree cannot be opened, or there is no first thread.
     pub(super) fn new(
@@ -136,7 +138,7 @@ impl HeldTree {
         &self.0.place
     }
 
-    /// Returns the threads that were in the tree when it was held.
+    /// Returns the threads that were in the tree when the fence took it.
     #[must_use]
     pub fn first(&self) -> &[ThreadRef] {
         &self.0.first
@@ -156,7 +158,7 @@ impl HeldTree {
         !self.0.place.is_populated()
     }
 
-    /// Opens the counter of CPU time that the whole tree has used.
+    /// Opens the kernel's counter of the CPU time that the whole tree has used.
     ///
     /// # Errors
     /// If the counter cannot be opened.
@@ -164,7 +166,7 @@ impl HeldTree {
         File::open(self.0.place.usage()).map(TreeUsage)
     }
 
-    /// Makes all threads real-time (`SCHED_RR`) at `priority`, and with them those that they start.
+    /// Makes all threads, and those that they start, real-time (`SCHED_RR`) at `priority`.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -188,12 +190,12 @@ impl HeldTree {
         self.want(TreeTarget::Original)
     }
 
-    /// Lets the tree run on all of these CPUs wherever it is pinned to one.
+    /// Sets the CPUs that the tree runs on whenever an order pins it to one CPU.
     pub fn widen(&self, cpus: CpuSet) {
         self.lock().wide = Some(cpus);
     }
 
-    /// Returns the CPUs that take the place of a single one. `None` if the tree runs on one CPU.
+    /// Returns the CPUs that replace the one CPU of a pin order. `None` if none do.
     #[must_use]
     pub fn wide(&self) -> Option<CpuSet> {
         self.lock().wide
@@ -205,10 +207,10 @@ impl HeldTree {
         self.lock().wide.map_or(1, |wide| wide.iter().count())
     }
 
-    /// Makes the kernel account the CPU time of these threads up to now, also on other CPUs than
-    /// the caller's. For a running thread it otherwise does so at the next tick, milliseconds
-    /// later. Changing the class of a thread forces it, so each thread gets another class and then
-    /// its own again. A thread for which this fails is accounted at the tick.
+    /// Makes the kernel account the CPU time of these threads up to now, on all CPUs. Otherwise the
+    /// kernel accounts a running thread only at the next tick, milliseconds later. A change of
+    /// class forces the accounting, so each thread gets another class and then its own again. A
+    /// thread for which this fails is accounted at the tick.
     pub fn count(&self, tids: impl Iterator<Item = Tid>) {
         let orders = self.lock();
         let other = match orders.wanted {
@@ -240,8 +242,8 @@ impl HeldTree {
         self.keep_on(Some(wide.unwrap_or(CpuSet::one(cpu)))).map(drop)
     }
 
-    /// Confines all threads to these CPUs. `None` gives each its original affinity. Returns the
-    /// CPUs they were confined to before.
+    /// Confines all threads to these CPUs. `None` gives each thread its original affinity. Returns
+    /// the CPUs that the threads were confined to before.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -258,7 +260,7 @@ impl HeldTree {
         Ok(before)
     }
 
-    /// Stops all threads of the tree, including those that are started meanwhile.
+    /// Stops all threads of the tree, including threads that are started in the meantime.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -283,8 +285,8 @@ impl HeldTree {
         self.freeze(&mut *self.orders()?, false)
     }
 
-    /// Puts one thread of the tree before the others of the same priority. Has no effect unless the
-    /// tree is real-time.
+    /// Puts one thread of the tree before its other threads of the same priority. Has no effect
+    /// unless the tree is real-time.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -312,9 +314,9 @@ impl HeldTree {
         Ok(())
     }
 
-    /// Checks all threads against the orders, including those that entered the group otherwise than
-    /// by being started there; new threads are given the orders. Reports threads that are present,
-    /// that differ, and that have left. `known` are further threads that were in the tree.
+    /// Checks all threads in the tree's cgroup against the orders. Threads that were moved there
+    /// are included, and new ones are given the orders. Reports threads that are present, that
+    /// differ, and that have left. `known` are further threads that were in the tree.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -345,21 +347,21 @@ impl HeldTree {
         tids.iter().try_for_each(|&tid| self.bring_one(&mut orders, tid))
     }
 
-    /// Returns the CPUs that all threads are confined to. `None` if they are not confined.
+    /// Returns the CPUs that all threads are confined to. `None` if each has its original affinity.
     #[must_use]
     pub fn kept_on(&self) -> Option<CpuSet> {
         self.lock().cpus
     }
 
-    /// Returns true if the thread has a class and priority that hardly any threads but those of
-    /// held trees have.
+    /// Returns true if the thread has a class and priority that hardly any thread has, except those
+    /// of held trees.
     #[must_use]
     pub fn is_as_ordered(&self, tid: Tid) -> bool {
         get_scheduling(tid).is_ok_and(|now| is_ours(now.class))
     }
 
-    /// Returns the path of the group, if another program has frozen or thawed it against the last
-    /// order.
+    /// Returns the path of the tree's cgroup if another program has frozen or thawed it. `None`
+    /// otherwise.
     #[must_use]
     pub fn foreign_freeze(&self) -> Option<PathBuf> {
         let orders = self.lock();
@@ -368,8 +370,8 @@ impl HeldTree {
         (is_frozen != orders.is_frozen).then(|| self.0.place.group.clone())
     }
 
-    /// Restores a thread that has left the group, if it still has a class of held trees, and drops
-    /// it. Errors are ignored.
+    /// Restores a thread that has left the tree's cgroup, if it still has a class of held trees.
+    /// Ignores errors.
     pub fn let_leave(&self, tid: Tid) {
         let mut orders = self.lock();
         let original = orders.originals.remove(&tid).unwrap_or(self.0.default);
@@ -401,24 +403,24 @@ impl HeldTree {
         Ok(changed)
     }
 
-    /// Records that all threads were blocked and as ordered when the tree had used this much CPU
-    /// time.
+    /// Records that an audit found all threads blocked and as ordered when the tree had used this
+    /// much CPU time.
     pub fn has_rested(&self, used: Span) {
         self.lock().rest = Some(QuietRecord::since(used));
     }
 
     /// Returns true if the tree needs no audit now: it has used no CPU time since all its threads
-    /// were blocked. A blocked thread that was moved in or changed meanwhile is found once it runs,
-    /// or by the audit that is made from time to time all the same.
+    /// were blocked. A blocked thread that another program has since moved in or changed is found
+    /// once it runs, or by one of the audits that are made regularly in any case.
     #[must_use]
     pub fn is_resting(&self, used: Span) -> bool {
         self.lock().rest.as_mut().is_some_and(|rest| rest.lasts(used))
     }
 
-    /// Refuses all further orders and undoes those given.
+    /// Refuses all further orders to the tree and undoes those given.
     ///
     /// # Errors
-    /// The first step that failed. Orders are refused all the same.
+    /// The error of the first step that failed. Orders are refused even then.
     pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
         let mut orders = self.lock();
         orders.given_back = true;
@@ -435,7 +437,7 @@ impl HeldTree {
         self.bring(&mut orders).inspect_err(|_| orders.wanted = before)
     }
 
-    /// Applies the orders to all threads, including those started meanwhile.
+    /// Applies the orders to all threads of the tree, also to threads started in the meantime.
     fn bring(&self, orders: &mut TreeOrders) -> Result<(), ActError> {
         let mut done = BTreeSet::new();
         for _ in 0..ROUNDS {
@@ -477,8 +479,8 @@ impl HeldTree {
         ignore_gone(set).map_err(|source| refused(tid, act, source))
     }
 
-    /// Returns the state that a thread is restored to. `None` if it has ended. A thread started
-    /// while the tree was held gets the default state, but keeps its nice value.
+    /// Returns the state to which a thread of the tree will be restored. `None` if it has ended. A
+    /// thread started after the fence took the tree gets the default state, except its nice value.
     fn original(&self, orders: &mut TreeOrders, tid: Tid) -> Result<Option<Original>, ActError> {
         if let Some(&original) = orders.originals.get(&tid) {
             return Ok(Some(original));
@@ -535,7 +537,7 @@ impl HeldTree {
         Ok(orders)
     }
 
-    /// Locks the orders, also after a panic: a panic in the middle of an order causes at worst one
+    /// Locks the orders, even after a panic. A panic in the middle of an order causes at worst one
     /// superfluous system call.
     fn lock(&self) -> MutexGuard<'_, TreeOrders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
@@ -553,7 +555,7 @@ fn round_robin(priority: u8) -> SchedulingOf {
 }
 
 impl TreeOrders {
-    /// Returns how a thread differs from its orders. `None` if it does not, or has ended.
+    /// Returns how a thread differs from its orders. `None` if it does not, or if it has ended.
     fn drift_of(&self, tid: Tid) -> Option<Drift> {
         let (class, cpus) = (get_scheduling(tid).ok()?, get_affinity(tid).ok()?);
         if self.unbound.contains(&tid) {
@@ -577,12 +579,12 @@ impl TreeOrders {
 /// Result of an audit of all threads of a tree.
 #[derive(Debug, Default)]
 pub struct TreeAudit {
-    /// Threads in the group now.
+    /// Threads in the tree's group now.
     pub there: Vec<Tid>,
-    /// Threads that differ from their orders.
+    /// Threads that differ from their orders, each with the difference.
     pub changed: Vec<(Tid, Drift)>,
-    /// Threads that were in the group before and are not now: they have ended, or are in another
-    /// group.
+    /// Threads that were in the tree's cgroup before and are not now. They have ended, or are in
+    /// another group.
     pub left: Vec<Tid>,
 }
 
@@ -600,7 +602,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_tree_is_audited_every_tenth_time_and_busy_tree_always() {
+    fn idle_process_tree_is_audited_every_tenth_pass_and_busy_one_always() {
         let used = Span::from_ms(3);
         let mut rest = QuietRecord::since(used);
         let looked = (0..20).map(|_| rest.lasts(used));

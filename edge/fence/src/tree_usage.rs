@@ -1,4 +1,4 @@
-//! CPU time of a whole tree.
+//! CPU time of a whole process tree.
 
 use std::fs::File;
 use std::io;
@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use slackline_units::Span;
 
-/// Counter of the CPU time that a whole tree has used, in microseconds, including threads that have
-/// ended.
+/// Counter of the CPU time that a whole process tree has used, in microseconds. Threads that have
+/// ended are included.
 #[derive(Debug)]
 pub struct TreeUsage(pub(super) File);
 
@@ -15,7 +15,7 @@ impl TreeUsage {
     /// Reads the CPU time, as the kernel accounted it up to the last context switch of each thread.
     ///
     /// # Errors
-    /// If the group is gone, or the file cannot be read.
+    /// If the cgroup no longer exists, or the file cannot be read.
     pub fn read(&self) -> io::Result<Span> {
         // The first three lines have a number of at most 20 digits each.
         let mut text = [0; 128];

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_text_is_escaped_in_markup() {
+    fn user_text_is_escaped_in_html() {
         assert_eq!(escaped("<b a=\"x\">&'\u{7}"), "&lt;b a=&quot;x&quot;&gt;&amp;&#39; ");
         assert_eq!(prose("run `a < b`, then"), "run <code>a &lt; b</code>, then");
         assert_eq!(prose("a ` b"), "a ` b");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_formatted_for_reading() {
+    fn chart_numbers_use_minus_signs_and_thousands_separators() {
         assert_eq!(number(-1234.5, 1), "\u{2212}1234.5");
         assert_eq!(number(12345.0, 0), "12,345");
         assert_eq!(number(-0.001, 1), "0.0");

@@ -78,7 +78,7 @@ fn user_text_in_a_page_is_never_markup() {
 }
 
 #[test]
-fn pages_and_pictures_load_nothing_from_the_network() {
+fn html_pages_and_svg_figures_load_nothing_from_the_network() {
     let svg = Figure::of_panels("it", plots()).svg(&FigureOrigin::by("it"));
     assert_well_formed(&svg);
     for text in [page().html(), svg] {
@@ -90,7 +90,7 @@ fn pages_and_pictures_load_nothing_from_the_network() {
 }
 
 #[test]
-fn values_that_are_not_finite_are_not_drawn() {
+fn non_finite_chart_values_are_not_drawn() {
     let html = page().html();
     for word in ["NaN", "inf ", "inf\"", "Infinity"] {
         assert!(!html.contains(word), "{word}");
@@ -98,7 +98,7 @@ fn values_that_are_not_finite_are_not_drawn() {
 }
 
 #[test]
-fn one_name_has_one_colour_in_all_panels() {
+fn series_has_the_same_colour_in_all_panels_of_a_figure() {
     let plot = |names: [&str; 2]| {
         let layer = |name: &str| Layer::bars(name, [(0.0, 1.0)]);
         let plot = Plot::new(Axis::names("x", ["a"]), Axis::linear("y", ""));
@@ -118,7 +118,7 @@ fn one_name_has_one_colour_in_all_panels() {
 }
 
 #[test]
-fn equal_points_are_drawn_once() {
+fn equal_chart_points_are_drawn_once() {
     let svg = |count: usize| {
         let points = (0..count).map(|nth| ((nth % 100) as f64, 1.0));
         let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
@@ -128,7 +128,7 @@ fn equal_points_are_drawn_once() {
 }
 
 #[test]
-fn provenance_is_below_every_picture() {
+fn figure_states_command_seeds_and_commit_below_the_chart() {
     let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
     let made = FigureOrigin::by("slackline alert").seeds("1 to 10").commit(Some("abc"));
     let svg = Figure::new("it", plot).svg(&made);
@@ -148,7 +148,7 @@ fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
 }
 
 #[test]
-fn region_name_is_placed_where_no_line_crosses() {
+fn chart_region_label_is_placed_clear_of_lines() {
     let named = |line: &[(f64, f64)]| {
         let y = Axis::linear("y", "").range((0.0, 10.0));
         let plot = Plot::new(Axis::linear("x", "").range((0.0, 10.0)), y);
@@ -171,7 +171,7 @@ fn region_name_is_placed_where_no_line_crosses() {
 }
 
 #[test]
-fn value_on_a_bar_is_above_its_published_value() {
+fn bar_value_label_is_above_the_published_value_marker() {
     let bar = |published: f64| {
         let x = Axis::names("x", ["a"]);
         let plot = Plot::new(x, Axis::linear("y", "").range((0.0, 100.0)));
@@ -186,7 +186,7 @@ fn value_on_a_bar_is_above_its_published_value() {
 
 /// On a screen of 400 pixels, the content of a page is 360 pixels wide.
 #[test]
-fn two_panels_beside_each_other_stack_on_a_narrow_screen() {
+fn figure_panels_stack_on_a_narrow_screen() {
     let html = page().html();
     assert!(html.contains("grid-template-columns:repeat(auto-fill,minmax(min(100%,var(--least))"));
     let plot = || Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
@@ -206,7 +206,7 @@ fn two_panels_beside_each_other_stack_on_a_narrow_screen() {
 }
 
 #[test]
-fn legend_and_title_of_a_page_are_text_that_wraps() {
+fn chart_legend_and_title_in_html_are_wrapping_text() {
     let names: Vec<String> =
         (0..9).map(|nth| format!("{nth} {}", "long name ".repeat(9))).collect();
     let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
@@ -224,7 +224,7 @@ fn legend_and_title_of_a_page_are_text_that_wraps() {
 }
 
 #[test]
-fn foot_of_a_page_names_no_folders() {
+fn page_footer_shows_the_command_without_folder_names() {
     let line = |command: &str| FigureOrigin::by(command).line();
     let typed = "slackline sweep /some/ann/a.toml --csv=/srv/x/b.csv --page ~/c.html sub/d.toml";
     assert_eq!(line(typed), "slackline sweep a.toml --csv=b.csv --page c.html d.toml");

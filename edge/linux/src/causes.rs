@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-/// Returns an error and its causes in one line, each text once.
+/// Returns the texts of an error and of its causes in one line. A text that occurs twice is written
+/// once.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -1,7 +1,8 @@
-//! Groups of our own in the kernel's cgroup hierarchies: places for them, making and dissolving.
+//! Cgroups that Slackline makes: finding a place for one, making it and dissolving it.
 //!
 //! Such a group is for one thread or one process, which is moved into it. When the group is
-//! dissolved, it is moved back to where it came from, with everything that it started meanwhile.
+//! dissolved, the thread or process is moved back to its former group, with all threads and
+//! processes that it started in the meantime.
 
 mod around;
 mod cpuset;
@@ -27,7 +28,7 @@ pub use family::descendants;
 use mounts::Mount;
 pub use tree::TreePlace;
 
-/// Prefix of our groups' names.
+/// Prefix of the names of cgroups that Slackline makes.
 const PREFIX: &str = "slackline-";
 
 /// Version of cgroups in the kernel.
@@ -48,14 +49,14 @@ impl fmt::Display for Version {
     }
 }
 
-/// Purpose of a group.
+/// Controller for which a group is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
-    /// Freezing. Its groups are for single threads.
+    /// Freezing. Groups of this controller are for single threads.
     Freezer,
-    /// CPU time. Its groups are for whole processes.
+    /// CPU time. Groups of this controller are for whole processes.
     Cpu,
-    /// CPUs. Its groups are for single threads.
+    /// Allowed CPUs. Groups of this controller are for single threads.
     Cpuset,
 }
 
@@ -70,7 +71,7 @@ impl Controller {
         }
     }
 
-    /// Returns the file that lists a group's members and accepts new ones.
+    /// Returns the name of the file that lists a group's members and accepts new ones.
     const fn members(self, version: Version) -> &'static str {
         match (self, version) {
             (Controller::Cpu, _) => "cgroup.procs",
@@ -80,7 +81,7 @@ impl Controller {
     }
 }
 
-/// Reason why a group cannot be made or dissolved.
+/// Reason why a cgroup cannot be found, made, used or dissolved.
 #[derive(Debug, Error)]
 pub enum CgroupError {
     /// No hierarchy of this version with this controller is mounted.
@@ -94,20 +95,20 @@ pub enum CgroupError {
         /// Controller of the hierarchy.
         controller: Controller,
     },
-    /// The thread's group is not below any mount that is visible.
+    /// The thread's cgroup is not below any mount that this process sees.
     #[error("thread {tid} is in cgroup {group}, which is outside of the mounted hierarchy")]
     OutOfSight {
         /// Id of the thread.
         tid: Tid,
-        /// Path of its group in the kernel.
+        /// Path of the thread's cgroup in the kernel.
         group: PathBuf,
     },
-    /// The thread is in a group of ours already.
+    /// The thread is already in a cgroup that Slackline made.
     #[error("cannot hold thread {tid}: it is held already, in cgroup {group}")]
     AlreadyHeld {
         /// Id of the thread.
         tid: Tid,
-        /// Path of that group.
+        /// Path of the cgroup that Slackline made.
         group: PathBuf,
     },
     /// In version 2, no group above the thread enables the controller.
@@ -116,10 +117,10 @@ pub enum CgroupError {
         /// Path of the thread's group.
         group: PathBuf,
     },
-    /// There is no such group of version 2.
+    /// No cgroup of version 2 exists at this path.
     #[error("there is no cgroup {group} of version 2")]
     NoSuchGroup {
-        /// Group in the request.
+        /// Cgroup in the request.
         group: PathBuf,
     },
     /// No group has the name of this systemd unit.
@@ -140,25 +141,25 @@ pub enum CgroupError {
         /// Path of the second group.
         second: PathBuf,
     },
-    /// The group has no processes that could be held.
+    /// The cgroup contains no processes, so there is nothing to schedule.
     #[error("cgroup {group} has no processes")]
     Empty {
         /// Path of the group.
         group: PathBuf,
     },
-    /// This program is in the group itself.
+    /// This program is in the cgroup itself, so it would stop itself.
     #[error("cannot hold cgroup {group}: this program is in it")]
     HoldsOurselves {
         /// Path of the group.
         group: PathBuf,
     },
-    /// The group is frozen already, and should not be thawed by us.
+    /// The cgroup is frozen already, and only the program that froze it should thaw it.
     #[error("cannot hold cgroup {group}: it is frozen")]
     FrozenAlready {
         /// Path of the group.
         group: PathBuf,
     },
-    /// The processes of a tree are in several groups, so they cannot be held as one.
+    /// The processes of a tree are in several cgroups, so they cannot be scheduled as one.
     #[error(
         "cannot hold a process tree in several cgroups: process {pid} is in {group}, its root in \
          {origin}"
@@ -166,9 +167,9 @@ pub enum CgroupError {
     Elsewhere {
         /// Id of the process.
         pid: Tid,
-        /// Path of its group.
+        /// Path of the cgroup of that process.
         group: PathBuf,
-        /// Group of the first process.
+        /// Cgroup of the first process of the tree.
         origin: PathBuf,
     },
     /// The kernel refused a step.
@@ -183,7 +184,7 @@ pub enum CgroupError {
     },
 }
 
-/// A step in making, using or dissolving a group.
+/// A step of finding, making, using or dissolving a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read a file of the kernel.
@@ -192,9 +193,9 @@ pub enum Step {
     Make,
     /// Make the group threaded.
     MakeThreaded,
-    /// Move a thread or process into a group.
+    /// Move a thread or process into the group.
     Move,
-    /// Open the file that freezes.
+    /// Open the file that freezes and thaws the group.
     OpenSwitch,
     /// Freeze the whole group.
     Freeze,
@@ -222,26 +223,26 @@ impl fmt::Display for Step {
     }
 }
 
-/// Place of a group of our own, whether or not it has been made.
+/// Place of a cgroup that Slackline makes. The group need not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Version of the hierarchy.
     pub version: Version,
-    /// Purpose of the group.
+    /// Controller for which the group is made.
     pub controller: Controller,
-    /// Path of the group, which is for one thread or process alone.
+    /// Path of the group. Its only member is one thread or process.
     pub group: PathBuf,
-    /// Path of the group that the thread or process comes from and goes back to.
+    /// Path of the group that the thread or process was in before and returns to.
     pub origin: PathBuf,
 }
 
 impl Place {
-    /// Finds places for a group of this thread (for the controller `cpu`: of its process), best
-    /// first. Changes nothing.
+    /// Finds places for a new group of this thread, best first. For the controller `cpu` the group
+    /// is one of its process. Changes nothing.
     ///
     /// # Errors
-    /// If there is no place in either version. The reason is that of version 1, unless version 1 is
-    /// just not mounted.
+    /// If there is no place in either version. The error is that of version 1 or, if version 1 is
+    /// not mounted, that of version 2.
     pub fn find(thread: &ThreadRef, controller: Controller) -> Result<Vec<Place>, CgroupError> {
         let mut places = Vec::new();
         let mut why = None;
@@ -259,12 +260,13 @@ impl Place {
         }
     }
 
-    /// Finds a place for such a group in this version: below the group of the thread or, where the
-    /// rules of version 2 do not allow that, below the nearest group above it where they do.
+    /// Finds a place for a new group of this thread in one version. The place is below the thread's
+    /// group or, if the rules of version 2 do not allow that, below the nearest group above it that
+    /// allows it.
     ///
     /// # Errors
     /// If no hierarchy with the controller is mounted, the thread's group is not visible, the
-    /// thread is in a group of ours, or no group enables the controller.
+    /// thread is in a group that Slackline made, or no group enables the controller.
     pub fn find_in(
         version: Version,
         thread: &ThreadRef,
@@ -294,7 +296,7 @@ impl Place {
         Ok(Place { version, controller, group: parent.join(name), origin })
     }
 
-    /// Makes the group, still empty.
+    /// Creates the group, still without members.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -312,11 +314,11 @@ impl Place {
         write(&self.group.join(members), &id.to_string(), Step::Move)
     }
 
-    /// Moves all members of the group back, and removes it. Does nothing if there is no group, and
-    /// can be repeated.
+    /// Moves all members of the group back, and removes it. Does nothing if the group does not
+    /// exist, and can be repeated.
     ///
     /// # Errors
-    /// The first step that was refused. All others have been tried.
+    /// The error of the first step that the kernel refused. All other steps have been tried.
     pub fn dissolve(&self) -> Result<(), CgroupError> {
         if self.is_made() { dissolve(&self.group, || self.move_all_back()) } else { Ok(()) }
     }
@@ -339,7 +341,7 @@ impl Place {
 }
 
 impl CgroupError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns advice for the user. `None` if there is no advice.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -353,11 +355,11 @@ impl CgroupError {
                 Some("write its full name, e.g. `web.service`, as `systemctl list-units` shows it")
             }
             CgroupError::SeveralUnits { .. } => Some("name one of them by its cgroup path"),
-            CgroupError::Empty { .. } => Some("start a process in it first"),
+            CgroupError::Empty { .. } => Some("start a process in the cgroup or unit first"),
             CgroupError::HoldsOurselves { .. } => {
                 Some("run slackline in another cgroup, or name a smaller target")
             }
-            CgroupError::Elsewhere { .. } => Some("hold each of them by its own cgroup"),
+            CgroupError::Elsewhere { .. } => Some("hold each of these cgroups by its path"),
             _ => None,
         }
     }
@@ -397,7 +399,7 @@ pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, Cg
     }
 }
 
-/// Returns the group below which a group of ours can be made.
+/// Returns the group below which Slackline can make a group. `None` if there is none.
 ///
 /// In version 2 the controller `cpu` is available only below a group that enables it for its
 /// children. Such a group, unless it is the root, has no processes of its own.
@@ -416,13 +418,14 @@ fn is_ours(group: &Path) -> bool {
     group.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
 }
 
-/// Empties a group, and removes it.
+/// Moves all members of a group back, and removes the group.
 fn dissolve(
     group: &Path,
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
-    /// A process may be born into the group while others are moved out of it, and an exiting thread
-    /// leaves only when it is done. Both are over within a few rounds.
+    /// Maximum number of rounds in which a group is emptied. A process may be started in the group
+    /// while others are moved out, and an exiting thread leaves only when it is done. Both take a
+    /// few rounds at most.
     const ROUNDS: usize = 100;
     let mut last = Ok(());
     for _ in 0..ROUNDS {
@@ -438,8 +441,8 @@ fn dissolve(
     last
 }
 
-/// Moves a thread or process by a group's list of members, unless it has exited since it was
-/// listed.
+/// Moves a thread or process by writing to a group's list of members. An exited thread is no error:
+/// it may have exited since it was listed.
 fn move_to(members: &Path, id: &str) -> Result<(), CgroupError> {
     match write(members, id, Step::Move) {
         Err(error) if error.is(Errno::SRCH) => Ok(()),

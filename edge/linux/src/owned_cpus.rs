@@ -1,5 +1,5 @@
 //! Ownership of the host's CPUs. Two programs that scheduled the same CPU would reserve the same
-//! time twice.
+//! time on it twice.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,15 +15,15 @@ use thiserror::Error;
 /// Directory of the locks. It is the same for all programs on this host, whatever their options.
 const FOLDER: &str = "/run/slackline/cpus";
 
-/// Reason why a CPU cannot be scheduled.
+/// Reason why this process cannot take a CPU.
 #[derive(Debug, Error)]
 pub enum NotOwned {
-    /// Another program schedules it already.
+    /// Another program already schedules the CPU.
     #[error("cannot schedule CPU {}: another slackline{} does already", cpu.index(), process(*by))]
     Taken {
         /// Number of the CPU in the kernel.
         cpu: CpuId,
-        /// Process id of that program. `None` if the lock file does not show it.
+        /// Process id of the other program. `None` if the lock file does not contain it.
         by: Option<u32>,
     },
     /// The lock file cannot be written.
@@ -36,7 +36,7 @@ pub enum NotOwned {
     },
 }
 
-/// CPUs that no other program schedules as long as this or a clone of it exists.
+/// CPUs that no other program schedules while this value or a clone of it exists.
 #[derive(Clone, Debug)]
 pub struct OwnedCpus(#[allow(dead_code)] Arc<Vec<OwnedCpu>>);
 
@@ -44,7 +44,7 @@ pub struct OwnedCpus(#[allow(dead_code)] Arc<Vec<OwnedCpu>>);
 struct OwnedCpu(File);
 
 impl OwnedCpus {
-    /// Takes CPUs, numbered as in the kernel, all or none.
+    /// Takes CPUs, either all of them or none. They are numbered as in the kernel.
     ///
     /// # Errors
     /// If another program has one of them, or a lock file cannot be written.
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_of_an_owned_cpu_names_its_owner() {
+    fn refusal_of_a_cpu_in_use_names_the_owning_process() {
         let folder = tempfile::tempdir().unwrap();
         let take = |index| OwnedCpu::take_in(folder.path(), CpuId::new(index));
         let one = take(1).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_is_not_taken_without_a_lock_file() {
+    fn cpu_cannot_be_claimed_without_a_lock_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = OwnedCpu::take_in(file.path(), CpuId::new(0)).unwrap_err();
         assert!(matches!(error, NotOwned::NotNoted { .. }), "{error}");

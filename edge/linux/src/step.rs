@@ -1,12 +1,12 @@
-//! Orders to one thread, one file per step:
+//! Orders to one thread. Each kind of step has one file:
 //!
 //! - [`priority`]: real-time priority and affinity. Acts on one thread.
 //! - [`stop`]: `SIGSTOP` and `SIGCONT`. Acts on the whole process.
 //! - [`freezer`]: the cgroup freezer. Acts on one thread.
 //!
-//! Each step keeps what it last set and makes no call that would change nothing. A call that the
-//! kernel refused changes nothing, and is made again at the next request. Dropping a step does not
-//! restore the thread. That is the fence's work, which does not rely on memory.
+//! Each step remembers what it last set and makes no system call that would change nothing. A call
+//! that the kernel refused changes nothing, and is made again at the next request. Dropping a step
+//! does not restore the thread. The fence does that, and does not rely on the step's memory.
 
 pub mod freezer;
 pub mod priority;
@@ -21,14 +21,15 @@ use thiserror::Error;
 use crate::sys::Tid;
 use crate::thread::means_gone;
 
-/// Means of stopping a thread that has used its slice, until it is resumed.
+/// Means of stopping a thread from the end of its slice until it is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// No stop: the thread returns to its original scheduling and uses slack (work-conserving).
     Nothing,
-    /// A signal stops the whole process. For a process of one thread.
+    /// A signal stops the whole process. Suitable for a process with one thread.
     Process,
-    /// The thread alone is frozen, and the others of its process run on. For one vCPU of a VM.
+    /// Only the thread is frozen, and the other threads of its process continue. Suitable for one
+    /// vCPU of a VM.
     Thread,
 }
 
@@ -37,12 +38,13 @@ pub enum Hold {
 pub struct FifoPriority(u8);
 
 impl FifoPriority {
-    /// Priority of dispatchers: above everything they schedule.
+    /// Priority of dispatchers, above all threads that they schedule.
     pub const DISPATCHER: FifoPriority = FifoPriority(99);
-    /// Priority of the keeper: below the dispatchers, above the threads that it may have to
-    /// restore.
+    /// Priority of the keeper process, below the dispatchers and above the threads that it may have
+    /// to restore.
     pub const KEEPER: FifoPriority = FifoPriority(98);
-    /// Highest priority of a vCPU. [`Ladder`](priority::Ladder) has those below it.
+    /// Highest priority of a vCPU, that of the chosen one. [`Ladder`](priority::Ladder) assigns the
+    /// lower ones.
     pub const CHOSEN: FifoPriority = FifoPriority(97);
 
     /// Creates a priority from its number. `None` if the kernel has no such priority.
@@ -58,28 +60,28 @@ impl FifoPriority {
     }
 }
 
-/// An action on a thread.
+/// An action on a thread, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Make the thread real-time.
     Raise(FifoPriority),
     /// Reserve CPU time for the thread.
     Reserve,
-    /// Make the thread the first of the ordinary ones.
+    /// Give the thread the highest priority among ordinary threads.
     Favour,
-    /// Put the thread behind all ordinary ones.
+    /// Give the thread a lower priority than all ordinary threads.
     Defer,
-    /// Restore its original scheduling.
+    /// Restore the original scheduling of the thread.
     Lower,
     /// Pin the thread to one CPU.
     Pin(CpuId),
     /// Limit the thread to some CPUs.
     Confine,
-    /// Restore its original affinity.
+    /// Restore the original affinity of the thread.
     Unpin,
-    /// Stop its whole process.
+    /// Stop the whole process of the thread.
     Stop,
-    /// Continue its whole process.
+    /// Continue the whole process of the thread.
     Continue,
     /// Freeze the single thread.
     Freeze,
@@ -90,13 +92,13 @@ pub enum Act {
 impl fmt::Display for Act {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Act::Raise(priority) => write!(out, "raise to FIFO {}", priority.0),
+            Act::Raise(priority) => write!(out, "set SCHED_FIFO priority {} of", priority.0),
             Act::Reserve => out.write_str("reserve CPU time for"),
-            Act::Favour => out.write_str("favour"),
-            Act::Defer => out.write_str("defer"),
-            Act::Lower => out.write_str("restore the scheduling of"),
-            Act::Pin(cpu) => write!(out, "pin to {cpu}"),
-            Act::Confine => out.write_str("confine to some CPUs"),
+            Act::Favour => out.write_str("raise the nice priority of"),
+            Act::Defer => out.write_str("lower the nice priority of"),
+            Act::Lower => out.write_str("restore the scheduling class of"),
+            Act::Pin(cpu) => write!(out, "set the affinity to {cpu} of"),
+            Act::Confine => out.write_str("set the affinity of"),
             Act::Unpin => out.write_str("restore the affinity of"),
             Act::Stop => out.write_str("stop the process of"),
             Act::Continue => out.write_str("continue the process of"),
@@ -106,7 +108,7 @@ impl fmt::Display for Act {
     }
 }
 
-/// Reason why an order was not carried out. The thread is as it was before.
+/// Reason why an order to a thread was not carried out. The thread is as it was before the order.
 #[derive(Debug, Error)]
 pub enum ActError {
     /// The thread has exited.
@@ -132,7 +134,7 @@ pub enum ActError {
         tid: Tid,
     },
     /// The thread is held in a way that never stops it.
-    #[error("cannot stop thread {tid}: it is held in a way that never stops it")]
+    #[error("cannot stop thread {tid}: it is held without a hard limit, which never stops it")]
     NeverHeldBack {
         /// Id of the thread.
         tid: Tid,
@@ -146,9 +148,8 @@ impl ActError {
         matches!(self, ActError::Gone { .. } | ActError::GivenBack { .. })
     }
 
-    /// Returns true if the vCPU can wait: it is not run until the order has been tried again. A
-    /// thread that cannot be made ordinary again is different, since it would keep all others from
-    /// running.
+    /// Returns true if it suffices not to run the vCPU until the order is tried again. False if a
+    /// thread could not be made ordinary again, since it would keep all other threads from running.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
@@ -168,7 +169,7 @@ impl ActError {
         }
     }
 
-    /// Creates the error for the kernel's answer to `act`.
+    /// Creates the error for the kernel's refusal of `act`.
     #[must_use]
     pub fn new(tid: Tid, act: Act, source: io::Error) -> ActError {
         if means_gone(&source) {

@@ -1,9 +1,10 @@
 //! Kernel services for single threads, as safe calls. This module has the only unsafe code of the
 //! crate.
 //!
-//! Nothing here decides, stores or retries anything. Every error is the kernel's own, unless a call
-//! says otherwise. Threads are named by [`Tid`]. An id is valid only as long as the thread lives,
-//! so code that keeps one across a wait must hold a descriptor as well.
+//! No function of this module decides, stores or retries anything. Every error is the kernel's own,
+//! unless a call says otherwise. Threads are identified by [`Tid`]. An id is valid only as long as
+//! the thread lives, so code that keeps an id across a wait must keep a descriptor of the thread
+//! too.
 
 #![allow(unsafe_code)]
 
@@ -45,18 +46,18 @@ use rustix::process::Pid;
 use rustix::thread;
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
-/// A kernel thread id: one thread, not its process. Always above zero.
+/// The kernel's id of one thread, not of its process. Always above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(i32);
 
 impl Tid {
-    /// Creates an id from a number. `None` if no thread can have it.
+    /// Creates an id from a number. `None` if the number is not positive.
     #[must_use]
     pub const fn new(number: i32) -> Option<Tid> {
         if number > 0 { Some(Tid(number)) } else { None }
     }
 
-    /// Returns the number of the thread.
+    /// Returns the id as a number.
     #[must_use]
     pub const fn raw(self) -> i32 {
         self.0
@@ -92,61 +93,62 @@ pub fn process_of(tid: Tid) -> io::Result<Tid> {
 /// Scheduling class of a thread, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduling {
-    /// `SCHED_OTHER`, which shares CPU time fairly.
+    /// `SCHED_OTHER`: fair sharing of CPU time.
     Other {
         /// Nice value: -20 (highest priority) to 19 (lowest).
         nice: i32,
     },
-    /// `SCHED_BATCH`: fair, but does not preempt when it wakes.
+    /// `SCHED_BATCH`: fair sharing, but the thread does not preempt others when it wakes.
     Batch {
         /// Nice value: -20 (highest priority) to 19 (lowest).
         nice: i32,
     },
-    /// `SCHED_IDLE`: time that other threads leave.
+    /// `SCHED_IDLE`: the thread gets the CPU time that other threads leave.
     Idle,
-    /// `SCHED_FIFO`: real-time, in order of arrival.
+    /// `SCHED_FIFO`: real-time. Threads of one priority run in order of arrival.
     Fifo {
         /// Priority: 1 to 99, higher is more urgent.
         priority: u32,
     },
-    /// `SCHED_RR`: real-time, in turns.
+    /// `SCHED_RR`: real-time. Threads of one priority take turns.
     RoundRobin {
         /// Priority: 1 to 99, higher is more urgent.
         priority: u32,
     },
-    /// `SCHED_DEADLINE`: reserved CPU time.
+    /// `SCHED_DEADLINE`: reserved CPU time in every period.
     Deadline {
         /// CPU time in every period.
         runtime: Span,
-        /// Time after the start of a period by which it must have been received.
+        /// Time after the start of a period by which the thread must have received its CPU time.
         deadline: Span,
         /// Length of a period.
         period: Span,
     },
-    /// A class this program has no name for (such as `SCHED_EXT`), kept so that it can be restored.
+    /// A class that this program has no name for (such as `SCHED_EXT`). It is kept so that it can
+    /// be restored.
     Unknown {
         /// The kernel's number of the class.
         policy: u32,
-        /// Nice value when it was read.
+        /// Nice value at the time when the scheduling was read.
         nice: i32,
-        /// Priority when it was read.
+        /// Priority at the time when the scheduling was read.
         priority: u32,
     },
 }
 
-/// Scheduling of a thread, and what its children inherit.
+/// Scheduling of a thread, and of the threads that it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulingOf {
     /// Class of the thread itself.
     pub class: Scheduling,
-    /// True if threads that it starts return to `SCHED_OTHER`.
+    /// True if threads that the thread starts return to `SCHED_OTHER`.
     pub reset_on_fork: bool,
 }
 
 /// Returns the present scheduling of a thread.
 ///
-/// The slice length of a fair thread (Linux 6.12) is not kept: when set again, it is the host's
-/// default.
+/// The slice length of a fair thread (Linux 6.12) is not returned. A thread whose scheduling is
+/// restored from the result has the host's default slice length.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread.
@@ -181,10 +183,10 @@ pub fn get_scheduling(tid: Tid) -> io::Result<SchedulingOf> {
 /// Sets the scheduling of a thread.
 ///
 /// # Errors
-/// `EPERM` without the privilege (or, for `SCHED_FIFO` and `SCHED_RR`, without a real-time budget
-/// in the thread's cgroup; for `SCHED_DEADLINE`, if the thread is pinned), `EBUSY` if the host has
-/// no deadline bandwidth left, `EINVAL` for values out of range, `ESRCH` if there is no such
-/// thread.
+/// `EPERM` without the privilege, for `SCHED_FIFO` and `SCHED_RR` also without a real-time budget
+/// in the thread's cgroup, and for `SCHED_DEADLINE` also if the thread is pinned. `EBUSY` if the
+/// host has no deadline bandwidth left, `EINVAL` for values out of range, `ESRCH` if there is no
+/// such thread.
 pub fn set_scheduling(tid: Tid, to: &SchedulingOf) -> io::Result<()> {
     let mut attr = no_attr();
     let policy = match to.class {
@@ -224,8 +226,9 @@ pub fn set_scheduling(tid: Tid, to: &SchedulingOf) -> io::Result<()> {
     set_attr(tid, &attr)
 }
 
-/// Makes a thread the first of all ordinary ones, by the lowest nice value and by the longest
-/// timeslices, so that no other one preempts it once it runs. Threads that it starts are ordinary.
+/// Gives a thread the highest priority among ordinary threads. It gets the lowest nice value and
+/// the longest timeslices, so that no other ordinary thread preempts it once it runs. Threads that
+/// it starts get the default nice value.
 ///
 /// # Errors
 /// As for [`set_scheduling`].
@@ -275,7 +278,7 @@ fn no_attr() -> libc::sched_attr {
 /// Returns the CPUs that a thread may run on.
 ///
 /// # Errors
-/// `ESRCH` if there is no such thread; `Unsupported` if it may run on a CPU whose number is not
+/// `ESRCH` if there is no such thread. `Unsupported` if it may run on a CPU whose number is not
 /// below [`CpuId::LIMIT`], because an affinity without that CPU could not be restored.
 pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
     let kernel = thread::sched_getaffinity(Some(tid.pid()))?;
@@ -285,11 +288,11 @@ pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
     Ok((0..CpuId::LIMIT).filter(|&cpu| kernel.is_set(cpu)).map(CpuId::new).collect())
 }
 
-/// Limits a thread to these CPUs. It has left all others when this returns.
+/// Limits a thread to these CPUs. The thread has left all other CPUs when this returns.
 ///
 /// # Errors
-/// `EINVAL` if the set holds no CPU that is online and in the thread's cpuset, `EPERM` without the
-/// privilege, `ESRCH` if there is no such thread, `EBUSY` for `SCHED_DEADLINE` threads.
+/// `EINVAL` if the set contains no CPU that is online and in the thread's cpuset, `EPERM` without
+/// the privilege, `ESRCH` if there is no such thread, `EBUSY` for `SCHED_DEADLINE` threads.
 pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> io::Result<()> {
     let mut kernel = thread::CpuSet::new();
     for cpu in cpus.iter() {
@@ -298,7 +301,7 @@ pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> io::Result<()> {
     Ok(thread::sched_setaffinity(Some(tid.pid()), &kernel)?)
 }
 
-/// Returns the time on `CLOCK_MONOTONIC`, the clock of the kernel's event times.
+/// Returns the time on `CLOCK_MONOTONIC`, the clock of the kernel's event timestamps.
 #[must_use]
 pub fn monotonic() -> Time {
     time_on(rustix::time::ClockId::Monotonic)
@@ -319,7 +322,7 @@ fn time_on(clock: rustix::time::ClockId) -> Time {
 /// Returns the CPUs that are online now.
 ///
 /// # Errors
-/// If sysfs cannot be read; `Unsupported` if a number is not below [`CpuId::LIMIT`].
+/// If sysfs cannot be read. `Unsupported` if the number of a CPU is not below [`CpuId::LIMIT`].
 pub fn online_cpus() -> io::Result<CpuSet> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
     let mut online = CpuSet::NONE;
@@ -345,10 +348,11 @@ pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
 
 /// Returns the CPU time a thread has used in its life.
 ///
-/// For a thread of the calling process this is exact at the call, running or not. The kernel
-/// refuses that clock for threads of other processes, whose time is read from procfs instead. That
-/// is exact while the thread is off its CPU (so always, if the caller shares the CPU), and behind
-/// by up to one tick of the kernel (4 ms at 250 Hz) while it runs. [`TaskClock`] is exact for both.
+/// For a thread of the calling process the result is exact at the call, even if the thread is
+/// running. For a thread of another process the time is read from procfs, since the kernel refuses
+/// the exact clock. That time is exact while the thread is off its CPU, so it always is if the
+/// caller is on the same CPU. While the thread runs, the time is behind by up to one tick of the
+/// kernel (4 ms at 250 Hz). [`TaskClock`] is exact in all cases.
 ///
 /// # Errors
 /// `ESRCH` or `NotFound` if there is no such thread.
@@ -359,8 +363,9 @@ pub fn thread_cpu_time(tid: Tid) -> io::Result<Span> {
     }
 }
 
-/// Returns the CPU time all threads of a process have used, including exited ones. It is behind by
-/// up to one tick of the kernel for each that is running, unless the process is the caller's.
+/// Returns the CPU time that all threads of a process have used, including threads that have
+/// exited. Unless the process is the caller's, the result is behind by up to one tick of the kernel
+/// for each running thread.
 ///
 /// # Errors
 /// `EINVAL` if there is no such process.
@@ -377,7 +382,8 @@ pub fn clock_tick() -> Span {
     Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
 }
 
-/// The kernel's encoding of CPU clocks: the id's complement above three bits that select the clock.
+/// Kind of a CPU clock: the scheduler's count. The kernel's id of a CPU clock has three low bits
+/// that select the kind, below the complement of the thread's or process's id.
 const BY_SCHEDULER: libc::clockid_t = 2;
 const PER_THREAD: libc::clockid_t = 4;
 
@@ -394,23 +400,25 @@ fn read_clock(clock: libc::clockid_t) -> io::Result<Span> {
     Ok(Span::from_secs(part(time.tv_sec)?) + Span::from_ns(part(time.tv_nsec)?))
 }
 
-/// Reads the first number of `schedstat`: nanoseconds on a CPU, updated at every tick and whenever
-/// the thread leaves its CPU.
+/// Reads the first number of a thread's `schedstat`: nanoseconds on a CPU, updated at every tick
+/// and whenever the thread leaves its CPU.
 fn scheduler_time(tid: Tid) -> io::Result<Span> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat"))?;
     let used = text.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
     used.map(Span::from_ns).ok_or_else(malformed)
 }
 
-/// The scheduler's count of the CPU time of one thread of any process, for reading often.
+/// Clock that shows the scheduler's count of the CPU time of one thread, of any process. Reading it
+/// is cheap.
 ///
-/// It is exact while the thread is off its CPU, and behind by up to one tick of the kernel while it
-/// runs.
+/// The count is exact while the thread is off its CPU, and behind by up to one tick of the kernel
+/// while it runs.
 #[derive(Debug)]
 pub struct ThreadClock(fs::File);
 
 impl ThreadClock {
-    /// Opens the clock of a thread. It never shows another thread.
+    /// Opens the clock of a thread. The clock never shows the time of a later thread with the same
+    /// id.
     ///
     /// # Errors
     /// If there is no such thread.
@@ -418,7 +426,7 @@ impl ThreadClock {
         fs::File::open(format!("/proc/{tid}/schedstat")).map(ThreadClock)
     }
 
-    /// Returns the CPU time used so far.
+    /// Returns the CPU time that the thread has used so far.
     ///
     /// # Errors
     /// `ESRCH` if the thread has exited.
@@ -438,9 +446,9 @@ impl ThreadClock {
 
 /// Keeps all memory of this process, present and future, in RAM.
 ///
-/// Pages are fetched at once rather than at first touch (`MCL_ONFAULT`): the first touch would be a
-/// fault inside the loop that must not wait. The price is that untouched thread stacks count, 2 MiB
-/// each.
+/// Pages are fetched at once and not when first touched (`MCL_ONFAULT`). The first touch would be a
+/// page fault inside a loop that must not wait. The price is that the untouched stacks of threads
+/// count too, 2 MiB each.
 ///
 /// # Errors
 /// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too low for a caller without `CAP_IPC_LOCK`.
@@ -448,7 +456,7 @@ pub fn lock_memory() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
 }
 
-/// Returns the kernel's result, or the error that it has set.
+/// Converts the result of a system call. Returns the result, or the error that the kernel has set.
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -457,8 +465,8 @@ fn malformed() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// Takes over a descriptor that this process was started with, such as a socket from systemd. It is
-/// closed in programs that are started from now on.
+/// Takes over a descriptor that this process was started with, such as a socket from systemd.
+/// Programs that this process starts do not inherit it.
 ///
 /// # Errors
 /// `EBADF` if there is no such descriptor, and for the standard ones, which are in use.
@@ -491,14 +499,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_lists_may_be_empty_and_have_gaps() {
+    fn kernel_cpu_lists_may_be_empty_and_have_gaps() {
         assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(cpu_list("\n"), Some(vec![]));
         assert_eq!(cpu_list("0-"), None);
     }
 
     #[test]
-    fn scheduling_reads_back_as_it_was_set() {
+    fn thread_scheduling_class_reads_back_as_it_was_set() {
         // On a thread of its own, whose scheduling ends with it.
         std::thread::spawn(|| {
             let own = own_tid();
@@ -521,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn affinity_reads_back_as_it_was_set() {
+    fn thread_affinity_reads_back_as_it_was_set() {
         std::thread::spawn(|| {
             let one = CpuSet::one(get_affinity(own_tid()).unwrap().first().unwrap());
             set_affinity(own_tid(), &one).unwrap();
@@ -533,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_monotonic_and_readable_for_other_users() {
+    fn thread_cpu_time_is_monotonic_and_readable_for_other_users() {
         let own = own_tid();
         let before = thread_cpu_time(own).unwrap();
         assert!(thread_cpu_time(own).unwrap() >= before);

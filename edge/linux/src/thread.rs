@@ -1,9 +1,10 @@
-//! References to threads of other processes that never hit another thread.
+//! References to threads of other processes. A reference never stands for a later thread with the
+//! same id.
 //!
-//! The kernel reuses thread ids. So a [`ThreadRef`] keeps, besides the id, the thread's start time
-//! and descriptors of the thread and its process. The descriptors become invalid when thread or
-//! process end. The start time tells a later thread with the same id apart, even for a program that
-//! has no descriptor, such as one started after a crash.
+//! The kernel reuses thread ids. So a [`ThreadRef`] has, besides the id, the thread's start time
+//! and descriptors of the thread and its process. The descriptors become invalid when the thread or
+//! process ends. The start time distinguishes a later thread with the same id, even for a program
+//! that has no descriptor, such as one started after a crash.
 
 mod fd;
 
@@ -45,7 +46,7 @@ impl fmt::Display for StartTime {
     }
 }
 
-/// Reason why a thread cannot be referred to.
+/// Reason why a thread cannot be scheduled.
 #[derive(Debug, Error)]
 pub enum ThreadError {
     /// The thread does not exist, or has exited.
@@ -56,30 +57,32 @@ pub enum ThreadError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The thread is one of the kernel's. These keep the host running, and stopping one can stop
-    /// all of it.
+    /// The thread is one of the kernel's. Such threads keep the host running, and stopping one can
+    /// stop the whole host.
     #[error("cannot schedule {tid}: it is a thread of the kernel")]
     Kernel {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The host does not run without process 1.
+    /// The process is process 1. The host does not run without it.
     #[error("cannot schedule process 1: the host depends on it")]
     Init,
     /// The first thread has exited and others run on. The kernel does not move such a process to
     /// another group.
-    #[error("the first thread of process {pid} has ended, so that it cannot be moved to a group")]
+    #[error(
+        "the first thread of process {pid} has ended, so the process cannot be moved to a cgroup"
+    )]
     FirstEnded {
         /// Id of the process.
         pid: Tid,
     },
-    /// The thread is our own. A scheduler must not be able to stop itself.
+    /// The thread belongs to this process. A scheduler must not be able to stop itself.
     #[error("cannot schedule thread {tid}: it belongs to Slackline")]
     Ourselves {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The thread belongs to another user, and we are not root.
+    /// The thread belongs to another user, and this process does not run as root.
     #[error("no permission for thread {tid} of process {pid}")]
     NotPermitted {
         /// Id of the process.
@@ -87,7 +90,7 @@ pub enum ThreadError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The kernel's description of the thread could not be read.
+    /// The kernel's `stat` file of the thread could not be read.
     #[error("cannot read the state of thread {tid}")]
     Unreadable {
         /// Id of the thread.
@@ -97,7 +100,7 @@ pub enum ThreadError {
     },
 }
 
-/// A thread of another process. Cheap to clone; all clones share the descriptors.
+/// A thread of another process. Cloning is cheap, since all clones share the descriptors.
 #[derive(Clone, Debug)]
 pub struct ThreadRef(Arc<Reference>);
 
@@ -108,8 +111,8 @@ struct Reference {
     process_started: StartTime,
     started: StartTime,
     thread: TaskFd,
-    /// Held apart from the thread's. A process outlives its threads, and may have to be continued
-    /// when the thread that stopped it is gone.
+    /// Descriptor of the process, separate from the thread's. A process outlives its threads, and
+    /// may have to be continued when the thread that stopped it has ended.
     process: TaskFd,
 }
 
@@ -117,8 +120,8 @@ impl ThreadRef {
     /// Opens a reference to thread `tid` of process `pid`.
     ///
     /// # Errors
-    /// If there is no such thread, or we may not schedule it: a thread of the kernel, process 1,
-    /// ourselves or another user.
+    /// If there is no such thread, or it must not be scheduled. Threads of the kernel, of process
+    /// 1, of this process and of other users must not.
     pub fn open(pid: Tid, tid: Tid) -> Result<ThreadRef, ThreadError> {
         if pid.raw() == 1 {
             return Err(ThreadError::Init);
@@ -167,7 +170,7 @@ impl ThreadRef {
         self.0.started
     }
 
-    /// Returns the start time of its process.
+    /// Returns the start time of the thread's process.
     #[must_use]
     pub fn process_started(&self) -> StartTime {
         self.0.process_started
@@ -179,7 +182,7 @@ impl ThreadRef {
         &self.0.thread
     }
 
-    /// Returns the descriptor of the first thread of its process.
+    /// Returns the descriptor of the first thread of the thread's process.
     #[must_use]
     pub fn process_descriptor(&self) -> &TaskFd {
         &self.0.process
@@ -193,15 +196,15 @@ impl ThreadRef {
         self.0.thread.has_exited()
     }
 
-    /// Returns the id, for a call by id that is made at once.
+    /// Returns the thread's id, for a system call by id that follows at once.
     ///
     /// # Errors
-    /// `ESRCH` if the thread has exited, so that the id may mean another thread.
+    /// `ESRCH` if the thread has exited, so that another thread may have its id.
     pub fn number(&self) -> io::Result<Tid> {
         if self.is_gone()? { Err(Errno::SRCH.into()) } else { Ok(self.0.tid) }
     }
 
-    /// Returns true if the id still means this thread, judged by its start time alone.
+    /// Returns true if the id still stands for this thread, judged only by the start time.
     ///
     /// # Errors
     /// If procfs cannot be read.
@@ -211,15 +214,15 @@ impl ThreadRef {
 }
 
 impl ThreadError {
-    /// Returns advice for the user.
+    /// Returns advice for the user on a thread that cannot be scheduled.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
-            ThreadError::Gone { .. } => "check with `ps -p` whether it still runs",
+            ThreadError::Gone { .. } => "check with `ps -p PID` whether the process still runs",
             ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
                 "name a process that the host does not depend on"
             }
-            ThreadError::FirstEnded { .. } => "hold its cgroup or unit",
+            ThreadError::FirstEnded { .. } => "hold the cgroup or unit of the process",
             ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
         }
     }
@@ -233,7 +236,7 @@ impl ThreadError {
     }
 }
 
-/// Returns true if an error says that its thread does not exist.
+/// Returns true if an error means that the thread does not exist.
 #[must_use]
 pub fn means_gone(error: &io::Error) -> bool {
     // Files in procfs and process descriptors return ENOENT, calls on thread ids return ESRCH.
@@ -273,7 +276,7 @@ pub fn threads_of(pid: Tid) -> Result<Vec<Tid>, ThreadError> {
     Ok(threads)
 }
 
-/// State of a thread, as procfs shows it.
+/// State of a thread, as its `stat` file in procfs shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     state: u8,
@@ -285,17 +288,18 @@ impl Stat {
     /// Reads the state of a thread.
     ///
     /// # Errors
-    /// If there is no such thread, or the text cannot be parsed.
+    /// If there is no such thread, or its `stat` file cannot be parsed.
     pub fn of(pid: Tid, tid: Tid) -> io::Result<Stat> {
         // Bytes, because a thread may have any name.
         let text = fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
         Stat::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Parses the text of a `stat` file. `None` if it is not one.
+    /// Parses the text of a `stat` file. `None` if the text is not valid.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Stat> {
-        /// `PF_KTHREAD` among the kernel's flags of a task.
+        /// Flag `PF_KTHREAD` in the flags of a task that its `stat` file shows: a thread of the
+        /// kernel.
         const KERNEL_THREAD: u64 = 0x0020_0000;
         // The name is in parentheses and may contain parentheses and spaces itself.
         let name_end = text.iter().rposition(|&byte| byte == b')')?;
@@ -322,7 +326,7 @@ impl Stat {
         self.state == b'R'
     }
 
-    /// Returns true if it is a thread of the kernel.
+    /// Returns true if the thread is one of the kernel's.
     #[must_use]
     pub fn is_of_kernel(self) -> bool {
         self.kernel
@@ -346,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thread_name_with_parentheses_and_spaces_shifts_no_field() {
+    fn parentheses_and_spaces_in_a_thread_name_shift_no_stat_field() {
         let text = b"42 (a) R 1 (b) S 7 42 42 0 -1 2097216 0 0 0 0 5 6 0 0 20 0 1 0 86743 0 0";
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat, Stat { state: b'S', kernel: true, started: StartTime(86743) });
@@ -354,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn init_and_own_process_are_refused() {
+    fn thread_references_to_init_and_own_process_are_refused() {
         let tid = |number| Tid::new(number).unwrap();
         assert!(matches!(ThreadRef::open(tid(1), tid(1)), Err(ThreadError::Init)));
         let own = tid(i32::try_from(process::id()).unwrap());
@@ -364,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn reference_to_a_child_is_valid_until_it_exits() {
+    fn thread_reference_is_valid_until_its_process_exits() {
         let mut child = process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
         let thread = ThreadRef::open(pid, pid).unwrap();

@@ -1,9 +1,9 @@
-//! Version of the kernel, for features that cannot be found by trying.
+//! Version of the kernel, for features whose presence cannot be tested by trying them.
 
 use std::fs;
 use std::io;
 
-/// Version of a kernel: its first two numbers.
+/// Version of a kernel, as its first two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// First number, as in `6.1.0`.
@@ -13,14 +13,14 @@ pub struct Version {
 }
 
 impl Version {
-    /// Oldest supported version: perf events record switches since 4.3, and 4.4 was maintained for
-    /// long.
+    /// Oldest supported version. Perf events record switches since 4.3, and 4.4 was maintained for
+    /// many years.
     pub const OLDEST: Version = Version { major: 4, minor: 4 };
     /// First version whose perf events report whether a thread that left its CPU is still runnable.
     pub const TELLS_READINESS: Version = Version { major: 4, minor: 17 };
 
-    /// Parses a release such as `6.18.44-cloud-amd64` or `6.1-rc3`. `None` if it has no two
-    /// numbers.
+    /// Parses a release such as `6.18.44-cloud-amd64` or `6.1-rc3`. `None` if it does not begin
+    /// with two numbers.
     #[must_use]
     pub fn parse(release: &str) -> Option<Version> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_compared_by_number() {
+    fn kernel_versions_are_compared_by_number() {
         let version = |major, minor| Some(Version { major, minor });
         assert_eq!(Version::parse("6.18.44-fc-v669"), version(6, 18));
         assert_eq!(Version::parse("6.1-rc3"), version(6, 1));

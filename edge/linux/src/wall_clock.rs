@@ -1,7 +1,7 @@
 //! The wall clock, to which phases refer, and its offset to the monotonic clock, by which
-//! dispatchers wait. Both run at the same rate, however the kernel is told to correct it. Their
-//! offset changes only when a program sets the clock, or while the host is suspended. So it is
-//! measured once, and checked again now and then.
+//! dispatchers wait. Both clocks run at the same rate, because a correction of the rate affects
+//! both. Their offset changes only when a program sets the clock, or while the host is suspended.
+//! So the offset is measured once, and checked again from time to time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,40 +10,42 @@ use slackline_units::{Span, Time};
 
 use crate::sys::{monotonic, wall};
 
-/// Number of readings of both clocks for one offset: another thread may run in between.
+/// Number of readings of both clocks for one offset. Several are needed because another thread may
+/// run between the two clocks of a reading.
 const READINGS: usize = 5;
 
-/// Minimum uncertainty of a reading, whatever the clocks show.
+/// Minimum uncertainty of an offset, even if both readings show no difference.
 const LEAST: Span = Span::from_us(1);
 
-/// `CLOCK_REALTIME` or, to study clocks that differ, a clock ahead of it. Clones are the same
-/// clock.
+/// The wall clock: `CLOCK_REALTIME` or, to study clocks that differ, a clock ahead of it. Clones
+/// are the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct WallClock {
-    /// Nanoseconds ahead of `CLOCK_REALTIME`; negative if behind.
+    /// Nanoseconds by which the clock is ahead of `CLOCK_REALTIME`. Negative if it is behind.
     ahead: Arc<AtomicI64>,
 }
 
-/// A step of the wall clock, which a program has set.
+/// A step of the wall clock: a program has set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
     /// Size of the step.
     pub by: Span,
-    /// True if the clock was set ahead, false if back.
+    /// True if the clock was set forward, false if it was set back.
     pub is_ahead: bool,
 }
 
-/// Offset of the wall clock ahead of the monotonic clock.
+/// Offset from the monotonic clock to the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
-    /// Difference of the two clocks.
+    /// Time by which the wall clock is ahead of the monotonic clock.
     pub ahead: Span,
-    /// Maximum error of the difference.
+    /// Maximum error of `ahead`.
     within: Span,
 }
 
 impl WallClock {
-    /// Sets the clock to this many nanoseconds ahead of `CLOCK_REALTIME`; behind it if negative.
+    /// Sets this clock to `ns` nanoseconds ahead of `CLOCK_REALTIME`. A negative number sets it
+    /// behind.
     pub fn set_ahead(&self, ns: i64) {
         self.ahead.store(ns, Ordering::Relaxed);
     }
@@ -54,7 +56,8 @@ impl WallClock {
         moved(wall(), self.ahead.load(Ordering::Relaxed))
     }
 
-    /// Returns the present offset to the monotonic clock, from the reading that took least time.
+    /// Returns the present offset from the monotonic clock, taken from the reading that took the
+    /// least time.
     #[must_use]
     pub fn offset(&self) -> Offset {
         let read = |_| {
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wall_clock_steps_only_when_set() {
+    fn wall_clock_step_is_detected_only_when_the_clock_is_set() {
         let clock = WallClock::default();
         let before = clock.offset();
         // By less than a tenth of a millisecond, unless another program sets this host's clock now.
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn difference_within_reading_errors_is_no_step() {
+    fn wall_clock_difference_within_reading_error_is_no_step() {
         let at =
             |ahead, within| Offset { ahead: Span::from_us(ahead), within: Span::from_us(within) };
         assert_eq!(at(1_000, 3).step_since(at(1_007, 4)), None);

@@ -2,8 +2,8 @@
 //! are checked, limited in rate, and lapse. They are passed to the host as hints from vCPUs.
 //!
 //! One thread reads all agents, on CPUs that are not managed if there are any. It reads little at a
-//! time, and no more than may be reported. An agent that floods it fills only the buffer of its own
-//! socket.
+//! time, and stops at the permitted rate of reports. An agent that sends more fills only the buffer
+//! of its own socket.
 
 mod hearing;
 
@@ -46,10 +46,10 @@ pub struct Heard {
     pub name: String,
     /// Path of the socket on which the agent listens.
     pub path: PathBuf,
-    /// Time when the session first connected to it. `None` if it never did.
+    /// Time when the session first connected to the agent. `None` if it never did.
     pub connected: Option<Time>,
-    /// Time of the latest loss: a claim lapsed, the agent counted as silent, or it closed the
-    /// channel. `None` if there was none.
+    /// Time of the latest loss: a claim lapsed, the agent counted as silent, or the agent closed
+    /// the channel. `None` if there was no loss.
     pub lost: Option<Time>,
     /// Counts of frames and losses.
     pub counts: Counts,
@@ -66,16 +66,17 @@ struct Agent {
     /// vCPUs of the guest, by number in the guest.
     vcpus: Vec<VcpuId>,
     socket: Option<Arc<OwnedFd>>,
-    /// Time of the next attempt to connect.
+    /// Time of the next attempt to connect to the agent.
     again: Time,
     hearing: Hearing,
 }
 
-/// Hint to pass on, with the vCPU that it comes from.
+/// Hint to pass on to the policy, with the vCPU that it comes from.
 type Tell = (VcpuId, slackline_units::VcpuHint);
 
 impl Agents {
-    /// Adds the agent of these vCPUs. It is read from now on, whenever it can be reached.
+    /// Adds the agent of the guest with these vCPUs. From now on the agent is read whenever it can
+    /// be reached.
     pub(crate) fn add(
         &self,
         name: String,
@@ -115,7 +116,7 @@ impl Agents {
         self.all().is_empty()
     }
 
-    /// Reads the agents until the host is over.
+    /// Reads all agents until the live host has ended its run.
     pub(crate) fn listen(&self, host: &LiveHost) -> Result<(), DispatcherError> {
         let mut tells = Vec::new();
         while !host.is_over() {
@@ -133,8 +134,8 @@ impl Agents {
         Ok(())
     }
 
-    /// Reads what has arrived. Returns the sockets to wait for, and the latest time of the next
-    /// round.
+    /// Reads what has arrived from all agents. Returns the sockets to wait for, and the latest time
+    /// of the next round.
     fn round(
         &self,
         (now, host): (Time, &LiveHost),
@@ -157,7 +158,8 @@ impl Agents {
         (sockets, until)
     }
 
-    /// Locks the list. A panic in another thread leaves at worst one agent unread.
+    /// Locks the list of agents. If another thread panicked with the lock, at worst one agent stays
+    /// unread.
     fn all(&self) -> MutexGuard<'_, Vec<Agent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,7 +177,8 @@ impl Agent {
         }
     }
 
-    /// Reads once, if more may be reported, and drops claims that have lapsed.
+    /// Reads once from the agent's socket, if its rate permits another report, and drops claims
+    /// that have lapsed.
     fn take(&mut self, (now, host): (Time, &LiveHost), news: &mut Vec<News>) {
         let before = self.hearing.counts;
         let mut bytes = [0; READ];

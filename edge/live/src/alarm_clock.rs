@@ -1,34 +1,37 @@
-//! Time of the next dispatcher pass. A timer costs CPU time and expires late. On some hosts, above
-//! all virtual machines, both are twenty times as much as on others. The clock learns the amounts
-//! from its own timers.
+//! Timer for the next dispatcher pass of one CPU. A timer costs CPU time and expires late. Both
+//! costs are up to twenty times as high on some hosts, mostly virtual machines, as on others. The
+//! clock learns the two amounts from its own timers.
 
 use slackline_units::{Span, Time};
 
-/// Shortest wait that is worth a timer: the time of the two switches around it.
+/// Initial minimum wait: a shorter one is not worth a timer, because the two context switches
+/// around it take as long.
 const LEAST: Span = Span::from_us(10);
 
-/// Maximum of the minimum wait and of the margin. A vCPU with more than this left when the timer
-/// expires lost it to a stall of the host, from which the clock does not learn.
+/// Upper limit of the minimum wait and of the margin. If the vCPU has more than this left when the
+/// timer expires, the host stalled. The clock does not learn from stalls.
 const MOST: Span = Span::from_us(100);
 
-/// Increase of the margin if the timer expired before the slice was used, and decrease otherwise.
-/// The margin settles where one timer in nine expires early.
+/// Increase of the margin after a timer that expired before the slice was used. [`EARLIER`] is the
+/// decrease after any other. With these amounts one timer in nine expires early.
 const LATER: Span = Span::from_us(4);
 const EARLIER: Span = Span::from_ns(500);
 
-/// Maximum margin, as a fraction of the slice: one part in this number. The error over a second is
-/// then the same fraction at most, and one more pass costs little where slices are short.
+/// Divisor of the slice that gives the maximum margin: slice / 16. The error over a second is then
+/// at most 1/16 as well. Where slices are short, one more pass costs little.
 const PART: u64 = 16;
 
-/// Times for which a CPU needs a dispatcher pass. `None` if not needed.
+/// Times at which a CPU needs a dispatcher pass, one for each reason. `None` if a reason does not
+/// apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Time when the chosen vCPU will have used its slice, if it runs from now on.
+    /// Time at which the chosen vCPU will have used its slice, if it runs from now on without
+    /// interruption.
     pub(crate) limit: Option<Time>,
-    /// Expiry of the policy's timer.
+    /// Time for which the policy has set a timer on this CPU.
     pub(crate) alarm: Option<Time>,
-    /// Time to check whether a vCPU standing by has been running, or whether the debt to ordinary
-    /// threads is paid.
+    /// Time of a check whether a vCPU in line behind the chosen one has been running, or whether
+    /// the CPU's debt to ordinary threads is paid.
     pub(crate) glance: Option<Time>,
 }
 
@@ -36,19 +39,21 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AlarmClock {
     set: Option<Set>,
-    /// Minimum wait, so that the chosen vCPU gets to run at all.
+    /// Minimum wait until the timer expires. With a shorter wait the chosen vCPU might not get to
+    /// run at all.
     least: Span,
-    /// Time that the chosen vCPU takes beyond its slice, since it starts only when the dispatcher
-    /// has gone to sleep.
+    /// Time added to the end of the slice when the timer is set, since the chosen vCPU starts only
+    /// when the dispatcher has gone to sleep.
     margin: Span,
-    /// Measured overhead of a pass.
+    /// Measured CPU time of a dispatcher pass.
     cost: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Set {
     at: Time,
-    /// True if the timer is for the end of a slice, with the whole margin.
+    /// True if the timer marks the end of a slice and includes the whole margin, so that the clock
+    /// may learn from it.
     teaches: bool,
 }
 
@@ -57,14 +62,14 @@ impl AlarmClock {
         AlarmClock { set: None, least: LEAST, margin: Span::ZERO, cost: Span::ZERO }
     }
 
-    /// Notes that the dispatcher is awake, for whatever reason. Returns how late it is. `None` if
-    /// the timer has not expired.
+    /// Notes that the dispatcher is awake, for whatever reason. Returns the time by which the timer
+    /// expired late. `None` if it has not expired.
     pub(crate) fn woke(&self, now: Time) -> Option<Span> {
         self.set.filter(|set| now >= set.at).map(|set| now - set.at)
     }
 
     /// Adjusts the minimum wait and the margin after the timer has expired. `has_run` is true if
-    /// the chosen vCPU has run since the last pass, and `left` is what is left of its slice.
+    /// the chosen vCPU has run since the last pass, and `left` is the rest of its slice.
     pub(crate) fn learn(&mut self, now: Time, has_run: bool, left: Span) {
         let Some(set) = self.set.take().filter(|set| now >= set.at) else { return };
         self.least = if has_run { LEAST.max(self.least / 2) } else { MOST.min(self.least * 2) };
@@ -77,17 +82,18 @@ impl AlarmClock {
         }
     }
 
-    /// Sets the measured overhead of a pass.
+    /// Sets the measured CPU time of a dispatcher pass.
     pub(crate) fn costs(&mut self, cost: Span) {
         self.cost = cost;
     }
 
-    /// Returns the measured overhead of a pass.
+    /// Returns the measured CPU time of a dispatcher pass.
     pub(crate) fn cost(&self) -> Span {
         self.cost
     }
 
-    /// Sets the timer and returns its time. `None` if no pass is needed.
+    /// Sets the timer to the earliest of the wanted times and returns that time. `None` if no pass
+    /// is needed.
     pub(crate) fn set(&mut self, now: Time, wanted: Wanted) -> Option<Time> {
         // The chosen vCPU must get to run before the next pass, or passes would follow each other
         // forever.
@@ -111,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_wait_doubles_while_chosen_vcpu_does_not_run() {
+    fn minimum_timer_wait_doubles_while_the_chosen_vcpu_does_not_run() {
         let mut clock = AlarmClock::new();
         let mut waits = Vec::new();
         for has_run in [false, false, true, true, true] {
@@ -122,9 +128,10 @@ mod tests {
         assert_eq!(waits, [10, 20, 40, 20, 10]);
     }
 
-    /// A vCPU starts 20 us after the pass, on a timer that is late by 0 to 15 us.
+    /// A vCPU starts to run 20 us after the dispatcher pass. The timer for the end of its slice is
+    /// late by 0 to 15 us.
     #[test]
-    fn one_timer_in_nine_expires_before_slice_is_used() {
+    fn margin_adapts_until_one_timer_in_nine_expires_before_slice_end() {
         let mut clock = AlarmClock::new();
         let (slice, start, mut early) = (Span::from_ms(2), Span::from_us(20), 0);
         for round in 0..2000_u64 {
@@ -138,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn short_slice_has_a_short_margin_and_adjusts_nothing() {
+    fn timer_margin_of_a_short_slice_is_short_and_learns_nothing() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         for _ in 0..10 {
@@ -155,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_timer_is_kept_even_if_passes_are_expensive() {
+    fn expensive_dispatcher_passes_do_not_delay_the_slice_end_timer() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         clock.costs(MOST);
@@ -165,7 +172,7 @@ mod tests {
         }
     }
 
-    /// A slice of a day in a period of seven days, a year after the start.
+    /// The slice is one day in a period of seven days. The run began a year ago.
     #[test]
     fn alarm_clock_supports_seven_day_periods() {
         let day = Span::from_secs(24 * 3_600);
@@ -185,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_wait_is_capped_after_stalls() {
+    fn minimum_timer_wait_is_capped_after_repeated_stalls() {
         let mut clock = AlarmClock::new();
         for _ in 0..1000 {
             clock.set(START, limit(START));

@@ -1,5 +1,5 @@
 //! Kernel accounting of the managed CPUs: the time that each was idle, and the time that a
-//! hypervisor below had stolen. Time that remains and that no vCPU received was used by other
+//! hypervisor below had stolen. The rest of the time, less what vCPUs received, was used by other
 //! programs.
 //!
 //! `/proc/stat` counts in ticks of 10 ms. The sums are right, and a single second is off by at most
@@ -10,11 +10,12 @@ use slackline_units::{CpuId, Span, Time};
 
 use slackline_linux::sys::{Tid, clock_tick, monotonic, thread_cpu_time};
 
-/// Minimum interval between the entries of a CPU.
+/// Minimum interval between two entries of a CPU.
 const EVERY: Span = Span::from_secs(1);
 
-/// Minimum interval, as a multiple of the time that the last reading took. With many CPUs and
-/// interrupts that is milliseconds, and the reading thread may be in the way of a vCPU.
+/// Minimum interval between entries as a multiple of the time that the last reading of `/proc/stat`
+/// took. With many CPUs and interrupts a reading takes milliseconds, and the reading thread may
+/// delay a vCPU.
 const RARELY: u64 = 1_000;
 
 /// Kernel accounting of the managed CPUs.
@@ -26,11 +27,11 @@ pub(crate) struct Books {
 }
 
 struct CpuBooks {
-    /// CPU of the run, its number in the kernel, and the thread of its dispatcher.
+    /// CPU as numbered in the run, its number in the kernel, and the thread id of its dispatcher.
     cpu: CpuId,
     real: CpuId,
     dispatcher: Tid,
-    /// Time and counts of the latest entry. `None` before the first.
+    /// Time and counts of the latest entry of the CPU. `None` before the first entry.
     last: Option<(Time, Counts)>,
 }
 
@@ -51,7 +52,8 @@ impl Books {
         Books { tick: clock_tick(), cpus: cpus.collect(), next: Time::START }
     }
 
-    /// Appends entries if the last ones are old enough. Accounting starts once the run has begun.
+    /// Appends an entry for each CPU if the last entries are old enough. Before the run has begun,
+    /// appends none.
     pub(crate) fn tell(&mut self, now: Time, into: &mut Vec<Entry>) {
         if now > Time::START && now >= self.next {
             let begun = monotonic();
@@ -60,7 +62,7 @@ impl Books {
         }
     }
 
-    /// Appends an entry for each CPU now.
+    /// Appends an entry for each CPU now, however old the last entries are.
     pub(crate) fn tell_now(&mut self, now: Time, into: &mut Vec<Entry>) {
         let Ok(text) = std::fs::read_to_string("/proc/stat") else { return };
         for books in &mut self.cpus {
@@ -74,7 +76,8 @@ impl Books {
 }
 
 impl CpuBooks {
-    /// Returns what has been counted since the last entry. The first entry covers no time.
+    /// Returns an entry of the time counted since the last entry of this CPU. The first entry of a
+    /// CPU covers no time.
     fn entry(&mut self, now: Time, counts: Counts) -> Record {
         let (from, before) = self.last.unwrap_or((now, counts));
         // The kernel may reduce idle time a little when it finds that the time was something else.
@@ -117,7 +120,7 @@ mod tests {
                         cpu10 0 0 0 100 0 0 0 0 0 0\nintr 12 13 14\n";
 
     #[test]
-    fn idle_and_stolen_time_are_read_from_the_line_of_the_cpu() {
+    fn proc_stat_idle_and_stolen_time_is_read_per_cpu() {
         let read = |text, cpu| counted(text, CpuId::new(cpu), Span::from_ms(10));
         let ms = Span::from_ms;
         assert_eq!(read(STAT, 0), Some((ms(1_020), ms(400))));
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn accounting_entries_are_contiguous_and_never_negative() {
+    fn kernel_accounting_records_are_contiguous_and_never_negative() {
         let ms = Span::from_ms;
         let (cpu, real) = (CpuId::new(0), CpuId::new(7));
         let dispatcher = Tid::new(1).expect("thread ids are positive");

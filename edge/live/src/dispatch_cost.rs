@@ -1,11 +1,12 @@
 //! Dispatch overhead of this host, measured under load. Admission counts it, so that admitted
 //! reservations can be delivered.
 //!
-//! A thread does what a dispatcher does in each pass, at the same priority. It sleeps on a timer,
-//! reads the CPU time of another thread, gives that thread another priority, and then the old one
-//! again. The other thread runs below it as the chosen vCPU would, and writes to more memory than
-//! the caches near a CPU hold, so that a pass finds them cold. The result is the 95th percentile of
-//! the kernel's count of CPU time in single passes, with the switches there and back.
+//! A thread makes the system calls of a dispatcher pass, at the same priority. It sleeps on a
+//! timer, reads the CPU time of another thread, gives that thread another priority, and then the
+//! old one again. The other thread runs at a lower priority, as the chosen vCPU would. It writes to
+//! more memory than the caches near a CPU can contain, so that a pass finds them cold. The result
+//! is the 95th percentile of the kernel's count of CPU time in single passes, with the switches
+//! there and back.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,15 +22,16 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// Number of passes, and the index of the one that counts, shortest first. Five in a hundred may be
-/// longer, such as those in which the host stalls.
+/// Number of measured passes, and the index of the pass whose length is the result, from the
+/// shortest. Five in a hundred passes may be longer, such as those in which the host stalls.
 const PASSES: usize = 100;
 const COUNTS: usize = PASSES * 95 / 100;
 
-/// Sleep before each pass, in which the other thread fills the caches.
+/// Time for which the dispatcher's stand-in sleeps before each pass, while the other thread fills
+/// the caches.
 const SLEEP: Span = Span::from_us(200);
 
-/// Size of the memory that the other thread writes to, in 64-bit words.
+/// Size of the memory that the other thread of the measurement writes to, in 64-bit words.
 const MEMORY: usize = 1 << 18;
 
 const ORDINARY: SchedulingOf =
@@ -38,7 +40,7 @@ const ORDINARY: SchedulingOf =
 /// Number of CPUs that are measured at the same time.
 const AT_ONCE: usize = 8;
 
-/// Returns the overhead of a pass on the CPU where it is longest.
+/// Returns the overhead of a pass , measured on each of these CPUs: the longest one.
 ///
 /// Takes about ten milliseconds, in which each of the CPUs runs nothing else.
 ///
@@ -58,7 +60,7 @@ pub fn measure(cpus: &[CpuId]) -> io::Result<Span> {
 }
 
 fn ended<T>() -> io::Result<T> {
-    Err(io::Error::other("a thread that measured ended without an answer"))
+    Err(io::Error::other("the thread that measures dispatch overhead ended without a result"))
 }
 
 fn measure_on(cpu: CpuId) -> io::Result<Span> {
@@ -104,7 +106,7 @@ fn fifo(priority: FifoPriority) -> SchedulingOf {
     SchedulingOf { class, reset_on_fork: true }
 }
 
-/// Ends the other thread when it is dropped.
+/// Guard that tells the thread of the measurement to end when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -119,7 +121,7 @@ mod tests {
     use slackline_linux::sys::get_affinity;
 
     #[test]
-    fn dispatch_overhead_is_found_on_every_cpu() {
+    fn measured_dispatch_overhead_is_between_1_us_and_5_ms() {
         let cpus: Vec<CpuId> = get_affinity(own_tid()).unwrap().iter().collect();
         match measure(&cpus) {
             // Two switches take a microsecond on any host.

@@ -1,5 +1,5 @@
-//! Dispatchers: a thread on each managed CPU with a higher priority than everything there. It
-//! sleeps until its CPU needs it, does a pass, and sleeps again.
+//! Dispatchers: a thread on each managed CPU with a higher priority than all other threads there.
+//! It sleeps until its CPU needs it, does a scheduling pass, and sleeps again.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,17 +16,17 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// Longest sleep of the listener on unmanaged CPUs. vCPUs pinned to managed CPUs do not wait there,
-/// and the kernel notifies when a ring fills.
+/// Longest sleep of the listener on unmanaged CPUs. It may be long: vCPUs are pinned to managed
+/// CPUs, and the kernel notifies the listener when a ring fills.
 const NAP_ELSEWHERE: Span = Span::from_ms(50);
 
-/// Pause of the listener after each pass over the unmanaged CPUs.
+/// Pause of the listener after each pass over the unmanaged CPUs, so that it adds little load.
 const BREATH: Span = Span::from_us(50);
 
-/// Number of passes after which their measured overhead is reported.
+/// Number of dispatcher passes over which their average CPU time is measured and reported.
 const LOOKS: u64 = 64;
 
-/// Reason why a CPU has no dispatcher, or no longer has one.
+/// Reason why a CPU could not get a dispatcher, or why its dispatcher ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DispatcherError {
     #[error("cannot use real-time scheduling: {source}")]
@@ -50,7 +50,8 @@ fn become_real_time(priority: FifoPriority) -> Result<(), DispatcherError> {
     set_scheduling(own_tid(), &wanted).map_err(|source| DispatcherError::NoRealTime { source })
 }
 
-/// A thread that serves one CPU, or all CPUs that are not managed.
+/// A dispatcher thread, which serves one managed CPU, or a listener thread, which serves all other
+/// CPUs.
 pub(crate) struct Dispatcher {
     cpu: Option<CpuId>,
     /// Id of the thread. `None` if its preparation failed.
@@ -83,8 +84,8 @@ impl Dispatcher {
         Ok(Dispatcher { cpu: Some(cpu), tid, thread })
     }
 
-    /// Starts the listener for wakes on all other CPUs. `None` if there are no such CPUs or no
-    /// events.
+    /// Starts the listener for wakes on the CPUs that are not managed. `None` if there are no such
+    /// CPUs, or if the kernel reports no events.
     pub(crate) fn start_elsewhere(
         host: Arc<LiveHost>,
     ) -> Result<Option<Dispatcher>, DispatcherError> {
@@ -107,7 +108,8 @@ impl Dispatcher {
         Ok(Some(Dispatcher { cpu: None, tid, thread }))
     }
 
-    /// Starts a real-time thread for other work, away from the managed CPUs if there are others.
+    /// Starts a real-time thread for work other than dispatching, on unmanaged CPUs if there are
+    /// any.
     pub(crate) fn start_beside(
         host: Arc<LiveHost>,
         work: impl FnOnce(&LiveHost) -> Result<(), DispatcherError> + Send + 'static,
@@ -139,7 +141,7 @@ impl Dispatcher {
     }
 }
 
-/// Starts a thread and waits until it is ready or has failed.
+/// Starts a thread and waits until its preparation has succeeded or failed.
 fn spawn(
     name: String,
     body: impl FnOnce(mpsc::Sender<Tid>) -> Result<(), DispatcherError> + Send + 'static,
@@ -152,7 +154,8 @@ fn spawn(
     Ok((thread, tid))
 }
 
-/// Makes this thread real-time, and only then binds it to CPUs: threads there may be real-time too.
+/// Makes the calling thread real-time first and then binds it to CPUs. On those CPUs other
+/// real-time threads may run, which would delay an ordinary thread.
 fn prepare(priority: FifoPriority, cpus: CpuSet) -> Result<(), DispatcherError> {
     become_real_time(priority)?;
     set_affinity(own_tid(), &cpus).map_err(|source| DispatcherError::NotStarted { source })
@@ -187,8 +190,8 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
     Ok(())
 }
 
-/// Main loop of the listener. It pauses after each pass: a wake there may be of any thread, and the
-/// listener must not add load to a busy host.
+/// Main loop of the listener. It pauses after each pass. Any thread of the host may wake there, and
+/// the listener must not add load to a busy host.
 fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     while !host.is_over() {
         host.look_elsewhere()?;
@@ -217,8 +220,8 @@ pub(crate) fn stop_dispatchers(
     result
 }
 
-/// Waits until one of `fds` is ready, for at most `wait`. Returns true if one is. An interrupted
-/// wait ends early.
+/// Waits until one of `fds` is ready, for at most `wait`. Returns true if one is ready. Returns
+/// early if a signal interrupts the wait.
 pub(crate) fn wait_for(fds: &mut [PollFd<'_>], wait: Span) -> bool {
     let part = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let second = Span::from_secs(1);

@@ -1,10 +1,10 @@
-//! Capabilities of this host for Slackline, found by trying them.
+//! Examination of this host: the features that Slackline needs, each found by trying it.
 //!
-//! Each topic has one probe, and each probe is tried on its own. If one fails, its topic is
-//! reported as unknown with the reason, and the others are not affected. Probes that try something
-//! (a real-time priority, deadline bandwidth, a cgroup) use threads and groups of their own, and
-//! undo it before they return. The whole examination takes about a quarter of a second, mostly to
-//! measure how late timers are.
+//! Each topic has one probe, and each probe is tried on its own. If a probe fails, its topic is
+//! reported as unknown with the reason. The other probes are not affected. Probes that try
+//! something (a real-time priority, deadline bandwidth, a cgroup) use threads and groups of their
+//! own, and undo all changes before they return. The whole examination takes about a quarter of a
+//! second, mostly to measure how late timers are.
 
 mod cpus;
 mod deadline;
@@ -27,16 +27,16 @@ pub use topic::{Section, Topic};
 
 use probe::{Host, Probe, Verdict};
 
-/// State of a host in one topic.
+/// Grade of a host in one topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// As good as Slackline wants it.
+    /// The host has all that Slackline wants in this topic.
     Good,
-    /// Available, but less than it could be.
+    /// The host has this feature, but not to the full extent.
     Limited,
-    /// Not available on this host.
+    /// The feature is not available on this host.
     Missing,
-    /// Not known, because the probe failed.
+    /// Not known, because the probe of this topic failed.
     Unknown,
 }
 
@@ -53,7 +53,7 @@ impl State {
     }
 }
 
-/// A number of a finding, for programs.
+/// A number in a finding, for programs that read the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
     /// Name of the number, with its unit last: `timer_p99_ns`.
@@ -69,9 +69,9 @@ pub struct Finding {
     pub topic: Topic,
     /// State of the host in this topic.
     pub state: State,
-    /// Description with its numbers, for people.
+    /// Description of the host in this topic, with its numbers, for people.
     pub found: String,
-    /// Advice for the user. `None` if there is nothing to do.
+    /// Advice for the user. `None` if the user need not do anything.
     pub hint: Option<String>,
     /// Numbers in `found`, for programs.
     pub figures: Vec<Figure>,
@@ -131,14 +131,15 @@ impl Report {
         })
     }
 
-    /// Adds threads left by killed runs, one line for each, to be shown at the end.
+    /// Adds lines about threads that killed runs left changed, one line for each thread. They are
+    /// shown at the end of the report.
     #[must_use]
     pub fn with_leftovers(mut self, lines: Vec<String>) -> Report {
         self.leftovers = lines;
         self
     }
 
-    /// Returns the lines about threads left by killed runs.
+    /// Returns the lines about threads that killed runs left changed.
     #[must_use]
     pub fn leftovers(&self) -> &[String] {
         &self.leftovers
@@ -147,8 +148,8 @@ impl Report {
 
 /// Examines this host.
 ///
-/// Tries real-time priorities on threads of its own. For some milliseconds it holds all free
-/// deadline bandwidth, so that other programs that ask for some at that moment are refused.
+/// Tries real-time priorities on threads of its own. For some milliseconds it reserves all free
+/// deadline bandwidth. Other programs that ask for deadline bandwidth in that time are refused.
 #[must_use]
 pub fn examine() -> Report {
     let host = Host::look();
@@ -167,8 +168,8 @@ fn find(topic: Topic, host: &Host) -> Finding {
     }
 }
 
-/// Removes ` (os error 13)` after the kernel's error texts: the texts are for people, the numbers
-/// are not.
+/// Removes ` (os error 13)` and the like from the kernel's error texts. The numbers are of no use
+/// to people.
 fn without_numbers_of_errors(text: &str) -> String {
     let mut pieces = text.split(" (os error ");
     let mut words = pieces.next().unwrap_or_default().to_owned();
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_numbers_are_removed_from_findings() {
+    fn os_error_numbers_are_removed_from_doctor_findings() {
         let text = "a: No such file (os error 2); b: Denied (os error 13)";
         assert_eq!(without_numbers_of_errors(text), "a: No such file; b: Denied");
         assert_eq!(without_numbers_of_errors("nothing wrong (at all)"), "nothing wrong (at all)");

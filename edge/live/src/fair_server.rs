@@ -1,37 +1,40 @@
-//! Time that the kernel reserves on each CPU for ordinary threads, given to them before the kernel
-//! takes it.
+//! CPU time that the kernel reserves for ordinary threads, delivered to them before the kernel
+//! enforces it.
 //!
 //! Linux gives real-time threads at most 95 % of a CPU. If ordinary threads want the rest and have
-//! not received it for a second, they get 50 ms of it at once. That is the fair server, since 6.12;
-//! before, it was the limit of `sched_rt_runtime_us`. Every reservation on the CPU fails in those
-//! 50 ms. This happens below 95 % too: dispatchers are real-time, and time stolen by a hypervisor
-//! below goes to no thread.
+//! not received it for a second, the kernel gives them 50 ms at once. Since Linux 6.12 the fair
+//! server does that. In older kernels the limit `sched_rt_runtime_us` did. Every reservation on the
+//! CPU fails in those 50 ms. This happens below 95 % too: dispatchers are real-time, and time
+//! stolen by a hypervisor below goes to no thread.
 //!
-//! So if too little is left to ordinary threads, an entitled vCPU runs for a while as the first of
-//! them. It receives nearly all of that time, and the kernel's reservation is met.
+//! So if too little is left to ordinary threads, an entitled vCPU runs for a while as the ordinary
+//! thread of the highest priority. It receives nearly all of that time, and the kernel's
+//! reservation is met.
 
 use slackline_units::{Span, Time};
 
-/// Share of the time that is paid, in percent: the kernel's 5 %, and a reserve for time that is not
-/// seen.
+/// Share of the time in which our real-time threads had the CPU that is owed to ordinary threads,
+/// in percent. It is the kernel's 5 % and a margin for time that the dispatcher does not see.
 const PERCENT: u64 = 7;
 
-/// Maximum debt before it is paid, and maximum debt that is remembered. If the debt stays below the
-/// first for a second, ordinary threads have had what the kernel wants.
+/// Debt at which payment to ordinary threads begins, and the largest debt that is remembered. If
+/// the debt stays below this amount for a second, ordinary threads have received what the kernel
+/// reserves for them.
 const MOST: Span = Span::from_ms(5);
 const EVER: Span = Span::from_ms(50);
 
-/// Maximum debt while several vCPUs are entitled. All of them wait while one pays, so payment is
-/// deferred as long as the kernel allows: 7 % of a second less this is more than its 5 %.
+/// Debt at which payment begins while several vCPUs are entitled to the CPU. All of them wait while
+/// one pays, so payment is deferred as long as the kernel allows. 7 % of a second less this debt is
+/// more than the kernel's 5 %.
 const URGENT: Span = Span::from_ms(15);
 
 /// Debt of one CPU to ordinary threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FairServerDebt {
     owed: Span,
-    /// Time up to which the debt is known.
+    /// Time up to which the debt has been computed.
     known: Time,
-    /// Time since then in which real-time threads of ours had the CPU.
+    /// Time since `known` in which threads that we made real-time had the CPU.
     raised: Span,
 }
 
@@ -40,14 +43,14 @@ impl FairServerDebt {
         FairServerDebt { owed: Span::ZERO, known: Time::START, raised: Span::ZERO }
     }
 
-    /// Adds time in which a thread that we made real-time had the CPU, whether or not it used it:
-    /// time stolen meanwhile went to no thread.
+    /// Adds time in which a thread that we made real-time had the CPU, whether or not the thread
+    /// used it. Time stolen by a hypervisor in between went to no thread.
     pub(crate) fn had(&mut self, raised: Span) {
         self.raised += raised;
     }
 
-    /// Updates the debt after time has passed. `cost` is the part of that time that the pass itself
-    /// took.
+    /// Updates the debt for the time that has passed since the last call. `cost` is the CPU time
+    /// that the dispatcher pass itself took.
     pub(crate) fn pass(&mut self, now: Time, cost: Span) {
         let passed = now.since(self.known);
         let ordinary = passed.left_after(std::mem::take(&mut self.raised) + cost);
@@ -56,7 +59,7 @@ impl FairServerDebt {
         self.known = now;
     }
 
-    /// Returns the debt. `None` if there is none.
+    /// Returns the debt to ordinary threads. `None` if there is none.
     pub(crate) fn owed(&self) -> Option<Span> {
         Some(self.owed).filter(|owed| !owed.is_zero())
     }
@@ -71,8 +74,9 @@ impl FairServerDebt {
         self.owed > URGENT
     }
 
-    /// Returns true if an entitled vCPU is to pay. `is_paying` is true if one pays already, and
-    /// `beside` if other vCPUs are entitled as well.
+    /// Returns true if an entitled vCPU must now pay the debt by running as an ordinary thread.
+    /// `is_paying` is true if a vCPU pays already, and `beside` if other vCPUs are entitled as
+    /// well.
     pub(crate) fn is_to_be_paid(&self, is_paying: bool, beside: bool) -> bool {
         match (is_paying, beside) {
             (true, false) => self.owed().is_some(),
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
 
     /// Runs a vCPU for `slice` of every millisecond for ten seconds. Returns the time that ordinary
-    /// threads had in the worst second.
+    /// threads received in the second in which they received least.
     fn worst_second(slice: Span, cost: Span) -> Span {
         let (mut fair_server, mut had) = (FairServerDebt::new(), Vec::new());
         let mut is_paying = false;
@@ -104,21 +108,21 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_threads_always_receive_the_kernels_reservation() {
+    fn ordinary_threads_receive_the_fair_server_reservation_in_every_second() {
         let us = Span::from_us;
         assert!(worst_second(us(900), us(50)) >= Span::from_ms(60));
         assert!(worst_second(us(1000), us(0)) >= Span::from_ms(60));
     }
 
     #[test]
-    fn no_debt_is_paid_while_enough_time_is_left() {
+    fn fair_server_debt_is_not_paid_while_ordinary_threads_have_enough() {
         let us = Span::from_us;
         let left = worst_second(us(900), us(29));
         assert_eq!(left, Span::from_ms(71));
     }
 
     #[test]
-    fn long_idle_time_pays_for_no_later_second() {
+    fn idle_time_reduces_no_fair_server_debt_of_later_seconds() {
         let mut fair_server = FairServerDebt::new();
         fair_server.pass(Time::START.after(Span::from_secs(100)), Span::ZERO);
         assert!(!fair_server.is_due());

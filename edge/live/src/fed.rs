@@ -24,33 +24,33 @@ pub struct FedHost {
     events: Vec<FedEvents>,
     now: Arc<AtomicU64>,
     way: Arc<Counted>,
-    /// CPU time used by each vCPU, by slot. Each is one thread or one tree.
+    /// CPU time used by each vCPU, by slot. Each vCPU is one thread or one process tree.
     used: Vec<Arc<AtomicU64>>,
 }
 
-/// Class that an order gave to one vCPU.
+/// Scheduling class that an order gave to a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Real-time: chosen, or in line behind the one ordered before it.
+    /// Real-time: the chosen vCPU, or one in line behind the vCPU ordered before it.
     InLine,
-    /// First among ordinary threads.
+    /// Highest priority among ordinary threads.
     First,
-    /// Original scheduling, in an ordinary class.
+    /// Original scheduling of the vCPU's threads, in an ordinary class.
     Original,
-    /// Behind all ordinary threads.
+    /// Lowest priority, behind all ordinary threads.
     Behind,
-    /// Stopped: it does not run.
+    /// Stopped: the vCPU does not run.
     Held,
 }
 
-/// Enforcement that carries nothing out and records the orders.
+/// Enforcement for tests: it records the orders and makes no system call.
 #[derive(Debug, Default)]
 struct Counted {
     orders: AtomicU64,
     told: std::sync::Mutex<Vec<(VcpuId, Told)>>,
-    /// Threads that the tree last ordered to run was to run first.
+    /// Threads that the tree most recently ordered to run is to run first, in order.
     front: std::sync::Mutex<Vec<Tid>>,
-    /// vCPUs for which orders to run are refused.
+    /// vCPUs that a test has made the enforcement refuse to run.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
 }
 
@@ -132,7 +132,8 @@ impl FedHost {
         Ok(())
     }
 
-    /// Adds a tree of these threads, all of them blocked. `is_exact` gives it a hard limit.
+    /// Adds a process tree of these threads as one vCPU, all of them blocked. `is_exact` gives it a
+    /// hard limit.
     ///
     /// # Errors
     /// If there is not enough capacity available.
@@ -150,7 +151,7 @@ impl FedHost {
         Ok(())
     }
 
-    /// Returns the threads that the tree last ordered to run is to run first, in this order.
+    /// Returns the threads that the tree most recently ordered to run is to run first, in order.
     #[must_use]
     pub fn front(&self) -> Vec<i32> {
         locked(&self.way.front).iter().map(|tid| tid.raw()).collect()
@@ -159,24 +160,24 @@ impl FedHost {
     /// Removes a vCPU from the host.
     ///
     /// # Errors
-    /// If the contract was broken.
+    /// If policy and host violated their contract, which is a bug.
     pub fn leave(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         self.host.leave(vcpu)
     }
 
-    /// Records on CPU `on` that a vCPU did something. A wake may be of a vCPU that waits on another
-    /// CPU.
+    /// Records an event of a vCPU on CPU `on` at time `at`. A wake on `on` may be of a vCPU that
+    /// waits on another CPU.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: What) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
     }
 
-    /// Records that a thread did something: one of a tree, or one that is not ours.
+    /// Records an event of a thread: one of a process tree, or one that belongs to no vCPU.
     pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: What) {
         let Some(tid) = Tid::new(number) else { return };
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
     }
 
-    /// Loses the events that have been recorded on a CPU and not been read.
+    /// Drops the events that were recorded on a CPU and have not been read, as a full ring does.
     pub fn lose(&self, on: CpuId) {
         self.events[on.index()].lose();
     }
@@ -186,7 +187,7 @@ impl FedHost {
         self.used[vcpu.slot()].fetch_add(ran.ns(), Ordering::Relaxed);
     }
 
-    /// Sets whether orders to run this vCPU are refused.
+    /// Sets whether orders to run this vCPU are refused from now on.
     pub fn refuse(&self, vcpu: VcpuId, refuses: bool) {
         let mut all = locked(&self.way.refuses);
         all.retain(|&other| other != vcpu);
@@ -195,7 +196,7 @@ impl FedHost {
         }
     }
 
-    /// Sets the measured overhead of a pass over a CPU.
+    /// Sets the CPU time that a dispatcher pass over this CPU counts as taking.
     pub fn costs(&self, cpu: CpuId, look: Span) {
         self.host.costs(cpu, look);
     }
@@ -204,7 +205,7 @@ impl FedHost {
     /// none is needed.
     ///
     /// # Errors
-    /// If the contract was broken.
+    /// If policy and host violated their contract, which is a bug.
     pub fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         self.host.look(cpu)
     }
@@ -215,13 +216,14 @@ impl FedHost {
         self.way.orders.load(Ordering::Relaxed)
     }
 
-    /// Returns the vCPUs and classes ordered since the last call.
+    /// Returns each order since the last call: the vCPU and the class given to it.
     #[must_use]
     pub fn told(&self) -> Vec<(VcpuId, Told)> {
         std::mem::take(&mut locked(&self.way.told))
     }
 
-    /// Includes the exchanges between hardware and host in the entries from now on.
+    /// Records the exchanges between hardware and host from now on too, so that the run can be
+    /// replayed.
     pub fn keep_exchanges(&self) {
         self.host.keep_exchanges();
     }
@@ -234,7 +236,7 @@ impl FedHost {
         entries
     }
 
-    /// Returns the entries since the last call that are records.
+    /// Returns those of the entries recorded since the last call that are records of a trace.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         let record = |entry| match entry {

@@ -1,5 +1,6 @@
-//! A stock Linux host as hardware: it turns events of the kernel into facts and orders into system
-//! calls. A fence restores every thread in the end.
+//! A stock Linux host as hardware: it turns events of the kernel into facts for the policy, and the
+//! policy's orders into system calls. A fence (keeper process and journal) restores every thread in
+//! the end.
 //!
 //! A [`session`] is the live host without a scenario. Below it, `live_host` connects policy and
 //! kernel, [`watch`] reports what threads do, and `way` carries out orders in the steps of

@@ -1,17 +1,17 @@
-//! The live host as hardware: facts from the kernel go in, orders to the kernel come out.
+//! The live host as hardware: it receives events from the kernel and gives orders to the kernel.
 //!
-//! An event that is learnt late is reported with the time at which it happened. Of the vCPUs that
-//! are entitled to a CPU, the chosen one has the highest real-time priority. The next ones in line
-//! stand by right below it. When the chosen vCPU blocks, the kernel runs the next one at once. The
-//! host learns of both in the next dispatcher pass.
+//! An event that is read late is reported with the time at which it happened. Of the vCPUs that are
+//! entitled to a CPU, the chosen one has the highest real-time priority. The next ones in line have
+//! the priorities right below it. When the chosen vCPU blocks, the kernel runs the next one at
+//! once. The host learns of both in the next dispatcher pass.
 //!
-//! A dispatcher pass over a CPU has three parts. Only the second one excludes passes over other
+//! A dispatcher pass over a CPU has three parts. Only the second one locks out passes over other
 //! CPUs:
 //! 1. It reads the events of the CPU and the CPU time of its threads (`view`, one lock per CPU).
 //! 2. It reports them to the host, which decides (`decider`). A policy may decide for all CPUs at
 //!    once, so there is one lock. The result is the orders to the kernel (`enact`).
 //! 3. It carries out the orders ([`way`](crate::way), one lock per vCPU). A refusal by the kernel
-//!    is a fact again.
+//!    is reported to the host as an event.
 //!
 //! Orders that concern another CPU are left to the dispatcher of that CPU, which is woken for them.
 
@@ -54,17 +54,18 @@ pub(crate) use join::Joining;
 pub(crate) use tell::At;
 use view::{CpuView, News};
 
-/// Source of the information about what threads do.
+/// Source from which the live host learns which threads run, block and wake.
 pub(crate) enum Watching {
     /// Events of every switch and wake, by CPU number of the kernel.
     Events(Vec<(CpuId, Box<dyn EventSource>)>, Option<PerfWatch>),
-    /// Only the CPU time used, read in each pass; every vCPU counts as runnable. For kernels that
-    /// do not allow events of whole CPUs, with the error that says why.
+    /// Only the CPU time used, which each pass reads. Every vCPU counts as runnable. For kernels
+    /// that do not allow events of whole CPUs, with the error that says why.
     Polled(WatchError),
 }
 
 impl Watching {
-    /// Opens the best source that this host offers, and a tap of all its events, which is off.
+    /// Opens the best source of events that this host offers, and a tap (a copy of all its events),
+    /// which is off.
     pub(crate) fn open() -> (Watching, Arc<Tap>) {
         let (watch, rings) = match PerfWatch::open() {
             Ok(opened) => opened,
@@ -80,19 +81,19 @@ impl Watching {
     }
 }
 
-/// Reason why the host cannot go on.
+/// Reason why the live host cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveHostError {
-    /// The contract was broken: a bug.
+    /// Policy and host violated their contract, which is a bug.
     #[error(transparent)]
     Broken(#[from] Broken),
-    /// The kernel refused a step that is needed.
+    /// The kernel refused a step without which the host cannot continue.
     #[error(transparent)]
     Act(#[from] ActError),
     /// Events of the threads can no longer be read.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// CPU time or state can no longer be read.
+    /// The CPU time or the state of a thread can no longer be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }
@@ -105,7 +106,8 @@ impl LiveHostError {
     }
 }
 
-/// Longest sleep of a dispatcher. Some kernels do not report a wake on an idle CPU.
+/// Default for the longest sleep of a dispatcher. Some kernels do not report a wake on an idle CPU,
+/// so the dispatcher must check.
 const NAP: Span = Span::from_ms(20);
 
 /// Clock that the live host reads.
@@ -113,7 +115,7 @@ const NAP: Span = Span::from_ms(20);
 pub(crate) enum HostClock {
     /// The kernel's clock `CLOCK_MONOTONIC`.
     Monotonic,
-    /// A clock that a test or bench sets, in nanoseconds.
+    /// A clock that a test or bench sets. The value is in nanoseconds.
     Fed(Arc<AtomicU64>),
 }
 
@@ -126,8 +128,8 @@ impl HostClock {
     }
 }
 
-/// Threads and trees that are about to join. Their events are requested from the kernel for all of
-/// them at once, since each request may take it tens of milliseconds.
+/// Threads and trees that are about to join. Their events are requested from the kernel in one call
+/// for all of them, since each call may take tens of milliseconds.
 #[derive(Debug, Default)]
 struct Wanted {
     threads: Vec<Tid>,
@@ -144,18 +146,19 @@ pub(crate) struct LiveHost {
     wanted: Mutex<Wanted>,
     /// Descriptors that wake the dispatchers, by managed CPU.
     calls: Vec<OwnedFd>,
-    /// Start of the latest pass of each dispatcher, by managed CPU, on the clock of the host.
+    /// Start of the latest pass of each dispatcher, by managed CPU, in the time of the host's
+    /// clock.
     looked: Vec<AtomicU64>,
     clock: HostClock,
-    /// Start of the run on that clock.
+    /// Start of the run, on the clock of the host.
     origin: AtomicU64,
     is_over: AtomicBool,
-    /// Dispatch overhead: CPU time of one pass.
+    /// Dispatch overhead that admission counts: CPU time of one pass.
     dispatch: Span,
     /// Longest sleep of a dispatcher, in nanoseconds.
     nap: AtomicU64,
     is_polled: bool,
-    /// Reason why events of threads cannot be seen. `None` if they can.
+    /// Reason why scheduling events of threads cannot be observed. `None` if they can.
     unwatched: Option<WatchError>,
 }
 
@@ -177,7 +180,8 @@ impl LiveHost {
         Ok(LiveHost { dispatch, ..host })
     }
 
-    /// Creates a host like [`LiveHost::new`] from parts that need not be the kernel's.
+    /// Creates a host like [`LiveHost::new`], from parts that a test or bench may provide in place
+    /// of the kernel's.
     pub(crate) fn with(
         host: Host,
         real: &[CpuId],
@@ -217,13 +221,13 @@ impl LiveHost {
         })
     }
 
-    /// Locks the decider. A panic in another thread has already ended the run, and then only the
-    /// restoring of threads is left to do.
+    /// Locks the decider. If another thread panicked while it had the lock, the run has already
+    /// ended and only the restoring of threads remains.
     fn decider(&self) -> MutexGuard<'_, Decider> {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason why events of threads cannot be seen. `None` if they can.
+    /// Returns the reason why scheduling events of threads cannot be observed. `None` if they can.
     pub(crate) fn unwatched(&self) -> Option<&WatchError> {
         self.unwatched.as_ref()
     }
@@ -232,18 +236,18 @@ impl LiveHost {
         self.perf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the run at `origin`, a time of the host's clock.
+    /// Begins the run. `origin` is its start on the host's clock.
     pub(crate) fn begin(&self, origin: Time) {
         self.origin.store(origin.ns(), Ordering::Relaxed);
         self.decider().begin(origin);
     }
 
-    /// Returns the offset of the host's clock ahead of the time of the run.
+    /// Returns the start of the run as an offset on the host's clock.
     pub(crate) fn origin(&self) -> Span {
         Span::from_ns(self.origin.load(Ordering::Relaxed))
     }
 
-    /// Sets how far the clock to which phases refer is ahead of the host's clock, from now on.
+    /// Sets the offset from the host's clock to the clock to which phases refer, from now on.
     pub(crate) fn set_wall_clock(&self, ahead: Span) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.wall_clock_set(ahead + self.origin())?;
@@ -260,7 +264,8 @@ impl LiveHost {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Records the exchanges between hardware and host from now on.
+    /// Records the exchanges between hardware and host from now on, so that the run can be
+    /// replayed.
     pub(crate) fn keep_exchanges(&self) {
         self.decider().records.keep_exchanges();
     }
@@ -270,7 +275,7 @@ impl LiveHost {
         self.decider().records.take(into);
     }
 
-    /// Records the name of a vCPU that is about to join.
+    /// Records the name of a vCPU, before it joins.
     pub(crate) fn named(&self, named: &VcpuName) {
         self.decider().records.named(named);
     }
@@ -285,7 +290,7 @@ impl LiveHost {
         self.decider().take_refused()
     }
 
-    /// Requests the events of a thread, to be delivered once it has joined.
+    /// Requests the events of a thread. They are delivered once the thread's vCPU has joined.
     pub(crate) fn watch(&self, tid: Tid) -> Result<(), LiveHostError> {
         if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
             return Err(WatchError::NoThread { tid }.into());
@@ -294,12 +299,12 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Requests the events of the threads of a tree, to be delivered once it has joined.
+    /// Requests the events of the threads of a tree. They are delivered once the tree has joined.
     pub(crate) fn watch_tree(&self, vcpu: VcpuId, tids: Vec<Tid>) {
         self.wanted().trees.push((vcpu, tids));
     }
 
-    /// Ends the events of a tree's threads.
+    /// Ends the events of a process tree's threads.
     pub(crate) fn unwatch_tree(&self, vcpu: VcpuId) {
         self.wanted().trees.retain(|(tree, _)| *tree != vcpu);
         if let Some(perf) = &mut *self.perf() {
@@ -319,7 +324,7 @@ impl LiveHost {
         self.views.iter().for_each(|view| view.remove(tid));
     }
 
-    /// Records the CPU time that scheduling a CPU has taken.
+    /// Records the CPU time that the dispatcher of a CPU has used.
     pub(crate) fn overhead(&self, cpu: CpuId, used: Span) {
         self.decider().records.record(&Record::Overhead { cpu, used });
     }
@@ -331,14 +336,14 @@ impl LiveHost {
         decider.end()
     }
 
-    /// Ends the run without another order, after the contract was broken or the kernel refused.
+    /// Ends the run without another order, after a violated contract or a refusal by the kernel.
     pub(crate) fn abandon(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.decider().is_over = true;
     }
 
-    /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if
-    /// none is needed or the run is over.
+    /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
+    /// further pass is needed or the run is over.
     pub(crate) fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
         self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);
@@ -372,8 +377,8 @@ impl LiveHost {
         }
     }
 
-    /// Reads the events of the CPUs that are not managed. Our threads may run there before they are
-    /// chosen for the first time, and may be woken from there at any time.
+    /// Reads the events of the CPUs that are not managed. The threads of vCPUs may run there before
+    /// their vCPU is chosen for the first time, and code on those CPUs may wake them at any time.
     pub(crate) fn look_elsewhere(&self) -> Result<(), LiveHostError> {
         for view in self.views.iter().skip(self.calls.len()) {
             let news = self.see(view)?;
@@ -389,8 +394,8 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Returns the longest time that any dispatcher has gone without a pass. Dispatchers that have
-    /// not had their first pass do not count. Zero if none has.
+    /// Returns the longest time that any dispatcher has gone without a pass. A dispatcher that has
+    /// not made its first pass does not count. Zero if no dispatcher has made one.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));
@@ -398,18 +403,18 @@ impl LiveHost {
         looked.map_or(Span::ZERO, |at| now.since(at))
     }
 
-    /// Sets the measured overhead of a pass over a CPU.
+    /// Sets the measured CPU time of a dispatcher pass over a CPU.
     pub(crate) fn costs(&self, cpu: CpuId, look: Span) {
         self.decider().pcpus.all[cpu.index()].clock.costs(look);
     }
 
-    /// Returns the time from now until `at`, a time of the run. Zero if it has passed.
+    /// Returns the time from now until `at`, a time of the run. Zero if `at` has passed.
     pub(crate) fn until(&self, at: Time) -> Span {
         at.since(self.now())
     }
 
-    /// Returns the descriptors that a CPU's dispatcher waits for: its eventfd and, if there are
-    /// events, the one that polls readable for wakes carried out on the CPU.
+    /// Returns the descriptors that a CPU's dispatcher waits for. The first is its eventfd. If the
+    /// kernel reports events, the second polls readable for wakes carried out on the CPU.
     pub(crate) fn fds_of(&self, cpu: CpuId) -> io::Result<Vec<OwnedFd>> {
         let mut fds = vec![self.calls[cpu.index()].try_clone()?];
         let real = self.decider().pcpus.all[cpu.index()].real;
@@ -420,7 +425,7 @@ impl LiveHost {
         Ok(fds)
     }
 
-    /// Returns the CPUs that are not managed, and the descriptors that report wakes there.
+    /// Returns the CPUs that are not managed, and the descriptors that report wakes on them.
     pub(crate) fn fds_elsewhere(&self) -> io::Result<(CpuSet, Vec<OwnedFd>)> {
         let managed: HashSet<CpuId> = self.real_cpus().collect();
         let (mut cpus, mut fds) = (CpuSet::NONE, Vec::new());
@@ -444,7 +449,7 @@ impl LiveHost {
         Span::from_ns(self.nap.load(Ordering::Relaxed))
     }
 
-    /// Wakes the dispatchers of these CPUs.
+    /// Wakes the dispatchers of these CPUs for a pass.
     pub(crate) fn call(&self, cpus: CpuSet) {
         for cpu in cpus.iter() {
             // The write fails if the counter is full. The dispatcher wakes then as well.
@@ -457,7 +462,8 @@ impl LiveHost {
         self.call(CpuSet::first_n(self.calls.len()));
     }
 
-    /// Reads the events of a CPU and passes on those that concern other CPUs.
+    /// Reads the events of a CPU, and forwards those that concern other CPUs to the views of those
+    /// CPUs.
     fn see(&self, view: &CpuView) -> Result<News, LiveHostError> {
         let mut news = view.look(self.clock.now())?;
         let mut concerned = CpuSet::NONE;
@@ -485,7 +491,8 @@ impl LiveHost {
         }
     }
 
-    /// Takes in the events of all CPUs, for an operation on a single vCPU.
+    /// Processes the events of all CPUs before a request about a single vCPU, and returns the
+    /// locked decider.
     fn observe(&self) -> Result<MutexGuard<'_, Decider>, LiveHostError> {
         let mut news = Vec::with_capacity(self.views.len());
         for view in &self.views {
@@ -498,8 +505,8 @@ impl LiveHost {
         Ok(decider)
     }
 
-    /// Lets the policy decide on all that was reported, then wakes the dispatchers that have orders
-    /// to carry out.
+    /// Lets the policy decide on all facts that were reported, then wakes the dispatchers that have
+    /// orders to carry out.
     fn finish(&self, mut decider: MutexGuard<'_, Decider>) -> Result<(), LiveHostError> {
         decider.settle()?;
         let concerned = decider.call_others();
@@ -508,7 +515,7 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Carries out the orders. Returns those that the kernel refused.
+    /// Carries out orders to the kernel. Returns those that the kernel refused.
     fn order(&self, order: &[Assignment]) -> Vec<Failed> {
         let mut failed = Vec::new();
         if !order.is_empty() {
@@ -526,12 +533,12 @@ pub(crate) enum NotDone {
     Declined(AdmitError),
     /// The vCPU has a hard limit, and no event would report in time that it runs again after it
     /// blocked.
-    #[error("nothing tells in time that it runs again after it blocked: {why}")]
+    #[error("no kernel event reports in time that the vCPU runs again after it blocked: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
-    /// The kernel refused. Nothing has changed.
+    /// The kernel refused the request. Nothing has changed.
     #[error(transparent)]
     Refused(ActError),
-    /// The live host cannot go on.
+    /// The live host cannot continue.
     #[error(transparent)]
     Host(#[from] LiveHostError),
 }

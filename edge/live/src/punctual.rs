@@ -1,4 +1,4 @@
-//! Real-time priority for a thread of ours, above all threads that are scheduled.
+//! Real-time priority for a thread of Slackline itself, above all threads that it schedules.
 
 use std::io;
 use std::marker::PhantomData;
@@ -8,13 +8,14 @@ use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_scheduling, own_tid, set_scheduling,
 };
 
-/// Makes the calling thread real-time, below the dispatchers and above the threads that they run.
-/// So it does its work on time on a busy host too. Dropping this restores the thread's scheduling.
+/// Makes the calling thread real-time, with a priority below the dispatchers and above the threads
+/// that they schedule. The thread then does its work on time on a busy host too. Dropping this
+/// value restores the thread's scheduling.
 #[derive(Debug)]
 pub struct Punctual {
     tid: Tid,
     before: SchedulingOf,
-    /// Not `Send`: this concerns the thread that created it.
+    /// Makes the type `!Send`: the priority belongs to the thread that created the value.
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -22,7 +23,7 @@ impl Punctual {
     /// Makes the calling thread real-time from now on.
     ///
     /// # Errors
-    /// If the kernel refuses, as it does for ordinary users.
+    /// If the kernel refuses, which it does for users without the privilege.
     pub fn begin() -> io::Result<Punctual> {
         let tid = own_tid();
         let before = get_scheduling(tid)?;

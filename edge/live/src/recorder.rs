@@ -1,6 +1,6 @@
-//! Recordings of a host as traces: [`assembler`] turns switches and wakes into records,
-//! [`identity`] says which threads they are of, [`anonymise`] takes names out again, [`host`]
-//! records a host without a session, and [`ring`] keeps the last minute of one.
+//! Recordings of a host as traces. [`host`] records a host without a session, and [`ring`] keeps
+//! the last minute of one. [`assembler`] turns switches and wakes into records, [`identity`] names
+//! the threads, and [`anonymise`] removes names again.
 
 pub mod anonymise;
 pub mod assembler;

@@ -1,11 +1,11 @@
-//! Relays between clients and QEMU guests. All data passes through the relay byte by byte, so it is
-//! known what is pending for the guest. A stock host does not know that otherwise.
+//! Relays between clients and QEMU guests. All data passes through the relay, so the relay knows
+//! how much is pending for the guest. A stock host has no other source for that.
 //!
-//! Data counts as pending from the moment it is on its way to the guest until the guest sends
-//! something, for at most [`WAITS`]. A guest that has sent something has run, and has received what
-//! came before. The meaning of the bytes does not matter. Only ports of virtio-serial were tried. A
-//! client that sends much fills only the buffers of its own socket: data is read in each direction
-//! only if the data before it has been forwarded.
+//! Data counts as pending from the moment at which the relay forwards it to the guest until the
+//! guest sends something, for at most [`WAITS`]. A guest that has sent something has run, and has
+//! received the data sent to it before. The meaning of the bytes does not matter. Only ports of
+//! virtio-serial were tried. A client that sends much fills only the buffers of its own socket:
+//! data is read in each direction only if the data before it has been forwarded.
 
 mod waiting;
 
@@ -48,9 +48,9 @@ pub struct RelayError {
 pub struct Relayed {
     /// Name of the guest.
     pub name: String,
-    /// Socket of the guest, on which its hypervisor listens.
+    /// Path of the guest's socket, on which its hypervisor listens.
     pub guest: PathBuf,
-    /// Time when the relay first connected to it. `None` if it never did.
+    /// Time when the relay first connected to the guest's socket. `None` if it never did.
     pub connected: Option<Time>,
     /// Number of transfers to the guest.
     pub inward: u64,
@@ -69,12 +69,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Notes that the guest has left, which ends the relay.
+    /// Notes that the guest has left the session, which ends the relay.
     pub(crate) fn end(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the statistics so far.
+    /// Returns the statistics of the relay so far.
     pub(crate) fn relayed(&self) -> Relayed {
         self.relayed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -88,9 +88,9 @@ pub(crate) struct Relay {
     listener: Listener,
     guest: Option<OwnedFd>,
     outside: Option<OwnedFd>,
-    /// Data read from outside, not forwarded to the guest yet.
+    /// Data read from the client that is not forwarded to the guest yet.
     inward: Vec<u8>,
-    /// Data read from the guest, not forwarded to the outside yet.
+    /// Data read from the guest that is not forwarded to the client yet.
     outward: Vec<u8>,
     /// Time of the next attempt to connect to the guest.
     again: Time,
@@ -106,17 +106,17 @@ impl Drop for Listener {
     }
 }
 
-/// Result of reading from an end.
+/// Result of reading from one of the relay's two connections.
 enum Taken {
     Some,
     None,
-    /// The other end has closed the connection.
+    /// The guest or the client has closed the connection.
     Gone,
 }
 
 impl Relay {
-    /// Creates a relay on which clients reach the guest of this vCPU at `outside`. A socket file
-    /// left there is removed.
+    /// Creates a relay to the guest of this vCPU. Clients connect to the socket `outside`. A socket
+    /// file left at that path is removed.
     pub(crate) fn new(
         name: String,
         vcpu: VcpuId,
@@ -153,7 +153,7 @@ impl Relay {
         Arc::clone(&self.shared)
     }
 
-    /// Forwards data until the host is over or the guest has left.
+    /// Forwards data in both directions until the host is over or the guest has left.
     pub(crate) fn run(mut self, host: &LiveHost) -> Result<(), DispatcherError> {
         let vcpu = self.shared.vcpu;
         while !host.is_over() && !self.shared.is_gone.load(Ordering::Relaxed) {
@@ -178,7 +178,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Connects to the guest, and accepts one client at a time.
+    /// Connects to the guest if there is no connection, and accepts one client at a time.
     fn come_and_go(&mut self, now: Time) {
         if self.guest.is_none() && self.again <= now {
             self.again = now + AGAIN;
@@ -194,7 +194,7 @@ impl Relay {
         }
     }
 
-    /// Reads new data where the data before it has been forwarded.
+    /// Reads new data in each direction in which all data read before has been forwarded.
     fn take_in(&mut self, now: Time) {
         if let (Some(guest), true) = (&self.guest, self.outward.is_empty()) {
             match taken_in(guest, &mut self.outward) {
@@ -220,7 +220,7 @@ impl Relay {
         }
     }
 
-    /// Forwards the data read. Data from a guest without a client is lost.
+    /// Forwards the data that was read. Data from a guest is dropped while no client is connected.
     fn hand_on(&mut self, now: Time) {
         if let Some(guest) = &self.guest
             && handed_on(guest, &mut self.inward).is_err()
@@ -234,8 +234,8 @@ impl Relay {
         }
     }
 
-    /// Notes that the guest has closed the connection. Pending data is dropped, and closing the
-    /// client's connection shows it to the client.
+    /// Notes that the guest has closed the connection. Drops pending data and closes the client's
+    /// connection, so that the client notices.
     fn part(&mut self, now: Time) {
         (self.guest, self.outside) = (None, None);
         self.inward.clear();
@@ -249,8 +249,8 @@ impl Relay {
         relayed.clone_from(&self.relayed);
     }
 
-    /// Returns the descriptors to wait for. An end from which nothing is wanted now is left out: it
-    /// may be closed and would wake the relay again and again.
+    /// Returns the descriptors to wait for. A connection that needs neither a read nor a write now
+    /// is left out. Its peer may have closed it, and then it would wake the relay again and again.
     fn polled(&self) -> Vec<PollFd<'_>> {
         let wants = |reads: bool, writes: bool| {
             let flag = |is: bool, flag| if is { flag } else { PollFlags::empty() };

@@ -2,9 +2,10 @@
 //! moved, and leave, at any time and for any length of time.
 //!
 //! On each managed CPU runs a dispatcher, a thread at the highest real-time priority. It sleeps
-//! until its CPU needs it, does a pass, and sleeps again. The thread that opened the session has a
-//! priority right below. It makes requests and calls [`Session::poll`] now and then. That takes the
-//! records, finds vCPUs that have ended, and replaces a keeper that died.
+//! until its CPU needs it, does a pass, and sleeps again. The thread that opened the session has
+//! the priority right below. It makes requests and calls [`Session::poll`] several times a second.
+//! That call takes the records, finds vCPUs that have ended, and replaces a keeper process that
+//! died.
 //!
 //! A request that fails changes nothing and affects no other vCPU. However the session ends, the
 //! fence restores every thread.
@@ -59,8 +60,8 @@ pub struct Options {
     /// CPUs to schedule, as numbered by the kernel. Requests and records number them 0, 1 and so
     /// on, in this order.
     pub cpus: Vec<CpuId>,
-    /// Ownership of these CPUs, if the caller has taken it already. With `None`, the session takes
-    /// it.
+    /// Ownership of these CPUs, if the caller has claimed them already. With `None` the session
+    /// claims them.
     pub owned: Option<OwnedCpus>,
     /// Policy that schedules the vCPUs.
     pub policy: &'static Spec,
@@ -68,53 +69,54 @@ pub struct Options {
     pub values: Values,
     /// Command that starts the keeper.
     pub keeper: KeeperCommand,
-    /// Dispatch overhead, for admission to count. `None` [measures](crate::dispatch_cost::measure)
+    /// Dispatch overhead that admission counts. `None` [measures](crate::dispatch_cost::measure)
     /// it.
     pub dispatch: Option<Span>,
-    /// Time zero of the records, on the monotonic clock. `None` is now.
+    /// Time zero of the records, on the monotonic clock. `None` stands for the current time.
     pub origin: Option<Time>,
-    /// Clock to which phases refer. `None` is the time of the session.
+    /// Clock to which phases refer. `None` stands for the time of the session.
     pub wall_clock: Option<WallClock>,
 }
 
-/// Events since the last poll.
+/// Events of a session since the last call of [`Session::poll`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Time of the session.
     pub now: Time,
     /// Members whose threads have ended. Their ids are no longer valid.
     pub ended: Vec<JoinId>,
-    /// True if the keeper had died and was replaced.
+    /// True if the keeper process had died and was replaced.
     pub keeper_replaced: bool,
-    /// Change of the clock to which phases refer, if it was set. The grid of phases has been moved.
+    /// Step of the clock to which phases refer, if it was set. The begin of each period has been
+    /// moved with it. `None` if it was not set.
     pub clock_stepped: Option<ClockStep>,
-    /// Members whose scheduling was changed, by themselves or others, and the changes that were
-    /// undone.
+    /// Members whose scheduling another program or they themselves changed, each with the change.
+    /// These changes were undone.
     pub meddled: Vec<(JoinId, Finding)>,
-    /// Members that are left to the program that has changed them from now on, each with the
+    /// Members that became contested: each is left to the program that has changed it, with the
     /// change.
     pub contested: Vec<(JoinId, Finding)>,
-    /// Members that were contested until the change was undone. They are scheduled again.
+    /// Members that are no longer contested, since the change was undone. They are scheduled again.
     pub settled: Vec<JoinId>,
 }
 
 /// State of a vCPU in a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member<'a> {
-    /// Id under which it joined.
+    /// Id that the member got when it joined.
     pub id: JoinId,
     /// Share of the vCPU under the policy.
     pub share: &'a Values,
-    /// CPUs that it may run on. `None` allows all.
+    /// CPUs of the session that the member may run on. `None` allows all.
     pub cpus: Option<CpuSet>,
-    /// True while it is paused by request.
+    /// True while the member is paused by request.
     pub is_paused: bool,
 }
 
 /// An open live host. It belongs to the thread that opened it, which is real-time until the session
 /// is closed.
 ///
-/// Dropping it restores all threads, as [`Session::close`] does, and reports no errors.
+/// Dropping it restores all threads, as [`Session::close`] does, but reports no errors.
 pub struct Session {
     host: Arc<LiveHost>,
     dispatchers: Vec<Dispatcher>,
@@ -123,15 +125,16 @@ pub struct Session {
     cpus: usize,
     members: Table<Row>,
     endings: Endings,
-    /// Members that could not join again, until they are reported.
+    /// Members that left for a group and could not join again, until [`Session::poll`] reports
+    /// them.
     lost: Vec<JoinId>,
     books: Books,
     agents: Arc<Agents>,
     relays: Vec<Arc<relay::Shared>>,
     tap: Arc<Tap>,
-    /// Clock to which phases refer, and its last known offset to the monotonic clock.
+    /// Clock to which phases refer, and its last known offset from the monotonic clock.
     wall_clock: Option<(WallClock, Offset)>,
-    /// Time of the next check of members for changes.
+    /// Time of the next check of members for changes that the session did not order.
     next_audit: Time,
     // Dropped after the fence: restoring threads should not have to wait for a CPU.
     _urgent: Punctual,
@@ -139,11 +142,11 @@ pub struct Session {
     _owned: OwnedCpus,
 }
 
-/// About the time of a switch there and back. The kernel may count it to one side of a switch and
-/// stamp it to the other.
+/// Resolution of CPU times and switch times: about the length of a switch there and back. The
+/// kernel may charge that time to one side of the switch and count its timestamp on the other.
 const RESOLUTION: Span = Span::from_us(5);
 
-/// Returns the kinds of facts about threads that this host reports.
+/// Returns which kinds of facts about threads this host reports.
 #[must_use]
 pub fn knowledge() -> Knowledge {
     let sees = PerfWatch::open().is_ok();
@@ -154,8 +157,9 @@ impl Session {
     /// Opens a session without vCPUs.
     ///
     /// # Errors
-    /// If another slackline schedules one of the CPUs, the kernel refuses real-time scheduling,
-    /// locked memory or a descriptor, or the keeper cannot be started. Nothing has changed.
+    /// If another slackline process schedules one of the CPUs, the kernel refuses real-time
+    /// scheduling, locked memory or a descriptor, or the keeper cannot be started. Nothing has
+    /// changed.
     pub fn open(options: &Options) -> Result<Session, SessionError> {
         // The CPUs are taken before anything is changed. This thread becomes real-time before any
         // other: a thread that becomes so later might never get to run.
@@ -215,21 +219,22 @@ impl Session {
         self.host.now()
     }
 
-    /// Time zero of the session, on the monotonic clock.
+    /// Returns time zero of the session, on the monotonic clock.
     #[must_use]
     pub fn origin(&self) -> Time {
         Time::START + self.host.origin()
     }
 
-    /// Tap of all switches and wakes that the session sees. It is turned on by this call, and has
-    /// to be emptied a few times a second from then on.
+    /// Returns the tap: a copy of all switches and wakes that the session sees. This call turns it
+    /// on. From then on it must be emptied several times a second.
     #[must_use]
     pub fn tap(&self) -> Arc<Tap> {
         self.tap.turn_on();
         Arc::clone(&self.tap)
     }
 
-    /// Threads of the members, each with its vCPU; of a tree its first.
+    /// Returns the threads of the members, each with its vCPU. For a process tree only the first
+    /// thread is returned.
     pub fn threads(&self) -> impl Iterator<Item = (VcpuId, Tid)> {
         let joined = self.members.iter().filter(|(_, row)| row.has_joined);
         joined.flat_map(|(id, row)| row.threads.iter().map(move |it| (id.vcpu(), it.tid())))
@@ -260,7 +265,7 @@ impl Session {
     }
 
     /// Waits until one of `others` is readable, the keeper has died, or `most` has passed. Returns,
-    /// for each of the others, true if it is readable. May return earlier.
+    /// for each of the others, true if it is readable. May return earlier without a reason.
     #[must_use]
     pub fn wait(&self, others: &[BorrowedFd<'_>], most: Span) -> Vec<bool> {
         let fds = std::iter::once(self.urgent_fd()).chain(others.iter().copied());
@@ -270,14 +275,14 @@ impl Session {
     }
 
     /// Includes the exchanges between hardware and host in the records from now on. A trace that
-    /// has all of them from the first join on can be replayed.
+    /// has all exchanges since the first join can be replayed.
     pub fn keep_exchanges(&mut self) {
         self.host.keep_exchanges();
     }
 
     /// Does the regular work of the session. Replaces the contents of `records` by the records
-    /// since the last call, removes members that have ended, and replaces a keeper that died. Must
-    /// be called a few times a second. Scheduling does not wait for it.
+    /// since the last call, removes members that have ended, and replaces a keeper that died. The
+    /// caller must call it a few times a second. Scheduling does not wait for that.
     ///
     /// # Errors
     /// The reason why the session is over, or that the keeper cannot be replaced.
@@ -305,7 +310,7 @@ impl Session {
         Ok(seen)
     }
 
-    /// Returns how far the clock to which phases refer is ahead of the time of the session. `None`
+    /// Returns the offset from the time of the session to the clock to which phases refer. `None`
     /// without such a clock.
     #[must_use]
     pub fn wall_ahead(&self) -> Option<Span> {
@@ -313,7 +318,8 @@ impl Session {
         Some(offset.ahead + self.host.origin())
     }
 
-    /// Checks whether the wall clock was set, and moves the grid of phases if so.
+    /// Checks whether the clock to which phases refer was set, and moves the begin of all periods
+    /// if so.
     fn follow_clock(&mut self) -> Result<Option<ClockStep>, SessionError> {
         let Some((clock, known)) = &mut self.wall_clock else { return Ok(None) };
         let offset = clock.offset();
@@ -325,15 +331,17 @@ impl Session {
         Ok(step)
     }
 
-    /// Returns the longest time that any dispatcher has gone without a pass. Up to 20 ms is normal,
-    /// and a little more on a host whose hypervisor is busy.
+    /// Returns the longest time that any dispatcher has gone without a pass. A dispatcher sleeps
+    /// for at most 20 ms, so up to 20 ms is normal, and a little more on a host whose hypervisor is
+    /// busy.
     #[must_use]
     pub fn unlooked(&self) -> Span {
         self.host.unlooked()
     }
 
-    /// Grants refused members a real-time budget in their present group. They may have been moved
-    /// to another group since they were held: libvirt does that with a VM that is just starting.
+    /// Grants members for which the kernel refused an order a real-time budget in their present
+    /// cgroup. They may have been moved to another cgroup since they joined, as libvirt does with
+    /// the threads of a VM that is just starting.
     fn follow_refused(&mut self) {
         for vcpu in self.host.take_refused() {
             let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);
@@ -349,7 +357,7 @@ impl Session {
     /// of the run as the very last.
     ///
     /// # Errors
-    /// The reason why the session was over before, or threads that could not be restored.
+    /// The reason why the session was over before this call, or threads that could not be restored.
     pub fn close(mut self, records: &mut Vec<Entry>) -> Result<(), SessionError> {
         // Read while the dispatchers still exist. Appended after the records of what still ran at
         // the end.
@@ -382,14 +390,15 @@ impl Session {
         self.fence.keeper_id()
     }
 
-    /// Returns the largest real-time budget that a member needs. That is its reservation. Where the
-    /// vCPUs of its domain lend budget to each other, it is the slice times their number, at most
-    /// the period. `None` without a reservation.
+    /// Returns the largest cgroup real-time budget that a member needs. That is its slice in every
+    /// period. If the vCPUs of its domain lend budget to each other, it is the slice times the
+    /// number of these vCPUs, at most the period. `None` without a reservation.
     fn most_of(&self, id: JoinId) -> Option<Reservation> {
         self.most(id, &self.members.get(id)?.share)
     }
 
-    /// Returns the largest real-time budget that a member with this share needs.
+    /// Returns the largest cgroup real-time budget that a member with this share needs. `None`
+    /// without a reservation.
     fn most(&self, id: JoinId, share: &Values) -> Option<Reservation> {
         let promise = (self.policy.promise)(share).ok().flatten()?;
         let domain = id.vcpu().domain();
@@ -400,8 +409,8 @@ impl Session {
         Reservation::new(Span::from_ns(all).min(period), period).ok()
     }
 
-    /// Grants the vCPUs of a domain the real-time budget to run on borrowed budget, after more of
-    /// them have come.
+    /// Grants the vCPUs of a domain the cgroup real-time budget that they need to run on borrowed
+    /// budget, after more vCPUs of the domain have joined.
     fn grant_loans(&mut self, come: &[JoinId]) -> Result<(), RequestError> {
         let Some(domain) = come.first().map(|id| id.vcpu().domain()) else { return Ok(()) };
         let those = self.members.iter().filter(|(id, _)| id.vcpu().domain() == domain);
@@ -413,8 +422,8 @@ impl Session {
         Ok(())
     }
 
-    /// Does something with the fence. If that fails because the keeper has just died, replaces the
-    /// keeper and tries once more.
+    /// Runs an operation of the fence. If it fails because the keeper process has just died,
+    /// replaces the keeper and runs the operation once more.
     fn fenced<T>(
         &mut self,
         mut order: impl FnMut(&mut Fence) -> Result<T, FenceError>,

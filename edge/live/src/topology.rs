@@ -1,10 +1,10 @@
 //! Topology of the host's CPUs, read from `/sys`.
 //!
 //! Kernels leave levels out: containers hide directories, virtual machines report no caches. A
-//! missing level counts as equal to the next wider one; a missing core level as one core per CPU.
-//! Nor does every host nest: one node may span two sockets where memory is interleaved, and a
-//! virtual machine may report one cache for all of its sockets. Policies receive groups within
-//! groups. So a group that a wider level divides counts as several.
+//! missing level counts as equal to the next wider one. A missing core level counts as one core per
+//! CPU. On some hosts the levels are not nested. One node may span two sockets if memory is
+//! interleaved, and a virtual machine may report one cache for all of its sockets. Policies receive
+//! groups within groups. So a group that a wider level divides counts as several.
 
 use std::fs;
 use std::path::Path;
@@ -14,14 +14,14 @@ use slackline_units::{CpuId, CpuSet};
 
 use slackline_linux::sys::cpu_list;
 
-/// Directory of the kernel's files.
+/// Directory of the kernel's files about CPUs and nodes.
 const ROOT: &str = "/sys/devices/system";
 
 /// Topology as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) topology: Topology,
-    /// Levels that the kernel does not report for one of the CPUs.
+    /// Levels that the kernel does not report for at least one of the CPUs.
     pub(crate) unsaid: Vec<Level>,
 }
 
@@ -32,12 +32,12 @@ pub fn of(real: &[CpuId]) -> Topology {
     look(real).map_or_else(|_| Topology::flat(real.len()), |seen| seen.topology)
 }
 
-/// Reads the topology of these CPUs, or returns the inconsistency in the kernel's report.
+/// Reads the topology of these CPUs. The error names the inconsistency in the kernel's report.
 pub(crate) fn look(real: &[CpuId]) -> Result<Seen, TopologyError> {
     arrange(real, &|path| fs::read_to_string(Path::new(ROOT).join(path)).ok())
 }
 
-/// Reads the topology from the texts of files.
+/// Builds the topology from the texts of the kernel's files.
 fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen, TopologyError> {
     let mut groups = Groups::default();
     let mut unsaid = Vec::new();
@@ -65,15 +65,15 @@ fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen
     Ok(Seen { topology: Topology::new(real.len(), &groups)?, unsaid })
 }
 
-/// Converts CPU numbers of the kernel to positions among the managed CPUs. `cpu`, a position, is
-/// included in any case.
+/// Converts CPU numbers of the kernel to positions among the managed CPUs. The position `cpu` is
+/// always included.
 fn with_places(real: &[CpuId], numbers: &[usize], cpu: usize) -> CpuSet {
     let is_in = |&place: &usize| place == cpu || numbers.contains(&real[place].index());
     (0..real.len()).filter(is_in).map(CpuId::new).collect()
 }
 
-/// Returns the numbers of the CPUs that share this level with a CPU. `None` if the kernel does not
-/// report it.
+/// Returns the kernel's numbers of the CPUs that share this level with a CPU. `None` if the kernel
+/// does not report it.
 fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let number = cpu.index();
     let either = |new: &str, old: &str| {
@@ -93,8 +93,8 @@ fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> O
     }
 }
 
-/// Returns the CPUs that share a CPU's cache of the highest level. Caches only for instructions do
-/// not count.
+/// Returns the CPUs that share the last-level cache of a CPU. Caches only for instructions do not
+/// count.
 fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let file = |index, name| read(&format!("cpu/cpu{cpu}/cache/index{index}/{name}"));
     let level = |index| file(index, "level").and_then(|text| text.trim().parse::<u32>().ok());
@@ -112,7 +112,8 @@ mod tests {
 
     use super::*;
 
-    /// Files by path: core, socket and last-level cache of each CPU, and all nodes.
+    /// Files of a fictitious host by path: core, socket and last-level cache of each CPU, and all
+    /// nodes.
     struct Host(BTreeMap<String, String>);
 
     impl Host {
@@ -158,7 +159,8 @@ mod tests {
         topology.groups(level).map(numbers).collect()
     }
 
-    /// Two sockets, each with two cores of two threads, a cache and a node.
+    /// Returns the files of a host with two sockets, each with two cores of two threads, one cache
+    /// and one node.
     fn two_sockets() -> Host {
         let cores = ["0,4", "1,5", "2,6", "3,7"];
         let halves = ["0-1,4-5", "2-3,6-7"];
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_need_not_have_adjacent_numbers() {
+    fn topology_finds_core_siblings_with_non_adjacent_cpu_numbers() {
         let seen = two_sockets().arrange(&[0, 1, 2, 3, 4, 5, 6, 7]);
         let cores = [[0, 4], [1, 5], [2, 6], [3, 7]];
         assert_eq!(groups(&seen.topology, Level::Core), cores);
@@ -178,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn policy_sees_only_managed_cpus() {
+    fn topology_for_the_policy_contains_only_managed_cpus() {
         let seen = two_sockets().arrange(&[6, 1, 2]);
         assert_eq!(groups(&seen.topology, Level::Core), [vec![0, 2], vec![1]]);
         assert_eq!(groups(&seen.topology, Level::Socket), [vec![0, 2], vec![1]]);
     }
 
     #[test]
-    fn missing_level_equals_the_next_wider_one() {
+    fn missing_topology_level_equals_the_next_wider_level() {
         let host = two_sockets().without("cache/").without("node/");
         let seen = host.arrange(&[0, 1, 2, 3]);
         assert_eq!(groups(&seen.topology, Level::Cache), [[0, 1], [2, 3]]);
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn older_file_names_of_the_kernel_are_read() {
+    fn topology_is_read_from_file_names_of_older_kernels() {
         let mut old = BTreeMap::new();
         for (path, text) in two_sockets().0 {
             let path = path.replace("core_cpus_list", "thread_siblings_list");
@@ -205,9 +207,10 @@ mod tests {
         assert_eq!(Host(old).arrange(&all), two_sockets().arrange(&all));
     }
 
-    /// A virtual machine: each CPU is a socket, all in one node and, as reported, on one cache.
+    /// The kernel of a virtual machine reports each CPU as a socket of its own, and all CPUs as in
+    /// one node and on one cache.
     #[test]
-    fn group_across_sockets_is_split_by_socket() {
+    fn cache_group_reported_across_sockets_is_split_by_socket() {
         let cpus = [["0", "0-1", "0"], ["1", "0-1", "1"]];
         let seen = Host::new(&cpus, &["0-1"]).arrange(&[0, 1]);
         for level in Level::ALL {
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn inconsistent_topology_is_an_error() {
+    fn inconsistent_host_topology_is_an_error() {
         let cpus = [["0-1", "0-2", "0-2"], ["1-2", "0-2", "0-2"], ["2", "0-2", "0-2"]];
         let host = Host::new(&cpus, &["0-2"]);
         let real = [0, 1, 2].map(CpuId::new);

@@ -10,26 +10,26 @@ use slackline_fence::{HeldThread, HeldTree, TreeUsage};
 use slackline_linux::sys::{ThreadClock, Tid};
 use slackline_linux::thread::Stat;
 
-/// Threads of a vCPU that is about to join: threads that count as one vCPU, usually a single one,
+/// Threads of a vCPU that is about to join. They count as one vCPU, and are usually a single thread
 /// or a process tree.
 #[derive(Debug)]
 pub(crate) struct VcpuThreads {
     pub(crate) vcpu: VcpuId,
     pub(crate) body: Body,
-    /// True if it has a hard limit. Then it can be stopped.
+    /// True if the vCPU has a hard limit. Then its threads can be stopped.
     pub(crate) exact: bool,
 }
 
-/// Threads that a vCPU consists of when it joins.
+/// Kinds of threads that a vCPU consists of when it joins.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// These threads, as long as they exist.
+    /// These threads, as long as they exist. Threads that they start are not included.
     Threads(Vec<Member>),
-    /// All threads of a tree, which come and go.
+    /// All threads of a process tree, which start and end while it is scheduled.
     Tree(HeldTree),
 }
 
-/// CPU time or state of a thread can no longer be read.
+/// The CPU time or the state of a thread can no longer be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the CPU time or the state of thread {tid}")]
 pub struct Unreadable {
@@ -43,10 +43,10 @@ pub struct Unreadable {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) held: HeldThread,
-    /// Clock of its CPU time, as the kernel counts it: without interrupts, and without time stolen
-    /// by a hypervisor below.
+    /// Clock of the thread's CPU time, as the kernel counts it: without interrupts, and without
+    /// time stolen by a hypervisor below.
     pub(crate) clock: ThreadClock,
-    /// Reading of the clock when it was last read.
+    /// Value that the clock showed when it was last read.
     pub(crate) used: Span,
 }
 
@@ -55,34 +55,35 @@ pub(crate) struct Member {
 pub(crate) enum UsedClock {
     /// The kernel's count of a thread.
     Kernel(HeldThread, ThreadClock),
-    /// The kernel's count of a whole tree, divided by the number of CPUs that it runs on at once.
-    /// These count as one CPU.
+    /// The kernel's count of a whole process tree, divided by the number of CPUs that the tree runs
+    /// on at once. These CPUs count as one.
     Tree(TreeUsage, u64),
     /// A count that a test or bench sets, in nanoseconds.
     Fed(Arc<AtomicU64>),
 }
 
-/// A watched thread, as found from its events. Shared by the tables of all CPUs.
+/// A watched thread, as looked up from its events. The tables of all CPUs share it.
 #[derive(Debug)]
 pub(crate) struct WatchedThread {
     pub(crate) tid: Tid,
     pub(crate) vcpu: VcpuId,
-    /// True if the threads that it starts belong to its vCPU as well.
+    /// True if threads that this one starts belong to its vCPU too.
     pub(crate) is_of_tree: bool,
-    /// Time when it joined, on the monotonic clock. Earlier events are ignored.
+    /// Time when the thread joined, on the monotonic clock. Earlier events are ignored.
     pub(crate) joined: Time,
-    /// Home CPU of its vCPU.
+    /// Home CPU of the thread's vCPU.
     pub(crate) home: Arc<Home>,
-    /// True if it is exiting: it will be gone when it next leaves its CPU and is not runnable.
+    /// True if the thread is exiting. It has ended when it next leaves its CPU without being
+    /// runnable.
     is_ending: AtomicBool,
     meter: Arc<Meter>,
 }
 
-/// Meter of the CPU time of a thread or of a whole tree, whose threads share it.
+/// Meter of the CPU time of a thread or of a process tree. All threads of a tree share one meter.
 #[derive(Debug)]
 pub(crate) struct Meter {
     counted: Mutex<Counted>,
-    /// Latest round in which it was read.
+    /// Latest reading round in which this meter was read.
     round: AtomicU64,
 }
 
@@ -98,13 +99,13 @@ impl Meter {
 struct Counted {
     clock: UsedClock,
     used: Span,
-    /// True until its first switch since it joined. The clock may have been behind then, by time
-    /// that the thread used before.
+    /// True until the thread's first switch after it joined. Until then its clock may lag behind by
+    /// CPU time that the thread used before.
     is_new: bool,
 }
 
-/// Home CPU of a vCPU, to which it is pinned: its index among the managed CPUs. None until it is
-/// known.
+/// Home CPU of a vCPU, to which the vCPU is pinned, as an index among the managed CPUs. Unset until
+/// the first assignment.
 #[derive(Debug)]
 pub(crate) struct Home(AtomicU32);
 
@@ -141,12 +142,12 @@ impl WatchedThread {
         WatchedThread { tid, vcpu, is_of_tree: false, joined, home, is_ending, meter }
     }
 
-    /// Marks it as a thread of a tree.
+    /// Marks the thread as one of a process tree.
     pub(crate) fn of_tree(self) -> WatchedThread {
         WatchedThread { is_of_tree: true, ..self }
     }
 
-    /// Creates the record of a thread that this one, which belongs to a tree, started at `joined`.
+    /// Creates the entry of a thread that this thread of a process tree started at `joined`.
     pub(crate) fn child(&self, tid: Tid, joined: Time) -> WatchedThread {
         let (home, meter) = (Arc::clone(&self.home), Arc::clone(&self.meter));
         WatchedThread::new(tid, self.vcpu, joined, home, meter).of_tree()
@@ -162,14 +163,14 @@ impl WatchedThread {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Returns true if its meter has not been read in this round, neither for it nor for another
-    /// thread of its tree.
+    /// Returns true if the thread's meter has not been read in this round, neither for this thread
+    /// nor for another thread of its tree.
     pub(crate) fn is_first_in(&self, round: u64) -> bool {
         self.meter.round.swap(round, Ordering::Relaxed) != round
     }
 
-    /// Returns the CPU time used since the last call. `now` is the monotonic time. Zero if the
-    /// thread has exited.
+    /// Returns the CPU time that the thread has used since the last call. `now` is the monotonic
+    /// time. Zero if the thread has exited.
     pub(crate) fn more(&self, now: Time) -> Result<Span, Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(used) = counted.clock.read(self.tid)? else { return Ok(Span::ZERO) };
@@ -178,13 +179,13 @@ impl WatchedThread {
         Ok(if is_new { more.min(now.since(self.joined)) } else { more })
     }
 
-    /// Returns the present reading of its clock. `None` if the thread has exited.
+    /// Returns the present reading of the thread's CPU clock. `None` if the thread has exited.
     pub(crate) fn shown(&self) -> Result<Option<Span>, Unreadable> {
         let counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.clock.read(self.tid)
     }
 
-    /// Excludes the CPU time used until now from the count.
+    /// Excludes the CPU time that the thread has used until now from the count.
     pub(crate) fn forget_used(&self) -> Result<(), Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(used) = counted.clock.read(self.tid)? {
@@ -193,8 +194,8 @@ impl WatchedThread {
         Ok(())
     }
 
-    /// Returns true if the kernel shows the thread as runnable; false if it has exited. `None` if
-    /// it is not the kernel's and only its events are known.
+    /// Returns true if the kernel shows the thread as runnable. False if it has exited. `None` if
+    /// the thread is only simulated by a test or bench, so that only its events are known.
     pub(crate) fn is_runnable(&self) -> Result<Option<bool>, Unreadable> {
         if self.is_of_tree {
             // Events will soon show if the thread is gone or its id means another thread.
@@ -212,7 +213,8 @@ impl WatchedThread {
 }
 
 impl UsedClock {
-    /// Returns the CPU time used so far. `None` if the thread has exited.
+    /// Returns the CPU time that the thread or tree has used so far. `None` if thread `tid` has
+    /// exited.
     fn read(&self, tid: Tid) -> Result<Option<Span>, Unreadable> {
         match self {
             UsedClock::Kernel(held, clock) => match clock.read() {

@@ -8,11 +8,11 @@
 //!   NAME,debug-threads=on`, which libvirt always gives. Names are read first, because that
 //!   disturbs nothing. A guest has no influence on the names.
 //! - **The monitor.** QEMU reports vCPUs over its machine protocol (QMP). A socket serves one
-//!   client at a time, so the monitor is asked only if names tell nothing. If another client, such
-//!   as libvirt, holds the socket, no answer comes, which is an error after two seconds. The
-//!   socket's path comes from the command line, and so from the VM's user. So we connect with that
-//!   user's rights and speak only to that user. No error message shows what was received: it may be
-//!   another user's secret.
+//!   client at a time, so the monitor is asked only if no thread has a known name. If another
+//!   client, such as libvirt, uses the socket, no answer arrives. That is an error after two
+//!   seconds. The socket's path comes from the command line, and so from the VM's user. So we
+//!   connect with that user's rights and speak only to that user. No error message shows what was
+//!   received: it may be another user's secret.
 //!
 //! Results are sorted by index. Every thread that [`find`] returns belonged to the process when it
 //! was found, whatever a monitor reported. A VM that is just starting may not have all its threads
@@ -46,52 +46,54 @@ use slackline_linux::sys::OwnerRights;
 use connecting::{check_peer, connect, failed_to_connect};
 use qemu_options::qmp_socket_among;
 
-/// Timeout of a whole conversation with a monitor, in seconds. QEMU answers within milliseconds
-/// even under emulation. Only a stopped process or a monitor in use takes longer.
+/// Timeout of a whole conversation with a monitor, in seconds. QEMU answers within milliseconds,
+/// even when it emulates the CPU. Only a stopped process or a monitor used by another client takes
+/// longer.
 const PATIENCE_SECONDS: u32 = 2;
 
-/// Maximum size of a message, in bytes: 4096 vCPUs, QEMU's maximum, at about 200 each in their
-/// list.
+/// Maximum size of a message, in bytes. The longest one is a list of 4096 vCPUs, QEMU's maximum, at
+/// about 200 bytes each.
 const LONGEST_MESSAGE: usize = 1 << 20;
 
-/// Maximum length of a message in an error, in characters: about two lines.
+/// Maximum length of the part of a message that an error quotes, in characters: about two lines.
 const EXCERPT: usize = 160;
 
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
 const FOLDER: OFlags = FILE.union(OFlags::DIRECTORY);
 
-/// A thread that carries a vCPU.
+/// A thread that runs a vCPU of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VcpuThread {
     /// Thread id in the kernel.
     pub tid: i32,
     /// Index of the vCPU in the VM, from 0. Hypervisors may leave gaps.
     pub index: u32,
-    /// Source by which it was recognised.
+    /// Source by which the thread was recognised.
     pub how: How,
 }
 
 /// Source by which a thread was recognised as a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Named by QEMU: `CPU 0/KVM`, `CPU 0/MSHV`, or `CPU 0/TCG` when emulating with a thread for
-    /// each vCPU.
+    /// Thread name given by QEMU: `CPU 0/KVM`, `CPU 0/MSHV`, or `CPU 0/TCG` when emulating with a
+    /// thread for each vCPU.
     Qemu,
-    /// Named by QEMU: `ALL CPUs/TCG`. All vCPUs of the VM take turns on this one thread.
+    /// Thread name given by QEMU: `ALL CPUs/TCG`. All vCPUs of the VM take turns on this one
+    /// thread.
     QemuSingleThread,
-    /// Named by Firecracker: `fc_vcpu 0`.
+    /// Thread name given by Firecracker: `fc_vcpu 0`.
     Firecracker,
-    /// Named by Cloud Hypervisor: `vcpu0`.
+    /// Thread name given by Cloud Hypervisor: `vcpu0`.
     CloudHypervisor,
-    /// Named by crosvm: `crosvm_vcpu0`.
+    /// Thread name given by crosvm: `crosvm_vcpu0`.
     Crosvm,
-    /// Named by kvmtool: `kvm-vcpu-0`.
+    /// Thread name given by kvmtool: `kvm-vcpu-0`.
     Kvmtool,
     /// Reported by QEMU over its machine protocol.
     Qmp,
 }
 
-/// Prefix and suffix of the number in the name of a vCPU thread.
+/// Prefix and suffix around the vCPU's index in the thread names of each hypervisor.
 const NAMINGS: [(&str, &str, How); 7] = [
     ("CPU ", "/KVM", How::Qemu),
     ("CPU ", "/TCG", How::Qemu),
@@ -102,27 +104,27 @@ const NAMINGS: [(&str, &str, How); 7] = [
     ("kvm-vcpu-", "", How::Kvmtool),
 ];
 
-/// The one name that has no number.
+/// Name of QEMU's thread that runs all vCPUs, the only known name without an index.
 const ALL_ON_ONE: &str = "ALL CPUs/TCG";
 
 /// Reason why the vCPU threads of a VM could not be found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// The process does not exist, or exited meanwhile.
+    /// The process does not exist, or exited during the search.
     #[error("there is no process {pid}")]
     NoProcess {
         /// Id of the process.
         pid: i32,
     },
-    /// A property of the process cannot be read.
+    /// A file about the process in `/proc` cannot be read.
     #[error("cannot read {}", path.display())]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Error of reading it.
+        /// Error of reading the file.
         source: io::Error,
     },
-    /// Neither names nor a monitor identify the threads.
+    /// Neither thread names nor a monitor identify the vCPU threads.
     #[error(
         "cannot find the vCPU threads of process {pid}: none has the name of one (`CPU 0/KVM`, \
          `CPU 0/MSHV`, `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, \
@@ -133,27 +135,27 @@ pub enum FindError {
         /// Id of the process.
         pid: i32,
     },
-    /// Two threads have the name of the same vCPU.
+    /// The names of two threads carry the index of the same vCPU.
     #[error("threads {first} and {second} of process {pid} both have the name of vCPU {index}")]
     SameIndex {
         /// Id of the process.
         pid: i32,
         /// Index of the vCPU.
         index: u32,
-        /// Id of one thread.
+        /// Id of the first of the two threads.
         first: i32,
-        /// Id of the other thread.
+        /// Id of the second of the two threads.
         second: i32,
     },
-    /// The process acts as several users at once, as a set-user-id program does. Nothing that its
+    /// The process acts as several users at once, as a set-user-id program does. No file that its
     /// command line names is opened.
-    #[error("process {pid} acts as several users at once, so its monitor is not asked")]
+    #[error("cannot ask the monitor of process {pid}: its real, effective and saved ids differ")]
     SeveralUsers {
         /// Id of the process.
         pid: i32,
     },
-    /// A monitor named a thread that the process does not have. It may number its threads in
-    /// another PID namespace (a container), or lie.
+    /// A monitor named a thread that the process does not have. The monitor may number threads in
+    /// another PID namespace (that of a container), or may report a false one.
     #[error("{} reports thread {tid} as vCPU {index}, but process {pid} has no such thread",
         socket.display())]
     NotItsThread {
@@ -161,12 +163,12 @@ pub enum FindError {
         pid: i32,
         /// Thread id that the monitor reported.
         tid: i32,
-        /// Index of the vCPU that it reported for the thread.
+        /// Index of the vCPU that the monitor reported for the thread.
         index: u32,
         /// Path of the monitor's socket.
         socket: PathBuf,
     },
-    /// The monitor did not report the vCPUs.
+    /// The conversation with the monitor did not yield the list of vCPUs.
     #[error("cannot read the vCPUs over QMP from {}", socket.display())]
     Qmp {
         /// Path of the monitor's socket.
@@ -194,18 +196,19 @@ impl FindError {
     }
 }
 
-/// Error of a conversation with a monitor. No message shows what was received. Excerpts in the
-/// fields are shortened and have no control characters. They are for the user who named the socket.
+/// Error of a conversation with a monitor. The `Display` text never quotes received data. The
+/// fields hold excerpts, shortened and without control characters, for the user who named the
+/// socket.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// No process listens there, or it refuses us.
+    /// No process listens on the socket, or the socket refuses the connection.
     #[error("cannot connect")]
     Connect(#[source] io::Error),
-    /// So many clients wait for this monitor that not even the connection succeeded.
+    /// So many clients wait for this monitor that the connection was not accepted.
     #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
     Busy,
     /// The listening process is neither the VM's nor another one of its user.
-    #[error("what listens there is process {pid} of uid {uid}, which is not the VM's user")]
+    #[error("process {pid} of uid {uid} listens there, and uid {uid} is not the VM's user")]
     Stranger {
         /// Id of the listening process.
         pid: i32,
@@ -215,31 +218,31 @@ pub enum QmpError {
     /// The connection failed during the conversation.
     #[error("connection lost while waiting for {awaited}")]
     Lost {
-        /// Message that was expected.
+        /// Message that was expected when the connection failed.
         awaited: &'static str,
         /// Error of the connection.
         source: io::Error,
     },
     /// The monitor closed the connection.
-    #[error("disconnected instead of sending {awaited}")]
+    #[error("the monitor disconnected instead of sending {awaited}")]
     Closed {
-        /// Message that was expected.
+        /// Message that was expected when the monitor closed the connection.
         awaited: &'static str,
-        /// Start of an unfinished message. Empty text reads `nothing`.
+        /// Start of an unfinished message. An empty one is shown as `nothing`.
         received: String,
     },
     /// The message did not arrive in time: the monitor was slow, silent, or sent only events.
-    #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s ({events} events did)")]
+    #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s; {events} events arrived")]
     TooLate {
         /// Message that was expected.
         awaited: &'static str,
         /// Number of asynchronous events that arrived instead.
         events: u32,
-        /// Start of an unfinished message. Empty text reads `nothing`.
+        /// Start of an unfinished message. An empty one is shown as `nothing`.
         received: String,
     },
     /// A message is longer than any that a monitor sends.
-    #[error("a message of more than {LONGEST_MESSAGE} bytes arrived as {awaited}")]
+    #[error("{awaited} has more than {LONGEST_MESSAGE} bytes, the maximum")]
     TooLong {
         /// Message that was expected.
         awaited: &'static str,
@@ -253,7 +256,7 @@ pub enum QmpError {
         awaited: &'static str,
         /// Start of the message.
         received: String,
-        /// Place where it stops being JSON.
+        /// Position at which the message stops being JSON.
         why: serde_json::Error,
     },
     /// A message is JSON, but not as QMP prescribes.
@@ -265,7 +268,7 @@ pub enum QmpError {
         received: String,
     },
     /// The monitor understood the command and refused it.
-    #[error("refused {awaited}")]
+    #[error("the monitor sent an error instead of {awaited}")]
     Declined {
         /// Message that was expected.
         awaited: &'static str,
@@ -301,7 +304,7 @@ pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Finds the vCPU threads of the VM with process id `pid` by their names, in order of index. Empty
-/// if the names identify none. No monitor is asked, so this is cheap and disturbs nothing.
+/// if the names identify none. The search asks no monitor, so it is cheap and disturbs nothing.
 ///
 /// # Errors
 ///
@@ -310,9 +313,9 @@ pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     Process::open(pid)?.named_vcpus()
 }
 
-/// Returns the vCPU threads that the monitor on a UNIX socket reports, in order of index. The
-/// process that they belong to is not checked, and the socket is opened with our own rights.
-/// [`find`] does both.
+/// Returns the vCPU threads that the monitor on a UNIX socket reports, in order of index. This
+/// function does not check which process they belong to, and opens the socket with the caller's
+/// rights. [`find`] checks the process and uses the rights of the VM's user.
 ///
 /// # Errors
 ///
@@ -323,8 +326,8 @@ pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Returns the UNIX socket on which the QEMU with process id `pid` listens for QMP, according to
-/// its command line. `None` if it names none. In a container the path may mean another file than it
-/// does here.
+/// its command line. `None` if it names none. If QEMU runs in a container, the path may lead to a
+/// different file on the host.
 ///
 /// # Errors
 ///
@@ -333,8 +336,8 @@ pub fn find_qmp_socket(pid: i32) -> Result<Option<PathBuf>, FindError> {
     Process::open(pid)?.qmp_socket()
 }
 
-/// A process, held by its directory in `/proc`. If it exits and its id is reused, reading fails
-/// instead of returning data of another process.
+/// A process, referred to by its open directory in `/proc`. If the process exits and its id is
+/// reused, reading fails instead of returning data of another process.
 struct Process {
     pid: i32,
     directory: OwnedFd,
@@ -428,8 +431,8 @@ impl Process {
     }
 }
 
-/// Returns the index of the vCPU that a thread of this name carries, and the source. `None` if it
-/// carries none.
+/// Returns the index of the vCPU that a thread with this name runs, and the source. `None` if the
+/// name is not that of a vCPU thread.
 pub(crate) fn recognise(name: &[u8]) -> Option<(u32, How)> {
     if name == ALL_ON_ONE.as_bytes() {
         return Some((0, How::QemuSingleThread));
@@ -444,8 +447,8 @@ pub(crate) fn recognise(name: &[u8]) -> Option<(u32, How)> {
     })
 }
 
-/// Asks a monitor for its vCPUs. With a process id and its rights given, the monitor must be that
-/// process or another one of its user.
+/// Asks a monitor for its vCPUs. If a process is given, the monitor must be that process or another
+/// process of the same user.
 fn ask_for_vcpus(
     socket: &Path,
     of: Option<(i32, &OwnerRights)>,
@@ -484,7 +487,8 @@ fn unexpected(awaited: &'static str, message: &Value) -> QmpError {
     QmpError::Unexpected { awaited, received: excerpt(message.to_string().as_bytes()) }
 }
 
-/// Returns the start of a message in a form fit for a terminal.
+/// Returns the start of a message, shortened and without control characters, so that a terminal can
+/// show it.
 fn excerpt(message: &[u8]) -> String {
     let message = message.trim_ascii();
     if message.is_empty() {
@@ -501,8 +505,8 @@ fn excerpt(message: &[u8]) -> String {
 /// A conversation with a monitor: one message per line in both directions.
 struct Monitor {
     stream: UnixStream,
-    /// Timer that expires at the end of the timeout. A timer rather than a clock, so that no time
-    /// is read.
+    /// Timer that expires at the end of the timeout. With a timer in place of a clock, no time
+    /// needs to be read.
     alarm: OwnedFd,
     received: Vec<u8>,
     events: u32,
@@ -565,7 +569,8 @@ impl Monitor {
         }
     }
 
-    /// Waits until there is something to read, but not past the timeout, however much there is.
+    /// Waits until there is data to read. Fails at the timeout of the conversation, even if data
+    /// keeps arriving.
     fn wait(&self, awaited: &'static str) -> Result<(), QmpError> {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut both = [readable(self.alarm.as_fd()), readable(self.stream.as_fd())];

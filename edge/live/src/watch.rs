@@ -1,11 +1,12 @@
 //! Activity of threads, as the kernel reports it. One file per source:
 //!
 //! - [`perf`]: every switch and wake, from the kernel's perf events.
-//! - [`host`]: the same of all threads of a host, wakes without a filter.
+//! - [`host`]: switches and wakes of all threads of a host, without a filter.
 //! - [`fed`]: events supplied by a test or a bench.
-//! - `notice`: CPU time that a vCPU received although it was taken to be blocked.
+//! - `notice`: CPU time that a vCPU received while it counted as blocked.
 //!
-//! A source covers one CPU. It reports all threads there, ours and others. The caller filters them.
+//! A source covers one CPU. It reports the events of all threads on that CPU. The caller selects
+//! those of watched threads.
 
 pub mod fed;
 pub mod host;
@@ -25,7 +26,7 @@ pub struct Event {
     pub at: Time,
     /// Thread that the event is about.
     pub tid: Tid,
-    /// CPU on which it was switched in or out or, if it was woken, on which it waits.
+    /// CPU on which the thread was switched in or out or, after a wake, on which it waits to run.
     pub cpu: CpuId,
     /// Kind of the event.
     pub what: What,
@@ -38,26 +39,27 @@ pub enum What {
     SwitchedIn,
     /// The thread ceases to run.
     SwitchedOut {
-        /// True if it was preempted and is still runnable.
+        /// True if the thread was preempted and is still runnable.
         ready: bool,
     },
-    /// The thread wakes: it wants a CPU.
+    /// The thread wakes: it becomes runnable and needs a CPU.
     Woke,
-    /// The thread started another thread, perhaps as a process of its own, which has not run yet.
+    /// The thread started another thread, which may be a new process and has not run yet.
     Forked {
         /// Id of the new thread.
         child: Tid,
     },
-    /// The thread is exiting: when it next leaves its CPU and is not runnable, it is gone.
+    /// The thread is exiting. It has ended when it next leaves its CPU without being runnable.
     Ending,
 }
 
-/// Events that are carried out on one CPU.
+/// Source of the scheduling events of one CPU.
 pub trait EventSource: Send {
     /// Delivers the events since the last call, oldest first.
     ///
     /// # Errors
-    /// [`WatchError::Garbled`]. Events that could be read are delivered all the same.
+    /// [`WatchError::Garbled`]. Events that could be read are delivered before the error is
+    /// returned.
     fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError>;
 }
 
@@ -65,7 +67,7 @@ pub trait EventSource: Send {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// Lower bound of the number of records lost for lack of space. The kernel reports losses with
-    /// the next record that fits; until then, a full ring counts as one. Unless this is zero, the
-    /// state of every thread on the CPU is unknown until its next event.
+    /// the next record that fits. Until then, a full ring counts as one lost record. Unless the
+    /// number is zero, the state of every thread on the CPU is unknown until its next event.
     pub lost: u64,
 }

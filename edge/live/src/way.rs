@@ -1,4 +1,5 @@
-//! Enforcement: the steps by which threads run or are kept from running. One file for each way:
+//! Enforcement of orders: the system calls by which threads are made to run or kept from running.
+//! Each mechanism has one file:
 //!
 //! - [`fifo`]: real-time priority for entitled vCPUs, a stop for those that must not run.
 //!
@@ -19,27 +20,29 @@ use slackline_linux::step::priority::Ladder;
 use slackline_linux::step::{ActError, FifoPriority};
 use slackline_linux::sys::Tid;
 
-/// Mechanism that carries out orders.
+/// Mechanism that enforces the host's orders on threads.
 pub(crate) trait Way: Send + Sync {
-    /// Carries out the changes on one CPU in the order given: vCPUs that lose the CPU first, then
-    /// those that are to run, the chosen one before those in line behind it. Appends to `failed`
-    /// the vCPUs for which the kernel refused something. All others are in the state ordered.
+    /// Carries out the changes on one CPU in the given order. vCPUs that lose the CPU come first,
+    /// then the chosen vCPU, then those in line behind it. Appends to `failed` the vCPUs for which
+    /// the kernel refused something. All other vCPUs are then in the state that was ordered.
     fn carry_out(&self, order: &[Assignment], failed: &mut Vec<Failed>);
 }
 
-/// State that one vCPU is to be in from now on.
+/// Order that puts one vCPU in a state from now on.
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
     pub(crate) handle: Arc<VcpuHandle>,
-    /// Sequence number. Of two assignments to a vCPU the one with the higher number holds, in
-    /// whichever order they arrive.
+    /// Sequence number of the assignment. Of two assignments to a vCPU the one with the higher
+    /// number is valid, in whichever order they arrive.
     pub(crate) number: u64,
     /// CPU that the vCPU is pinned to, as numbered by the kernel. `None` if it is not pinned.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
-    /// Threads of a tree that are to run first if it begins a timeslice, in this order.
+    /// Threads of a tree that are to run first, in this order, if this assignment begins a
+    /// timeslice.
     pub(crate) front: Vec<Tid>,
-    /// Use of the timeslice by the first of these threads.
+    /// Mode of the timeslice: the first of these threads runs for all of it, or the threads share
+    /// it.
     pub(crate) timeslice: Timeslice,
 }
 
@@ -48,15 +51,15 @@ pub(crate) struct Assignment {
 pub(crate) enum Place {
     /// Real-time: the chosen vCPU, or the next in line after the one assigned before it.
     InLine,
-    /// Highest priority among ordinary threads. For a vCPU that pays the CPU time that the kernel
-    /// keeps for threads that are not real-time.
+    /// Highest priority among ordinary threads. Used while a vCPU pays the CPU time that the kernel
+    /// reserves for threads that are not real-time.
     First,
     /// Original scheduling of the threads.
     Original,
-    /// Behind all ordinary threads: the vCPU waits for its part of the slack while another one has
-    /// the CPU.
+    /// Lowest priority, behind all ordinary threads. Used while another vCPU has the CPU and this
+    /// one waits for its part of the slack.
     Behind,
-    /// Stopped: it does not run at all.
+    /// Stopped: the vCPU does not run at all.
     Held,
 }
 
@@ -67,7 +70,7 @@ pub(crate) struct Failed {
     pub(crate) error: ActError,
 }
 
-/// Threads of a vCPU, and the state of the orders for them.
+/// Threads of a vCPU, and the state that orders have put them in.
 #[derive(Debug)]
 pub(crate) struct VcpuHandle {
     pub(crate) vcpu: VcpuId,
@@ -84,7 +87,7 @@ pub(crate) enum HeldThreads {
     Tree(HeldTree),
 }
 
-/// Affinity of the threads of a vCPU before it was changed.
+/// Affinity that the threads of a vCPU had before it was changed.
 #[derive(Debug)]
 pub(crate) enum KeptOn {
     /// Affinity of each thread, in order.
@@ -102,8 +105,7 @@ pub(crate) struct HandleState {
     priority: Option<FifoPriority>,
     /// True while the vCPU is stopped.
     is_held: bool,
-    /// Notices of CPU time received while the vCPU is taken to be blocked. `None` without a hard
-    /// limit.
+    /// Notices of CPU time received while the vCPU counts as blocked. `None` without a hard limit.
     notice: Option<UseNotice>,
 }
 
@@ -113,10 +115,10 @@ impl VcpuHandle {
     }
 
     /// Sets up notices: the kernel wakes the vCPU's dispatcher each time the vCPU has received this
-    /// much CPU time while it is taken to be blocked. `None` ends them.
+    /// much CPU time while it counts as blocked. `None` ends them.
     ///
     /// # Errors
-    /// If the kernel does not support that. There are no notices then.
+    /// If the kernel does not support such notices. There are none then.
     pub(crate) fn notice_use(&self, every: Option<(Span, UseRings)>) -> io::Result<()> {
         let mut state = self.state();
         state.notice = None;
@@ -133,8 +135,9 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Limits its threads to these CPUs of the kernel and voids all orders up to `number`. Returns
-    /// their affinity before. On failure that is restored.
+    /// Limits the vCPU's threads to these CPUs, as numbered by the kernel, and voids all orders up
+    /// to `number`. Returns the affinity that the threads had before. If the call fails, that
+    /// affinity is restored.
     pub(crate) fn confine(&self, number: u64, cpus: CpuSet) -> Result<KeptOn, ActError> {
         let mut state = self.state();
         state.is_news(number);
@@ -157,8 +160,8 @@ impl VcpuHandle {
         Ok(KeptOn::Threads(before))
     }
 
-    /// Tests whether the kernel allows its threads to be real-time at all. Restores them
-    /// afterwards.
+    /// Tests whether the kernel allows the vCPU's threads to be real-time at all. Restores the
+    /// threads afterwards.
     pub(crate) fn try_real_time(&self) -> Result<(), ActError> {
         let members = match &self.threads {
             HeldThreads::Tree(tree) => {
@@ -175,8 +178,8 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Restores the affinity that its threads had before. Errors are ignored: it was allowed then,
-    /// and if the kernel refuses it now, there is no remedy.
+    /// Restores the affinity that the vCPU's threads had before. Errors are ignored: the kernel
+    /// allowed that affinity then, and if it refuses it now, there is no remedy.
     pub(crate) fn put_back(&self, before: &KeptOn) {
         match (&self.threads, before) {
             (HeldThreads::Tree(tree), KeptOn::Tree(cpus)) => {
@@ -191,16 +194,16 @@ impl VcpuHandle {
         }
     }
 
-    /// Stops the vCPU and voids all orders up to `number`. Stops all threads at once: each takes
-    /// the signal before its next instruction, whichever of them runs first.
+    /// Stops the vCPU and voids all orders up to `number`. All threads get the stop at once: each
+    /// takes the signal before its next instruction, whichever of them runs first.
     pub(crate) fn stop(&self, number: u64) -> Result<(), ActError> {
         let mut state = self.state();
         state.is_news(number);
         self.hold_back(&mut state)
     }
 
-    /// Leaves its threads to the program that has changed them and voids all orders up to `number`.
-    /// Returns the new original state of the threads that were changed.
+    /// Leaves the vCPU's threads to the program that has changed them and voids all orders up to
+    /// `number`. Returns the new state to which each changed thread will be restored in the end.
     pub(crate) fn leave(
         &self,
         number: u64,
@@ -224,16 +227,16 @@ impl VcpuHandle {
         Ok(changed)
     }
 
-    /// Waits until orders under way have been carried out, and voids all later ones. An order in
-    /// the middle of restoring the threads one by one would stop the remaining threads, and with
-    /// them the whole process.
+    /// Waits until orders under way have been carried out, and voids all later ones. An order that
+    /// is carried out while threads are restored one by one would stop those not restored yet, and
+    /// with them the whole process.
     pub(crate) fn take_no_more_orders(&self) {
         self.state().is_news(u64::MAX);
     }
 
-    /// Stops all threads of a process, each by a signal of its own. A signal to one thread alone
-    /// would let the others run until that one is scheduled, which may take milliseconds if another
-    /// thread has the CPU. A tree is frozen as a whole.
+    /// Stops all threads of a process, each by a signal of its own. If only one thread got a
+    /// signal, the others would run until that thread is scheduled. That may take milliseconds if
+    /// another thread has the CPU. A process tree is frozen as a whole instead.
     fn hold_back(&self, state: &mut HandleState) -> Result<(), ActError> {
         let members = match &self.threads {
             HeldThreads::Tree(tree) => {
@@ -258,15 +261,16 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Locks the state, which serialises orders from several CPUs. A panic in the middle of an
-    /// order leaves at worst a system call to be made once more than needed.
+    /// Locks the state, so that orders from several CPUs are carried out one after another. A panic
+    /// in the middle of an order causes at worst one superfluous system call.
     fn state(&self) -> MutexGuard<'_, HandleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HandleState {
-    /// Returns true if an assignment has a higher number than all before it.
+    /// Returns true if an assignment has a higher number than all assignments to this vCPU before
+    /// it.
     fn is_news(&mut self, number: u64) -> bool {
         let is_news = number > self.number;
         self.number = self.number.max(number);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn no_node_continues_before_all_have_finished_the_round() {
+    fn no_bsp_node_continues_before_all_finish_the_round() {
         let come = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
             for node in nodes::<4>() {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_node_is_not_waited_for() {
+    fn bsp_nodes_do_not_wait_for_an_ended_node() {
         let [ends, stays] = nodes::<2>();
         let stays = std::thread::spawn(move || {
             let mut exchange = Exchange::new(stays).expect("a socket");
@@ -178,7 +178,7 @@ mod tests {
 
     /// Lost messages are repeated. Malformed messages and those of strangers do not count.
     #[test]
-    fn exchange_survives_lost_and_foreign_messages() {
+    fn bsp_exchange_repeats_lost_messages_and_ignores_foreign_ones() {
         let [one, other] = nodes::<2>();
         let (to, by) =
             (one.socket.local_addr().expect("a bound socket has an address"), other.socket);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn exchange_stops_waiting_at_the_end() {
+    fn bsp_node_stops_waiting_for_peers_at_the_run_end() {
         let [alone, _silent] = nodes::<2>();
         let mut exchange = Exchange::new(alone).expect("a socket");
         let end = End::at(monotonic().after(Span::from_ms(50)));

@@ -94,6 +94,12 @@ pub enum LoadError {
     /// No step of a program that repeats can take time.
     #[error("the program repeats forever without computing, sleeping or waiting")]
     TakesNoTime,
+    /// A recording cannot be read.
+    #[error("cannot replay a recording: {reason}")]
+    Recording {
+        /// Name of the file, and the reason.
+        reason: String,
+    },
     /// A node of a parallel program does not know the others.
     #[error("a node of a parallel program needs other nodes; none is given")]
     NoNodes,
@@ -210,7 +216,7 @@ pub enum LoadError {
         parent: u32,
     },
     /// The kernel refused to bind this process to its parent's end.
-    #[error("cannot bind this process to the end of process {parent}: {source}")]
+    #[error("cannot make this process end with process {parent}: {source}")]
     NotTied {
         /// Process id of the parent.
         parent: u32,
@@ -230,7 +236,7 @@ impl LoadError {
             LoadError::NoServer { .. } => {
                 Some("start the server first, and give its port with --to")
             }
-            LoadError::NoNodes => Some("give each of them with --peer"),
+            LoadError::NoNodes => Some("give each other node with --peer"),
             LoadError::NoFile { .. } => Some("use a writable folder with --folder"),
             _ => None,
         }

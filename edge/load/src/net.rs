@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_may_come_in_any_pieces() {
+    fn http_header_parses_for_any_chunk_size() {
         let whole = answer_header(10) + "0123456789";
         for length in 1..whole.len() {
             let (mut head, mut body) = (Head::default(), 0);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn unsuccessful_answer_has_no_length() {
+    fn unsuccessful_or_malformed_http_answer_has_no_length() {
         for text in [
             "HTTP/1.0 404 Not Found\r\nContent-Length: 10\r\n\r\n",
             "HTTP/1.0 200 OK\r\n\r\n",

@@ -100,6 +100,9 @@ impl<'a> Worker<'a> {
                 }
             }
             let program = &self.task.program;
+            if let Some(recording) = &program.recording {
+                return self.work.replay(recording).map(drop);
+            }
             if !program.repeat || program.steps.is_empty() || self.shared.end.is_over()? {
                 return Ok(());
             }

@@ -1,6 +1,8 @@
 //! A running program: its steps that need no device.
 
-use slackline_scenario::{Program, Releases, Step, Stream, next_instant};
+use slackline_scenario::{
+    Draw, Program, RecordedSpan, Recording, Releases, Step, Stream, next_instant,
+};
 use slackline_units::{Span, Time};
 
 use crate::clock::{monotonic, thread_time};
@@ -78,8 +80,26 @@ impl<'a> Work<'a> {
                     return Ok(Ending::Limit);
                 }
             }
+            if let Some(recording) = &program.recording {
+                return self.replay(recording);
+            }
             if !program.repeat {
                 return Ok(Ending::Finished);
+            }
+        }
+    }
+
+    /// Runs and blocks as in a recording, again and again.
+    pub(crate) fn replay(&mut self, recording: &Recording) -> Result<Ending, LoadError> {
+        let mut reader = recording.reader();
+        loop {
+            let step = match reader.next_repeated() {
+                Ok(RecordedSpan::Run(span)) => Step::Compute(Draw::Fixed(span)),
+                Ok(RecordedSpan::Block(span)) => Step::Sleep(Draw::Fixed(span)),
+                Err(error) => return Err(LoadError::Recording { reason: error.to_string() }),
+            };
+            if self.step(&step)? == Next::End {
+                return Ok(Ending::Limit);
             }
         }
     }

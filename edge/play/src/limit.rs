@@ -114,7 +114,7 @@ pub enum LimitError {
         longest: Span,
     },
     /// The interface acts on one thread, and the process has several.
-    #[error("cannot limit process {pid} by `deadline`: it has {count} threads, and 1 is possible")]
+    #[error("cannot limit process {pid} by `deadline`: it has {count} threads, not 1")]
     ManyThreads {
         /// Process to be limited.
         pid: Tid,
@@ -225,7 +225,9 @@ impl LimitError {
             LimitError::BadCommand { .. } => {
                 Some("write e.g. cpulimit --pid={pid} --limit={percent}".into())
             }
-            LimitError::NotStarted { .. } => Some("install it, or write its full path".into()),
+            LimitError::NotStarted { .. } => {
+                Some("install the program, or write its full path".into())
+            }
             LimitError::Ended { .. } => Some("run the command by itself to see why".into()),
             LimitError::Session(error) => error.hint(),
             LimitError::NotJoined(error) => error.hint(),

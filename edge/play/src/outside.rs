@@ -9,12 +9,14 @@ use slackline_load::{Note, Ports};
 use slackline_scenario::io::{Client, ClientKind, DeviceStep};
 use slackline_scenario::{Scenario, Step};
 use slackline_trace::Record;
-use slackline_units::{CpuId, CpuSet, Time, VcpuId};
+use slackline_units::{ClientId, CpuId, CpuSet, Time, VcpuId};
 
 use crate::load_order::{LoadCommand, LoadOrder, LoadRole};
 use crate::processes::ProcessError;
 use crate::teller::{self, JobPipe};
-use slackline_linux::sys::{Tid, die_with_us, get_affinity, online_cpus, own_tid, set_affinity};
+use slackline_linux::sys::{
+    Tid, die_with_us, get_affinity, monotonic, online_cpus, own_tid, set_affinity,
+};
 
 /// All clients and the file server.
 #[derive(Debug, Default)]
@@ -32,6 +34,8 @@ struct ExternalProcess {
     name: String,
     /// First vCPU of the domain that it talks to, which its records name.
     vcpu: VcpuId,
+    /// Time of the run at which a client starts, until it has started.
+    starts: Option<Time>,
     answered: u64,
     lost: u64,
     has_ended: bool,
@@ -96,7 +100,8 @@ impl ExternalProcesses {
             let part = LoadRole::Client { client, number, port, begins };
             let order = LoadOrder { part, seed: scenario.seed, start };
             let name = format!("{} of {}", kind(client), domain.name);
-            let client = self.start(&order, load, name, domain.vcpus[0])?;
+            let mut client = self.start(&order, load, name, domain.vcpus[0])?;
+            client.starts = Some(begins);
             self.clients.push(client);
         }
         Ok(())
@@ -121,16 +126,22 @@ impl ExternalProcesses {
             let _ = set_affinity(tid, cpus);
         }
         let teller = JobPipe::new(child.stdout.take().expect("the standard output is a pipe"));
-        Ok(ExternalProcess { child, teller, name, vcpu, answered: 0, lost: 0, has_ended: false })
+        let (starts, answered, lost, has_ended) = (None, 0, 0, false);
+        Ok(ExternalProcess { child, teller, name, vcpu, starts, answered, lost, has_ended })
     }
 
     /// Appends the records that the clients have reported.
     pub(crate) fn take_records(&mut self, origin: Time, into: &mut Vec<Record>) {
-        for client in &mut self.clients {
+        let now = Time::START + monotonic().since(origin);
+        for (number, client) in (0_u16..).zip(&mut self.clients) {
+            let id = ClientId::new(number);
+            if let Some(at) = client.starts.take_if(|at| *at <= now) {
+                into.push(Record::ClientStarted { at, client: id, vcpu: client.vcpu });
+            }
             for note in client.teller.take() {
                 client.answered += u64::from(matches!(note, Note::Job(_)));
                 client.lost += u64::from(matches!(note, Note::Lost { .. }));
-                into.extend(teller::record(note, client.vcpu, origin));
+                into.extend(teller::record(note, (client.vcpu, Some(id)), origin));
             }
         }
     }

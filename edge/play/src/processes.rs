@@ -84,7 +84,9 @@ impl ProcessError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            ProcessError::NotStarted { .. } => Some("install it, or write its full path".into()),
+            ProcessError::NotStarted { .. } => {
+                Some("install the program, or write its full path".into())
+            }
             ProcessError::NoPort { .. } => Some("bring the loopback interface up".into()),
             ProcessError::EndedAtOnce { .. } => Some("run the command by itself to see why".into()),
             ProcessError::WrongCount { found, .. } => Some(format!("write vcpus = {found}")),
@@ -499,6 +501,8 @@ impl Process {
 
     fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
         let notes = self.teller.as_mut().map(JobPipe::take).unwrap_or_default();
-        into.extend(notes.into_iter().filter_map(|note| record(note, self.vcpus[0], origin)));
+        into.extend(
+            notes.into_iter().filter_map(|note| record(note, (self.vcpus[0], None), origin)),
+        );
     }
 }

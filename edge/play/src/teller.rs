@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_load::{Job, Note, NoteReader, Ports};
 use slackline_trace::Record;
-use slackline_units::{Time, VcpuId};
+use slackline_units::{ClientId, Time, VcpuId};
 
 /// Time in which a load process must be ready. It may have to make a file.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -67,15 +67,19 @@ impl JobPipe {
     }
 }
 
-/// Returns the record of a note about a vCPU, in a run that began at `origin`. `None` for notes
-/// that are no records.
-pub(crate) fn record(note: Note, vcpu: VcpuId, origin: Time) -> Option<Record> {
+/// Returns the record of a note about a vCPU, or of a client that talks to it, in a run that began
+/// at `origin`. `None` for notes that are no records.
+pub(crate) fn record(
+    note: Note,
+    (vcpu, client): (VcpuId, Option<ClientId>),
+    origin: Time,
+) -> Option<Record> {
     let of_run = |at: Time| Time::START + at.since(origin);
     match note {
         Note::Job(Job { released, deadline, done }) => {
             let deadline = deadline.map_or(Time::NEVER, of_run);
             let (released, done) = (of_run(released), of_run(done));
-            Some(Record::Job { vcpu, task: None, released, deadline, done })
+            Some(Record::Job { vcpu, task: None, client, released, deadline, done })
         }
         Note::Moved { at, bytes } => Some(Record::Moved { at: of_run(at), vcpu, bytes }),
         Note::Lost { .. } | Note::Ready(_) => None,

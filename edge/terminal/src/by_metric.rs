@@ -22,7 +22,7 @@ pub struct MetricValues {
 const LEGEND: &str = "mean and its 95 % confidence interval\n";
 
 /// Reason for a dash.
-const NOT_KNOWN: &str = "not every run knows this number";
+const NOT_KNOWN: &str = "some runs do not have this metric";
 
 /// Returns a table of metrics with a row for each case.
 ///
@@ -46,7 +46,7 @@ pub fn by_metric(
     for metric in
         metrics.iter().filter(|metric| metric.values.iter().flatten().all(Option::is_none))
     {
-        text += &format!(" no run knows `{}`\n", metric.name);
+        text += &format!(" no run has the metric `{}`\n", metric.name);
     }
     if seeds > 1 {
         text += &format!(" {seeds} runs: {LEGEND}");
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paired_difference_is_exact_although_means_vary() {
+    fn paired_difference_between_policies_is_exact_though_seeds_vary() {
         let metric = MetricValues {
             name: "misses of web".into(),
             unit: MetricUnit::Things,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn case_that_does_not_know_a_metric_has_no_number() {
+    fn case_without_a_metric_has_no_number_in_the_table() {
         let metric = MetricValues {
             name: "response p99 of web".into(),
             unit: MetricUnit::Time,

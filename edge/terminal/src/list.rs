@@ -164,7 +164,9 @@ fn ms(span: Span) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RunListError {
     /// The host that made the trace could not observe blocking.
-    #[error("the trace of a `{machine}` run does not say when `{vcpu}` slept")]
+    #[error(
+        "cannot list runs of `{vcpu}`: the trace of this `{machine}` run does not have its blocks"
+    )]
     SleepUnknown {
         /// Kind of the host that made the trace: `sim` or `live`.
         machine: String,

@@ -11,8 +11,7 @@ use crate::paint::Paint;
 pub type Case<'a> = (&'a str, &'a [Summary]);
 
 /// Explanation of the numbers below the table.
-const LEGEND: &str = "mean, and what is added and taken away is half of its 95 % confidence \
-                      interval\n";
+const LEGEND: &str = "mean ± half of its 95 % confidence interval\n";
 
 /// Returns cases side by side: for each vCPU the CPU time delivered, deadline misses, wake-up
 /// latency and the number of wakes. Values are means over the runs of a case, with 95 % confidence

@@ -1,8 +1,8 @@
 //! Summaries as tables: which values are shown, in which columns, and how they are rounded.
 
 use slackline_metrics::{
-    CpuSummary, Distribution, ErrorDistribution, OverheadTimes, SharedCpu, Summary, TaskSummary,
-    VcpuSummary,
+    ClientSummary, CpuSummary, Distribution, ErrorDistribution, OverheadTimes, SharedCpu, Summary,
+    TaskSummary, VcpuSummary,
 };
 use slackline_trace::OverheadKind;
 use slackline_units::Span;
@@ -12,15 +12,15 @@ use crate::numbers::{Unit, count, fine_percent, megabits, part_percent, percent,
 use crate::paint::Paint;
 
 /// Reasons for missing values, for the footnotes of dashes.
-const NO_PROMISE: &str = "nothing was promised";
-const SLEPT: &str = "slept, so that less than its promise is no error: see its deadlines";
-const TOO_SHORT: &str = "no whole period or second of its promise was measured";
-const NO_DEADLINE: &str = "no deadline passed until which it was awake";
-const NO_WAKE: &str = "did not wake after it had joined";
-const ONE: &str = "a single one has no quantiles";
+const NO_PROMISE: &str = "nothing was reserved";
+const SLEPT: &str = "blocked, so less CPU time than reserved is no error: see its deadlines";
+const TOO_SHORT: &str = "no whole period or second of its reservation was measured";
+const NO_DEADLINE: &str = "was not runnable until any of its deadlines";
+const NO_WAKE: &str = "never woke after it joined";
+const ONE: &str = "a single value has no quantiles";
 
 /// Explanation of the plus behind a reservation.
-const LOWER_BOUND: &str = " +  may have more than its promise: only less is an error\n";
+const LOWER_BOUND: &str = " +  work-conserving: only less than reserved is an error\n";
 
 /// Shared heading of the errors of whole seconds.
 const SECONDS: &str = "error in 1 s, %";
@@ -40,6 +40,7 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
         running(run),
         overheads(&run.vcpus, |vcpu| (vcpu.overhead, vcpu.present)),
         deadlines(&run.vcpus),
+        boosts(&run.vcpus),
         wakes(run),
         jobs(&run.vcpus, |vcpu| (vcpu.jobs, vcpu.jobs_late), |vcpu| vcpu.job_lateness),
         responses(&run.vcpus, |vcpu| vcpu.response),
@@ -51,6 +52,7 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
     text += &legend(run);
     text.push('\n');
     text += &tasks(&run.tasks, width, paint);
+    text += &clients(&run.clients, width, paint);
     let names = Column::new("CPU", &run.cpus, |cpu| Cell::Text(cpu.cpu.to_string()));
     let kinds = overheads(&run.cpus, |cpu| (cpu.overheads, run.length));
     text += &Sheet { names, groups: vec![cpu_columns(run), kinds] }.render(width, paint);
@@ -84,6 +86,18 @@ fn running(run: &Summary) -> Group {
     ]
 }
 
+/// Returns columns with the boosts of each vCPU, if there are any.
+fn boosts(rows: &[VcpuSummary]) -> Group {
+    if rows.iter().all(|vcpu| vcpu.boosts == 0) {
+        return Vec::new();
+    }
+    vec![
+        Column::new("boosts", rows, |vcpu| Cell::Text(count(vcpu.boosts))),
+        Column::new("false boosts", rows, |vcpu| Cell::Text(count(vcpu.false_boosts))),
+        Column::new("boosted s", rows, |vcpu| Cell::Text(Unit::SECONDS.write(vcpu.boosted))),
+    ]
+}
+
 /// Explains the signs, and the values that are missing since the host could not observe them.
 fn legend(run: &Summary) -> String {
     let mut text = String::new();
@@ -91,11 +105,11 @@ fn legend(run: &Summary) -> String {
         text += LOWER_BOUND;
     }
     if !run.knows.sleep {
-        text += " Not shown, since this machine does not see who sleeps: deadlines, misses, \
+        text += " Not shown, since this host does not see when vCPUs block: deadlines, misses, \
                  wake to run, waiting.\n";
     } else if !run.knows.stretches {
-        text += " Not shown, since this machine only sees how much was used between two looks: \
-                 deadlines, misses, wake to run.\n";
+        text += " Not shown, since this host reads CPU time only from time to time: deadlines, \
+                 misses, wake to run.\n";
     }
     text
 }
@@ -186,7 +200,7 @@ fn machine_lines(run: &Summary) -> String {
         }
     };
     if let Some(lateness) = &run.timer_lateness {
-        text += &format!(" timers rang late by {}\n", spread(lateness));
+        text += &format!(" timers expired late by {}\n", spread(lateness));
     }
     if let Some(delay) = &run.changes {
         text += &format!(" changes took effect after {}\n", spread(delay));
@@ -195,7 +209,7 @@ fn machine_lines(run: &Summary) -> String {
         text += &format!(" changes that could not be admitted: {}\n", count(run.declined));
     }
     if run.refused > 0 {
-        text += &format!(" orders that the machine refused: {}\n", count(run.refused));
+        text += &format!(" scheduling decisions that the host refused: {}\n", count(run.refused));
     }
     text
 }
@@ -411,6 +425,18 @@ fn tasks(rows: &[TaskSummary], width: usize, paint: Paint) -> String {
         jobs(rows, |task| (task.jobs, task.jobs_late), |task| task.job_lateness),
         responses(rows, |task| task.response),
     ];
+    format!("{}\n", Sheet { names, groups }.render(width, paint))
+}
+
+/// A table of clients, if there are several: those of a single one are the domain's.
+fn clients(rows: &[ClientSummary], width: usize, paint: Paint) -> String {
+    if rows.len() < 2 {
+        return String::new();
+    }
+    let names = Column::new("client", rows, |client| Cell::Text(client.client.to_string()));
+    let to = Column::new("of", rows, |client| Cell::Text(client.domain.clone()));
+    let answered = Column::new("answered", rows, |client| Cell::Text(count(client.answered)));
+    let groups = vec![vec![to, answered], responses(rows, |client| client.response)];
     format!("{}\n", Sheet { names, groups }.render(width, paint))
 }
 

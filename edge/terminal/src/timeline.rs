@@ -34,7 +34,7 @@ pub enum Glyphs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
     /// The window has no length.
-    #[error("a picture of no time at all, from {from} on, shows nothing")]
+    #[error("cannot draw a timeline from {from} on: its length is zero")]
     Empty {
         /// Start of the window.
         from: Time,
@@ -292,6 +292,8 @@ impl Sink for Timeline {
             | Record::Refused { .. }
             | Record::Declined { .. }
             | Record::Changed { .. }
+            | Record::Boosted { .. }
+            | Record::ClientStarted { .. }
             | Record::Job { .. }
             | Record::Unfinished { .. }
             | Record::Spun { .. }

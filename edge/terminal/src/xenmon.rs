@@ -8,8 +8,8 @@ use crate::numbers::{Unit, percent, thousandths};
 use crate::paint::Paint;
 
 const NO_IO: &str = " -  the trace says nothing about I/O\n";
-const NO_SLEEP: &str = "this machine does not see who sleeps";
-const NO_STRETCHES: &str = "this machine does not see who ran when";
+const NO_SLEEP: &str = "this host does not see when vCPUs block";
+const NO_STRETCHES: &str = "this host does not see which vCPU ran when";
 const NO_SLICE: &str = "was never granted a slice";
 const NEVER_RAN: &str = "was never switched in";
 const DID_NO_IO: &str = "did no I/O";

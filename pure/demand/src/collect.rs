@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use slackline_trace::{
-    Exchange, Fact, KeptFact, OverheadKind, RanEnd, Record, Sink, VcpuName, WrittenTerms,
+    Exchange, Fact, HostThread, KeptFact, OverheadKind, RanEnd, Record, Sink, VcpuName,
+    WrittenTerms,
 };
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+use crate::others::ThreadCollector;
 use crate::{Change, ChangeKind, CpuTimes, Demand, Job, RecordedReservation, VcpuDemand};
 
 /// Takes a trace and returns its demand.
@@ -23,6 +25,7 @@ pub struct Collector {
     /// vCPU of the last change, while the policy can still decline it.
     changing: Option<VcpuId>,
     timers: u64,
+    others: ThreadCollector,
     /// By CPU: kind and end of the last overhead.
     spent: BTreeMap<CpuId, (OverheadKind, Time)>,
 }
@@ -59,6 +62,7 @@ impl Collector {
             joining: BTreeMap::new(),
             changing: None,
             timers: 0,
+            others: ThreadCollector::default(),
             spent: BTreeMap::new(),
         }
     }
@@ -68,6 +72,8 @@ impl Collector {
     pub fn finish(mut self) -> Demand {
         let late = self.demand.costs.lateness.count() as u64;
         (late..self.timers).for_each(|_| self.demand.costs.lateness.add(Span::ZERO));
+        let begin = self.demand.vcpus.iter().map(|vcpu| vcpu.joined).min();
+        self.demand.others = self.others.finish(begin.unwrap_or(Time::START));
         self.demand
     }
 
@@ -195,7 +201,10 @@ impl Collector {
             }
             Fact::TermsChanged(vcpu, terms) => self.terms_changed(now, *vcpu, terms),
             Fact::Told(..) => self.demand.beyond.hints += 1,
-            Fact::LimitReached(_) | Fact::AlarmRang(_) if now <= self.fit_until => self.timers += 1,
+            Fact::LimitReached(_) | Fact::AlarmRang(_) if now <= self.fit_until => {
+                self.timers += 1;
+                self.demand.timers += 1;
+            }
             _ => {}
         }
     }
@@ -239,9 +248,18 @@ impl Sink for Collector {
         self.names.insert(named.vcpu, (named.name.clone(), named.domain.clone()));
     }
 
+    fn host_thread(&mut self, thread: &HostThread) {
+        self.others.host_thread(thread);
+    }
+
     fn record(&mut self, record: &Record) {
+        self.others.record(record, self.fit_until);
         match *record {
-            Record::Ran { vcpu, cpu, used, end, .. } => {
+            Record::Ran { vcpu, cpu, to, used, granted, end, due, .. } => {
+                let limit = granted.filter(|_| due && end == RanEnd::Limit && to <= self.fit_until);
+                if let Some(limit) = limit {
+                    self.demand.costs.overruns.add(used.left_after(limit));
+                }
                 self.demand.beyond.yields += u64::from(end == RanEnd::Yielded);
                 self.ran(vcpu, cpu, used);
             }

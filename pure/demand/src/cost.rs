@@ -19,6 +19,8 @@ pub struct Costs {
     pub balancing: Samples,
     /// Lateness of timers. On-time timers are zero.
     pub lateness: Samples,
+    /// CPU time beyond the limits of reserved timeslices that reached it.
+    pub overruns: Samples,
 }
 
 /// Lengths of time, in the order in which they were recorded.

@@ -14,11 +14,14 @@
 
 mod collect;
 mod cost;
+mod others;
 mod period;
+mod ticks;
 mod vcpu;
 
 pub use collect::Collector;
 pub use cost::{Costs, CpuTimes, Samples};
+pub use others::OtherDemand;
 pub use period::{DemandCounts, demand_per_period};
 pub use vcpu::{Change, ChangeKind, Job, RecordedReservation, VcpuDemand};
 
@@ -37,6 +40,10 @@ pub struct Demand {
     pub later: Costs,
     /// Use of each CPU over the whole recording, by number.
     pub cpus: Vec<CpuTimes>,
+    /// Demand of the programs that share CPUs with the vCPUs.
+    pub others: OtherDemand,
+    /// Number of expired timers in the part of the recording that is fitted.
+    pub timers: u64,
     /// Behaviour that a demand does not describe.
     pub beyond: Beyond,
 }

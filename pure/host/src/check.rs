@@ -1,5 +1,4 @@
-//! Checks of the contract: what the policy and the hardware must not do, and the error for each
-//! breach.
+//! Checks of the contract between host, policy and hardware, and the error for each breach.
 
 use slackline_policy::{AdmitError, Moment};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
@@ -10,21 +9,23 @@ use crate::CpuUse;
 /// Reason why [`Host::step`](crate::Host::step) failed.
 #[derive(Debug, Error)]
 pub enum Fault {
-    /// The policy declined a share because it cannot honour it. The host is unchanged.
+    /// The policy declined the parameters of a vCPU because it cannot honour them. The host is
+    /// unchanged.
     #[error("cannot admit {vcpu}: {error}")]
     Declined {
-        /// vCPU that asked for the share.
+        /// vCPU whose parameters were declined.
         vcpu: VcpuId,
         /// Reason given by the policy.
         error: AdmitError,
     },
-    /// The hardware or the policy broke the contract: a bug.
+    /// The hardware or the policy broke the contract. This is a bug.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
 
 impl Fault {
-    /// Builds a boxed fault. The box keeps the result of a successful step, the common case, small.
+    /// Builds a boxed fault. The box keeps the result of a successful step small, which is the
+    /// common case.
     pub(crate) fn broken(broken: Broken) -> Box<Fault> {
         Box::new(Fault::Broken(broken))
     }
@@ -34,34 +35,34 @@ impl Fault {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Broken {
     /// The hardware reported an instant earlier than its previous report.
-    #[error("the hardware reported {now} after it had reported {before}")]
+    #[error("the hardware reported time {now} after the later time {before}")]
     TimeWentBack {
         /// Time of the previous report.
         before: Time,
-        /// Earlier time of the new report.
+        /// Time of the new report, which is earlier.
         now: Time,
     },
     /// The hardware reported more CPU time than has elapsed.
     #[error(
-        "{} used {} between {} and {}, which is longer",
+        "{} used {} of CPU time between {} and {}, more than that interval",
         used.vcpu, used.ran, used.from, used.to
     )]
     UsedTooMuch {
-        /// Report of CPU time at fault.
+        /// Report of CPU time that broke the contract.
         used: CpuUse,
     },
     /// The hardware reported CPU time that overlaps time already reported for the CPU.
     #[error(
-        "{} used {} from {}, but that had been reported until {reported}",
+        "the hardware reported CPU time of {} on {} from {}, and before that until {reported}",
         used.vcpu, used.cpu, used.from
     )]
     UsedTwice {
-        /// Report of CPU time at fault.
+        /// Report of CPU time that broke the contract.
         used: CpuUse,
         /// End of the time already reported for this CPU.
         reported: Time,
     },
-    /// The hardware named a vCPU that has not joined.
+    /// The hardware reported an event of a vCPU that has not joined.
     #[error("the hardware named {vcpu}, which has not joined")]
     Unknown {
         /// vCPU that the hardware named.
@@ -70,75 +71,77 @@ pub enum Broken {
     /// The hardware reported a join of a vCPU that is already present.
     #[error("the hardware let {vcpu} join twice")]
     JoinedTwice {
-        /// vCPU reported as joining.
+        /// vCPU that was reported as joining.
         vcpu: VcpuId,
     },
     /// The hardware allowed a vCPU to run on no CPU.
-    #[error("the hardware allowed {vcpu} no CPU that there is")]
+    #[error("the affinity of {vcpu} has no CPU that is scheduled")]
     Nowhere {
         /// vCPU with the empty affinity.
         vcpu: VcpuId,
     },
     /// The hardware reported a wake of a vCPU that is already runnable.
-    #[error("the hardware woke {vcpu}, which was awake")]
+    #[error("the hardware woke {vcpu}, which was runnable already")]
     WokeAwake {
-        /// vCPU reported as waking.
+        /// vCPU that was reported as waking.
         vcpu: VcpuId,
     },
     /// The hardware reported that a blocked vCPU blocks.
-    #[error("the hardware blocked {vcpu}, which was asleep")]
+    #[error("the hardware blocked {vcpu}, which was blocked already")]
     BlockedAsleep {
-        /// vCPU reported as blocking.
+        /// vCPU that was reported as blocking.
         vcpu: VcpuId,
     },
     /// The hardware reported the end of a timeslice on an idle CPU.
-    #[error("the hardware ended a turn on {cpu}, which nobody had")]
+    #[error("the hardware ended a timeslice on {cpu}, which runs no vCPU")]
     NobodyThere {
-        /// CPU without an occupant.
+        /// CPU that is idle.
         cpu: CpuId,
     },
-    /// The hardware named a CPU that the host does not have.
+    /// The hardware reported an event of a CPU that the host does not have.
     #[error("the hardware named {cpu}, but only {cpus} CPUs are scheduled, numbered from 0")]
     UnknownCpu {
-        /// CPU that the hardware named.
+        /// CPU that the hardware reported.
         cpu: CpuId,
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The policy named a CPU to reschedule or charge that the host does not have.
+    /// The policy returned a CPU, to be rescheduled or charged, that the host does not have.
     #[error("the policy named {cpu}, but only {cpus} CPUs are scheduled, numbered from 0")]
     NoSuchCpu {
-        /// CPU that the policy named.
+        /// CPU that the policy returned.
         cpu: CpuId,
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The policy picked a vCPU that cannot run on the CPU.
+    /// The policy picked a vCPU that is not eligible for the CPU.
     #[error("the policy picked {vcpu} for {cpu} at {now}, but {why}")]
     NotEligible {
         /// vCPU that was picked.
         vcpu: VcpuId,
-        /// CPU it was picked for.
+        /// CPU for which the vCPU was picked.
         cpu: CpuId,
         /// Time of the pick.
         now: Time,
-        /// Reason why the vCPU cannot run there.
+        /// Reason why the vCPU is not eligible.
         why: NotEligible,
     },
     /// Livelock of the policy: it keeps rescheduling CPUs or picking zero-length timeslices.
-    #[error("at {now} one CPU after the other is asked, or one turn of no length follows another")]
+    #[error(
+        "policy livelock at {now}: it keeps rescheduling CPUs or picking zero-length timeslices"
+    )]
     Endless {
-        /// Instant that does not end.
+        /// Time at which the livelock occurs.
         now: Time,
     },
     /// The policy set its timer to a time in the past.
-    #[error("the alarm of {cpu} is set to {alarm}, which is not after {now}")]
+    #[error("the policy set the timer of {cpu} to {alarm}, which is not after {now}")]
     AlarmPassed {
         /// CPU of the timer.
         cpu: CpuId,
-        /// Time that the timer is set to.
+        /// Time to which the timer was set.
         alarm: Time,
-        /// Current time, later than the timer.
+        /// Current time, which is later than the timer.
         now: Time,
     },
 }
@@ -150,16 +153,16 @@ pub enum NotEligible {
     #[error("it has not joined")]
     Unknown,
     /// The vCPU is blocked.
-    #[error("it is asleep")]
+    #[error("it is blocked or paused")]
     Asleep,
     /// The vCPU is running on this other CPU.
-    #[error("{0} has it")]
+    #[error("it runs on {0}")]
     Elsewhere(CpuId),
     /// The affinity of the vCPU excludes the CPU.
-    #[error("it is confined to other CPUs")]
+    #[error("its affinity excludes that CPU")]
     Confined,
     /// The hardware refused to run the vCPU and has not allowed it again.
-    #[error("the hardware refused it")]
+    #[error("the hardware refused to run it")]
     Barred,
 }
 

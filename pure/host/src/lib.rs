@@ -1,15 +1,16 @@
 //! The host decides which vCPUs *can* run. It stands between the hardware, simulated or live, and a
-//! policy. It tracks run states and charges the CPU time measured. It checks hardware and policy
+//! policy. It tracks run states and charges the measured CPU time. It checks hardware and policy
 //! against the contract, and turns the policy's picks into orders.
 //!
-//! The hardware is a loop: it reports the events of an instant one by one with [`Host::step`], then
-//! reports that the instant is settled, and carries out the orders that result. CPUs are
-//! rescheduled in order of their number, as the last thing in an instant. The host has no timing
+//! The hardware runs a loop. It reports the events of an instant one by one with [`Host::step`],
+//! then reports that the instant is settled, and carries out the orders that result. CPUs are
+//! rescheduled in order of their number, at the end of an instant. The host has no timing
 //! constants, knows no policy by name and does no I/O.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod boosts;
 mod check;
 mod hardware;
 mod pass;
@@ -23,30 +24,33 @@ use slackline_policy::{
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, CpuShare, ReservationError, Span, Time, VcpuId};
 
+use boosts::Boosts;
 pub use check::{Broken, Fault, NotEligible};
 pub use hardware::{Fact, Hardware, Report, VcpuTerms};
 pub use slackline_policy as policy;
 pub use slackline_trace::{CpuUse, Order, Outcome};
 use turn::Turns;
 
-/// Reads the reservation out of a share, as the policy defines it.
+/// Function that returns the reservation that the parameters of a vCPU express, as the policy
+/// defines it.
 type PromiseOf = fn(&Values) -> Result<Option<Promise>, ReservationError>;
 
-/// Run states, contract checks and orders, for one policy and the CPUs that it schedules.
+/// Run states, contract checks and orders for one policy and the CPUs that it schedules.
 pub struct Host {
     policy: Box<dyn Policy>,
     promise: PromiseOf,
     moment: Moment,
     turns: Turns,
+    boosts: Boosts,
     /// CPUs to reschedule once the instant is settled.
     to_ask: CpuSet,
-    /// vCPUs that woke or were preempted at this instant, or may now run on other CPUs. If one
-    /// still waits at the end of the instant, an idle CPU is rescheduled for it.
+    /// vCPUs that woke, were preempted or got another affinity at the current instant. If one of
+    /// them still waits at the end of the instant, an idle CPU is rescheduled for it.
     to_offer: Vec<VcpuId>,
-    /// vCPUs that were running when their parameters changed at this instant, each with the CPUs
-    /// that the policy then named.
+    /// vCPUs that were running when their parameters changed at the current instant, each with the
+    /// CPUs that the policy returned for rescheduling.
     moved: Vec<(VcpuId, CpuSet)>,
-    /// Number of zero-length timeslices at this instant.
+    /// Number of zero-length timeslices ordered at the current instant.
     empty_turns: usize,
 }
 
@@ -57,12 +61,12 @@ enum Rest {
     Paused,
 }
 
-/// Candidate that would run if every candidate before it did not want the CPU.
+/// vCPU that would run on a CPU if every vCPU before it in the list were blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextInLine {
     /// vCPU that would run.
     pub vcpu: VcpuId,
-    /// Longest time that it may run. `None` is without limit.
+    /// Length limit of its timeslice. `None` if it has no limit.
     pub limit: Option<Span>,
 }
 
@@ -73,51 +77,50 @@ impl Host {
         Host::with((spec.build)(values, topology), spec.promise, topology.cpus())
     }
 
-    /// Creates a host under a policy that need not be in the list of policies, such as a canary of
-    /// the contract suite.
+    /// Creates a host under a policy that need not be one of `ALL`, such as a policy that is broken
+    /// on purpose for a test.
     #[must_use]
     pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
-        let (moment, turns) = (Moment::at_start(cpus), Turns::new(cpus));
+        let (moment, turns, boosts) = (Moment::at_start(cpus), Turns::new(cpus), Boosts::new(cpus));
         let (to_ask, to_offer, moved) = (CpuSet::NONE, Vec::new(), Vec::new());
-        Host { policy, promise, moment, turns, to_ask, to_offer, moved, empty_turns: 0 }
+        Host { policy, promise, moment, turns, boosts, to_ask, to_offer, moved, empty_turns: 0 }
     }
 
-    /// Returns the current state of the host, as policies see it.
+    /// Returns the current state of the host, as policies read it.
     #[must_use]
     #[inline]
     pub fn moment(&self) -> &Moment {
         &self.moment
     }
 
-    /// Returns the policy's account of a vCPU, for display.
+    /// Returns the policy's facts about a vCPU, for display.
     #[must_use]
     pub fn account(&self, vcpu: VcpuId) -> Account {
         self.policy.account(vcpu)
     }
 
-    /// Returns the longest slice per `period` that would be admitted for one more vCPU with the
-    /// affinity `allowed`, at the time of the last report. `None` if the policy has no
-    /// reservations, or admits all of them.
+    /// Returns the longest slice per `period` that would be admitted for one more vCPU whose
+    /// affinity is `allowed`, at the time of the last report. `None` if the policy reserves no
+    /// slices, or admits all.
     #[must_use]
     pub fn room(&self, period: Span, allowed: CpuSet) -> Option<Span> {
         self.policy.available_slice(&self.moment, period, allowed)
     }
 
-    /// Returns the sum of all reservations on a CPU, without the overhead that admission counts.
-    /// `None` where slices are not reserved on single CPUs.
+    /// Returns the sum of slice/period of all reservations on a CPU, without dispatch overhead.
+    /// `None` if the policy does not reserve slices on single CPUs.
     #[must_use]
     pub fn reserved(&self, cpu: CpuId) -> Option<CpuShare> {
         self.policy.reserved(cpu)
     }
 
-    /// Handles one report: charges the CPU time and notifies the policy. CPUs whose pick may have
-    /// changed are rescheduled once the hardware reports that the instant is
+    /// Handles one report: charges the reported CPU time and notifies the policy. CPUs whose pick
+    /// may have changed are rescheduled once the hardware reports that the instant is
     /// [settled](Fact::Settled). The CPU of a vCPU that blocks or yields is rescheduled at once.
     ///
-    /// # Errors
-    /// [`Fault::Declined`] if the policy cannot honour a share. The host is then unchanged.
-    /// [`Fault::Broken`] if the hardware or the policy broke the contract. The host must not be
-    /// used any more.
+    /// # Errors [`Fault::Declined`] if the policy cannot honour the parameters of a vCPU. The host
+    /// is then unchanged. [`Fault::Broken`] if the hardware or the policy broke the contract. The
+    /// host must not be used any more.
     #[inline(always)]
     pub fn step<M: Hardware, S: Sink>(
         &mut self,
@@ -167,40 +170,43 @@ impl Host {
                     self.measure(CpuId::new(index), hardware, sink)?;
                 }
                 self.turns.close_all(RanEnd::Over, sink);
+                self.boosts.stop_all(report.now, sink);
                 sink.record(&Record::Ended { at: report.now });
                 Ok(())
             }
         }
     }
 
-    /// Returns true if no CPU is to be rescheduled, so that the settled event can be omitted.
+    /// Returns true if no CPU has to be rescheduled at the current instant, so that reporting it as
+    /// settled may be omitted.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.to_ask.is_empty() && self.to_offer.is_empty()
     }
 
-    /// Returns the policy's pick for a CPU at this moment, without acting on it.
+    /// Returns the policy's current pick for a CPU, without acting on it.
     #[must_use]
     pub fn answer(&self, cpu: CpuId) -> Pick {
         self.policy.pick(&self.moment, cpu)
     }
 
-    /// Returns true if the policy also distributes slack by share rather than equally.
+    /// Returns true if the policy divides slack by weight, false if equally.
     #[must_use]
     pub fn weighs_spare_time(&self) -> bool {
         self.policy.weighs_slack()
     }
 
-    /// Lists up to `most` vCPUs that would be picked on `cpu` because they are due or in arrears,
-    /// each if those before it did not want to run. The occupant comes first. Hardware that learns
-    /// late of a block uses the list to have the next vCPU ready.
+    /// Lists up to `most` vCPUs that would be picked on `cpu` one after the other, each if the
+    /// vCPUs before it were blocked. The list ends at the first pick from slack. The vCPU that
+    /// occupies the CPU comes first. Hardware that learns late of a block uses the list to have the
+    /// next vCPU ready.
     pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
         self.line(cpu, most, |entitlement| entitlement != Entitlement::Spare, into);
     }
 
-    /// Lists all vCPUs that would be picked on `cpu`, entitled or from slack. Considers each
-    /// runnable vCPU, so it costs more than [`Host::in_line`].
+    /// Lists all vCPUs that would be picked on `cpu` one after the other, on reserved time or from
+    /// slack. Considers each runnable vCPU, so it costs more than [`Host::in_line`].
     pub fn in_turn(&mut self, cpu: CpuId, into: &mut Vec<NextInLine>) {
         self.line(cpu, usize::MAX, |_| true, into);
     }
@@ -241,7 +247,7 @@ impl Host {
         Ok(())
     }
 
-    /// Charges the occupant of a CPU for the time that it has used until now.
+    /// Charges the vCPU that occupies a CPU for the CPU time that it has used until now.
     #[inline(always)]
     fn measure<M: Hardware, S: Sink>(
         &mut self,
@@ -274,6 +280,7 @@ impl Host {
         if !used.ran.is_zero() {
             let cpus = self.policy.charge(&self.moment, used.vcpu, used.ran);
             self.to_ask.add(&cpus);
+            self.boosts.check(|| CpuSet::one(used.cpu), (&*self.policy, used.to), sink);
         }
         Ok(())
     }
@@ -367,7 +374,7 @@ impl Host {
         if let Some(cpu) = cpu {
             self.measure(cpu, hardware, sink)?;
             self.turns.close(cpu, RanEnd::Over, sink);
-            self.clear(cpu, hardware);
+            self.clear(cpu, hardware, sink);
         }
         self.to_ask.extend(cpu.or(self.moment.last_cpu_of(vcpu)));
         self.to_offer.retain(|&other| other != vcpu);
@@ -421,6 +428,7 @@ impl Host {
         if let Some(cpu) = cpu {
             self.measure(cpu, hardware, sink)?;
             self.turns.close(cpu, RanEnd::Blocked, sink);
+            self.boosts.stop(cpu, self.moment.now(), sink);
             self.moment.vacate(cpu);
         } else if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
             // The vCPU may have run under ordinary scheduling, or blocked again before any pick.
@@ -435,7 +443,7 @@ impl Host {
         self.to_ask.add(&cpus);
         match (cpu, why) {
             (Some(cpu), Rest::Blocked) => return self.ask(cpu, hardware, sink),
-            (Some(cpu), Rest::Paused) => self.clear(cpu, hardware),
+            (Some(cpu), Rest::Paused) => self.clear(cpu, hardware, sink),
             (None, _) => {}
         }
         self.to_ask.extend(cpu.or(self.moment.last_cpu_of(vcpu)));
@@ -444,8 +452,9 @@ impl Host {
 
     /// Takes the CPU from a vCPU that was paused or has left. The CPU stays idle until it is
     /// rescheduled.
-    fn clear<M: Hardware>(&mut self, cpu: CpuId, hardware: &mut M) {
+    fn clear<M: Hardware, S: Sink>(&mut self, cpu: CpuId, hardware: &mut M, sink: &mut S) {
         self.turns.take(cpu);
+        self.boosts.stop(cpu, self.moment.now(), sink);
         self.moment.vacate(cpu);
         hardware.carry_out(Order::Idle { cpu });
     }
@@ -466,8 +475,8 @@ impl Host {
         Ok(())
     }
 
-    /// Lets the policy pick a vCPU again that was refused. Only the policy knows its CPU, so all
-    /// CPUs are rescheduled. This is rare.
+    /// Makes a vCPU that was refused eligible again. Only the policy knows on which CPU it would
+    /// run, so all CPUs are rescheduled. This happens rarely.
     fn allow(&mut self, vcpu: VcpuId) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         self.moment.set_barred(vcpu, false);
@@ -523,8 +532,11 @@ impl Host {
             self.measure(other, hardware, sink)?;
         }
         self.turns.close(cpu, RanEnd::Preempted, sink);
+        let now = self.moment.now();
         let cpus = self.policy.on_timer(&self.moment, cpu);
-        check::alarm(self.policy.next_timer(cpu), cpu, self.moment.now())?;
+        check::alarm(self.policy.next_timer(cpu), cpu, now)?;
+        let all = || CpuSet::first_n(self.moment.cpus());
+        self.boosts.check(all, (&*self.policy, now), sink);
         self.to_ask.add(&cpus);
         self.to_ask.insert(cpu);
         Ok(())

@@ -1,4 +1,4 @@
-//! Scheduling passes at the end of an instant: CPUs are rescheduled in order of their number, and
+//! Scheduling passes at the end of an instant. CPUs are rescheduled in order of their number, and
 //! the policy's picks become orders.
 
 use slackline_policy::{Pick, TimesliceEnd};
@@ -9,7 +9,7 @@ use crate::check::{self, Broken, Fault};
 use crate::turn::Turn;
 use crate::{Hardware, Host};
 
-/// Maximum number of zero-length timeslices at one instant.
+/// Maximum number of zero-length timeslices that may be ordered at one instant.
 const EMPTY_TURNS: usize = 16 * CpuId::LIMIT;
 
 impl Host {
@@ -51,8 +51,9 @@ impl Host {
         if first.is_some() || self.to_offer.is_empty() { first } else { self.offer(offers, asked) }
     }
 
-    /// Reschedules CPUs for vCPUs that a change of parameters moves. Such a CPU may have been
-    /// rescheduled while the vCPU still ran elsewhere and could not be picked.
+    /// Requests rescheduling of CPUs for vCPUs that must migrate after a change of parameters. Such
+    /// a CPU may have been rescheduled already, while the vCPU still ran on its old CPU and could
+    /// not be picked.
     fn ask_for_moved(&mut self) {
         for (vcpu, cpus) in core::mem::take(&mut self.moved) {
             if self.waits(vcpu) {
@@ -61,8 +62,8 @@ impl Host {
         }
     }
 
-    /// Returns the idle CPU to reschedule for a vCPU that woke and that no CPU has picked. It is
-    /// the CPU where the vCPU ran last, or the first idle CPU not yet rescheduled.
+    /// Returns the idle CPU to reschedule for a vCPU that woke and that no CPU has picked. This is
+    /// the CPU on which the vCPU ran last, or the first idle CPU that has not been rescheduled yet.
     fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.moment.idle().is_empty() {
             return None;
@@ -82,14 +83,14 @@ impl Host {
         None
     }
 
-    /// Returns true if the vCPU is runnable and has no CPU.
+    /// Returns true if the vCPU is runnable and occupies no CPU.
     #[inline]
     fn waits(&self, vcpu: VcpuId) -> bool {
         self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none()
     }
 
-    /// Reschedules `cpu`: asks the policy for a pick and orders it. If the order is refused, the
-    /// policy picks again, at most once for each vCPU.
+    /// Reschedules `cpu`: asks the policy for a pick and gives the order. If the hardware refuses
+    /// the order, the policy picks again, at most once for each vCPU.
     pub(crate) fn ask<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -108,7 +109,8 @@ impl Host {
         Ok(())
     }
 
-    /// Repeats the pick until an order is carried out. Kept out of line since refusals are rare.
+    /// Repeats the pick until the hardware carries out an order. Not inlined, since refusals are
+    /// rare.
     fn ask_again<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -119,7 +121,8 @@ impl Host {
         Ok(())
     }
 
-    /// Picks once. Returns true if the hardware carried out the order.
+    /// Asks the policy for one pick and gives the order. Returns true if the hardware carried it
+    /// out.
     #[inline(always)]
     fn ask_once<M: Hardware, S: Sink>(
         &mut self,
@@ -131,6 +134,7 @@ impl Host {
             // The occupant may already have gone.
             if self.turns.take(cpu).is_some() {
                 self.turns.close(cpu, RanEnd::Preempted, sink);
+                self.boosts.stop(cpu, self.moment.now(), sink);
                 self.moment.vacate(cpu);
                 hardware.carry_out(Order::Idle { cpu });
             }
@@ -151,6 +155,9 @@ impl Host {
         if is_new || before.is_some_and(|before| before.entitlement != entitlement) {
             self.turns.close(cpu, RanEnd::Preempted, sink);
         }
+        if is_new {
+            self.boosts.stop(cpu, self.moment.now(), sink);
+        }
         if let Some(gone) = self.moment.occupy(cpu, vcpu)
             && self.moment.is_awake(gone)
             && !self.moment.idle().is_empty()
@@ -170,6 +177,9 @@ impl Host {
             }
             return Ok(false);
         }
+        if self.policy.is_boosted(vcpu) {
+            self.boosts.begin(cpu, vcpu, self.moment.now());
+        }
         if is_new {
             let cpus = self.policy.on_start(&self.moment, vcpu);
             self.to_ask.add(&cpus);
@@ -177,19 +187,20 @@ impl Host {
         Ok(true)
     }
 
-    /// Counts a zero-length timeslice, which ends at once. One is legal, for example after a late
-    /// timer, but a policy that keeps picking them makes no progress.
+    /// Counts a zero-length timeslice. One such timeslice is legal, for example after a late timer.
+    /// A policy that keeps picking them makes no progress and breaks the contract.
     fn count_empty_turn(&mut self) -> Result<(), Box<Fault>> {
         self.empty_turns += 1;
         let broken = || Fault::broken(Broken::Endless { now: self.moment.now() });
         if self.empty_turns > EMPTY_TURNS { Err(broken()) } else { Ok(()) }
     }
 
-    /// Records that the hardware could not run a vCPU. The CPU is then idle, and the vCPU is not
-    /// picked until it is allowed again.
+    /// Records that the hardware refused to run a vCPU. The CPU is then idle, and the vCPU is not
+    /// eligible until the hardware reports that it can run again.
     fn refused<S: Sink>(&mut self, cpu: CpuId, vcpu: VcpuId, sink: &mut S) {
         sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
         self.turns.take(cpu);
+        self.boosts.stop(cpu, self.moment.now(), sink);
         self.moment.vacate(cpu);
         self.moment.set_barred(vcpu, true);
     }

@@ -1,4 +1,4 @@
-//! Recording of steps: passes all exchanges between the hardware and its host to a sink.
+//! Recording of steps: passes all exchanges between the hardware and the host to a sink.
 
 use slackline_trace::{CpuUse, Exchange, KeptFact, Order, Outcome, Sink, WrittenTerms};
 use slackline_units::{CpuId, Time};
@@ -6,15 +6,15 @@ use slackline_units::{CpuId, Time};
 use crate::check::Fault;
 use crate::{Hardware, Host, Report, VcpuTerms};
 
-/// Hardware with the exchanges of the current step.
+/// Hardware that stores the exchanges of the current step.
 struct ExchangeRecorder<'a, M> {
     hardware: &'a mut M,
     exchanges: Vec<Exchange>,
 }
 
 impl Host {
-    /// Performs a step and records its exchanges: the report before the step, the others after the
-    /// step's own records.
+    /// Performs a step and records its exchanges. The report is recorded before the records of the
+    /// step, all other exchanges after them.
     #[inline(never)]
     pub(crate) fn step_recorded<M: Hardware, S: Sink>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Timeslices ordered for each CPU, and the CPU time used of them so far.
+//! Current timeslice of each CPU, and the CPU time used in it so far.
 
 use slackline_policy::Entitlement;
 use slackline_trace::{RanEnd, Record, Sink};
@@ -7,7 +7,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use crate::CpuUse;
 use crate::check::{Broken, Fault};
 
-/// Order that a CPU was given last: vCPU, end and entitlement.
+/// Last order to run a vCPU that a CPU was given: the vCPU, the end and the entitlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) vcpu: VcpuId,
@@ -15,7 +15,7 @@ pub(crate) struct Turn {
     pub(crate) entitlement: Entitlement,
 }
 
-/// Run interval: uninterrupted CPU time of one vCPU on a CPU, not yet in the trace.
+/// Uninterrupted interval in which a vCPU runs on a CPU, before it is written to the trace.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     vcpu: VcpuId,
@@ -30,14 +30,14 @@ struct Stretch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     turn: Option<Turn>,
-    /// Limit in the order that began the timeslice.
+    /// Length limit that the timeslice was ordered with.
     granted: Option<Span>,
-    /// Time of the order.
+    /// Time at which the timeslice was ordered.
     ordered: Time,
-    /// True if the timeslice has ended since.
+    /// True if the timeslice has ended since it was ordered.
     is_over: bool,
     stretch: Option<Stretch>,
-    /// End of the time reported for this CPU so far.
+    /// End of the interval for which the use of this CPU has been reported.
     reported: Time,
 }
 
@@ -51,19 +51,19 @@ impl Turns {
         Turns { cpus: vec![Cpu::default(); cpus] }
     }
 
-    /// Returns the current timeslice on a CPU.
+    /// Returns the current timeslice on a CPU. `None` if the CPU is idle.
     #[inline]
     pub(crate) fn current(&self, cpu: CpuId) -> Option<&Turn> {
         self.cpus[cpu.index()].turn.as_ref()
     }
 
-    /// Returns the time up to which a CPU's use has been reported.
+    /// Returns the time up to which the use of a CPU has been reported.
     #[inline]
     pub(crate) fn reported(&self, cpu: CpuId) -> Time {
         self.cpus[cpu.index()].reported
     }
 
-    /// Begins a timeslice on a CPU.
+    /// Begins the timeslice `turn` on a CPU, with the length limit `granted`.
     #[inline]
     pub(crate) fn begin(&mut self, cpu: CpuId, turn: Turn, granted: Option<Span>, now: Time) {
         let cpu = &mut self.cpus[cpu.index()];
@@ -73,15 +73,16 @@ impl Turns {
         cpu.is_over = false;
     }
 
-    /// Ends the timeslice on a CPU, whichever vCPU runs next.
+    /// Ends the timeslice on a CPU. The same vCPU may get the next one.
     #[inline]
     pub(crate) fn end(&mut self, cpu: CpuId) {
         self.cpus[cpu.index()].is_over = true;
     }
 
-    /// Returns `turn` with its end moved no later than that of the current timeslice, if the time
-    /// used of that is not yet measured. The limit is what was left at the last measurement of the
-    /// CPU. Live hardware may learn of one CPU while another is measured.
+    /// Returns `turn` with an end that is not later than that of the current timeslice, if the CPU
+    /// time of the current timeslice is not measured up to `now`. In that case the policy's limit
+    /// does not yet account for the unmeasured time. Live hardware may report an event of one CPU
+    /// before it has measured another.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
         let cpu = &self.cpus[cpu.index()];
@@ -94,13 +95,13 @@ impl Turns {
         Turn { until: turn.until.map(|until| ends.map_or(until, |ends| until.min(ends))), ..turn }
     }
 
-    /// Removes and returns the current timeslice on a CPU.
+    /// Removes and returns the current timeslice of a CPU. `None` if the CPU is idle.
     #[inline]
     pub(crate) fn take(&mut self, cpu: CpuId) -> Option<Turn> {
         self.cpus[cpu.index()].turn.take()
     }
 
-    /// Adds CPU time that the hardware measured.
+    /// Adds CPU time that the hardware measured to the run interval of the CPU.
     #[inline(always)]
     pub(crate) fn add<S: Sink>(&mut self, used: CpuUse, sink: &mut S) -> Result<(), Box<Fault>> {
         let cpu = &mut self.cpus[used.cpu.index()];
@@ -138,7 +139,7 @@ impl Turns {
         Ok(())
     }
 
-    /// Ends the run interval on a CPU, if there is one.
+    /// Ends the run interval on a CPU for the reason `end`. Does nothing if there is none.
     #[inline]
     pub(crate) fn close<S: Sink>(&mut self, cpu: CpuId, end: RanEnd, sink: &mut S) {
         if let Some(stretch) = self.cpus[cpu.index()].stretch.take() {
@@ -146,7 +147,7 @@ impl Turns {
         }
     }
 
-    /// Ends the run interval on a CPU if it belongs to `vcpu`.
+    /// Ends the run interval on a CPU for the reason `end`, if `vcpu` runs in it.
     #[inline]
     pub(crate) fn close_of<S: Sink>(
         &mut self,
@@ -161,7 +162,7 @@ impl Turns {
         }
     }
 
-    /// Ends the run intervals on all CPUs.
+    /// Ends the run intervals on all CPUs for the reason `end`.
     #[inline]
     pub(crate) fn close_all<S: Sink>(&mut self, end: RanEnd, sink: &mut S) {
         for index in 0..self.cpus.len() {

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_of_few_values_are_exact() {
+    fn distribution_statistics_of_few_values_are_exact() {
         assert_eq!(tally([]).spread(), None);
         let of = |count, [p50, p90, p99]: [u64; 3], worst, (mean, worst_tenth)| Spread {
             count,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_value_has_no_quantiles() {
+    fn distribution_of_a_single_value_has_no_quantiles() {
         let (p50, p90, p99, worst_tenth) = (None, None, None, None);
         let spread = Spread { count: 1, p50, p90, p99, worst: 7, mean: 7, worst_tenth };
         assert_eq!(tally([7]).spread(), Some(spread));
@@ -273,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn tally_counts_zero_and_the_largest_value() {
+    fn distribution_counts_zero_and_the_largest_value() {
         let spread = tally((0..3000).map(|_| 0).chain([u64::MAX])).spread().unwrap();
         assert_eq!((spread.p50, spread.p99, spread.worst), (Some(0), Some(0), u64::MAX));
     }
 
     #[test]
-    fn cumulative_steps_end_at_the_worst_of_all_values() {
+    fn cumulative_distribution_steps_end_at_the_worst_value() {
         for values in [10_u64, 5_000] {
             let mut tally = Tally::default();
             (1..=values).for_each(|value| tally.add_value(value * 1_000 / 3));

@@ -7,7 +7,9 @@
 use slackline_trace::OverheadKind;
 use slackline_units::Span;
 
-use crate::{CpuSummary, Distribution, OverheadTimes, Summary, TaskSummary, VcpuSummary};
+use crate::{
+    ClientSummary, CpuSummary, Distribution, OverheadTimes, Summary, TaskSummary, VcpuSummary,
+};
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +94,12 @@ impl Summary {
         self.tasks.iter().map(TaskSummary::fields).collect()
     }
 
+    /// Returns the fields of its clients, one row each: see [`ClientSummary::fields`].
+    #[must_use]
+    pub fn client_fields(&self) -> Vec<Vec<Field>> {
+        self.clients.iter().map(ClientSummary::fields).collect()
+    }
+
     fn blank(&self, mut fields: Vec<Field>) -> Vec<Field> {
         if !self.knows.stretches {
             let counted = |field: &&mut Field| matches!(field.0, "switches" | "migrations");
@@ -110,9 +118,10 @@ impl VcpuSummary {
     /// `second_error_worst_ppm`, `seconds`, `deadlines`, `misses`, `miss_time` (`_count`,
     /// `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`), `miss_time_p50_of_slice_ppm`,
     /// `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`, `wake_to_run` (likewise),
-    /// `switches`, `migrations`, `waiting_ns`, `wait_worst_ns`, `stopped_ns`, `asleep_ns`,
-    /// `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness` and `response`
-    /// (likewise), `response_mean_ns`, `response_worst_tenth_ns`.
+    /// `switches`, `migrations`, `boosts`, `false_boosts`, `boosted_ns`, `waiting_ns`,
+    /// `wait_worst_ns`, `stopped_ns`, `asleep_ns`, `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`,
+    /// `moved_bytes`, `job_lateness` and `response` (likewise), `response_mean_ns`,
+    /// `response_worst_tenth_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let second = self.second_error;
@@ -156,6 +165,9 @@ impl VcpuSummary {
         fields.extend([
             ("switches", FieldValue::Count(self.switches)),
             ("migrations", FieldValue::Count(self.migrations)),
+            ("boosts", FieldValue::Count(self.boosts)),
+            ("false_boosts", FieldValue::Count(self.false_boosts)),
+            ("boosted_ns", time(self.boosted)),
             ("waiting_ns", maybe_time(self.waiting)),
             ("wait_worst_ns", maybe_time(self.wait_worst)),
             ("stopped_ns", maybe_time(self.stopped)),
@@ -191,6 +203,22 @@ impl TaskSummary {
             ("jobs_done", FieldValue::Count(self.jobs_done)),
         ];
         fields.extend(spread(JOB_LATENESS, self.job_lateness));
+        fields.extend(spread(RESPONSE, self.response));
+        fields.push(("response_mean_ns", maybe_time(self.response.map(|of| of.mean))));
+        fields
+    }
+}
+
+impl ClientSummary {
+    /// The fields of a client, in this order: `client`, `domain`, `answered`, `response` (`_count`,
+    /// `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`), `response_mean_ns`.
+    #[must_use]
+    pub fn fields(&self) -> Vec<Field> {
+        let mut fields = vec![
+            ("client", FieldValue::Text(self.client.to_string())),
+            ("domain", FieldValue::Text(self.domain.clone())),
+            ("answered", FieldValue::Count(self.answered)),
+        ];
         fields.extend(spread(RESPONSE, self.response));
         fields.push(("response_mean_ns", maybe_time(self.response.map(|of| of.mean))));
         fields

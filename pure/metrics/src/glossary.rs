@@ -62,9 +62,14 @@ pub const GLOSSARY: &[Glossary] = &[
     Glossary { of: "a CPU (`cpu0`), or all of them", terms: CPU, are_claimed: true },
     Glossary { of: "the whole run", terms: RUN, are_claimed: true },
     Glossary {
-        of: "a named task of a domain, also the requests of clients that it serves",
+        of: "a named task of a domain (`web/0`), also the requests of clients that it serves",
         terms: TASK,
-        are_claimed: false,
+        are_claimed: true,
+    },
+    Glossary {
+        of: "a client on the network (`client0`), in the order of the scenario",
+        terms: CLIENT,
+        are_claimed: true,
     },
     Glossary {
         of: "a domain, with --xenmon (XenMon's own words)",
@@ -74,60 +79,83 @@ pub const GLOSSARY: &[Glossary] = &[
 ];
 
 const VCPU: &[Term] = &[
-    text("name", "vCPU", "name of the domain, and the number of the vCPU if it has several"),
-    text("vcpu", "", "id: slot, domain and number"),
-    text("exact", "", "true if its reservation is a hard limit; otherwise tables show a +"),
+    text(
+        "name",
+        "vCPU",
+        "name of the domain, and the number of the vCPU if the domain has several vCPUs",
+    ),
+    text("vcpu", "", "id of the vCPU: slot, domain and number"),
+    text("exact", "", "true if the reservation is a hard limit; otherwise tables show a +"),
     number("promised_slice_ns", "promised", "CPU time reserved in every period"),
-    number("promised_period_ns", "promised", "length of a period"),
+    number("promised_period_ns", "promised", "length of a period of the reservation"),
     number(
         "promised_ppm",
         "promised",
-        "slice/period as a part of a CPU, averaged over the time to which `delivered` refers",
+        "slice/period of the reservation as a part of a CPU, averaged over the time for which \
+         `delivered` is measured",
     ),
     number("delivered_ns", "", "CPU time received (in claims `delivered time`)"),
     number(
         "delivered_ppm",
         "delivered %",
-        "CPU time received, as a part of one CPU. Measured over the whole periods of its \
-         reservation, like `error`. Measured over all the time it was present if it has no \
-         reservation or no whole period, or if its reservation changed",
+        "CPU time received, as a part of one CPU. Measured over the whole periods of the \
+         reservation, like `error`. Measured over all the time for which the vCPU was present if \
+         there is no reservation or no whole period, or if the reservation changed",
     ),
-    number("present_ns", "", "time it was present in the measured time"),
+    number("present_ns", "", "part of the measured time between joining and leaving"),
     number(
         "work_ppm",
         "work %",
-        "useful work, as a part of what one CPU does at full speed while it is present: CPU time \
-         less `overhead`, `slowed` and `spun`. Shown if there is any of these, unknown live",
+        "useful work, as a part of what one CPU at full speed does in the time for which the vCPU \
+         is present: CPU time less `overhead`, `slowed` and `spun`. Shown if any of these is not \
+         zero, unknown live",
     ),
     number("work_ns", "", "useful work as CPU time at full speed (in claims `work time`)"),
     number(
         "slowed_ns",
         "",
-        "CPU time lost because other CPUs slowed its CPU: other threads of the core (`smt` of \
-         [host]), or all CPUs that share the memory bus (`bus`)",
+        "CPU time lost because other CPUs slowed the CPU of the vCPU: other threads of the core \
+         (`smt` of [host]), or all CPUs that share the memory bus (`bus`)",
     ),
     number(
         "spun_ns",
         "spun %",
         "CPU time spent waiting for a spin lock, in tables as a part of the CPU time received. \
-         Counted when it gets the lock. Shown if any vCPU waited, unknown live",
+         Counted when the vCPU gets the lock. Shown if any vCPU waited, unknown live",
     ),
     number(
         "overhead_ns",
         "overhead, %",
-        "simulated: CPU time that it paid for overhead of all kinds below; tables show it as a \
-         part of the time for which it was present",
+        "simulated: CPU time that the vCPU paid for overhead: `switch`, `migration`, `refill`, \
+         `tick`, `interrupt` and `balancing`; tables show it as a part of the time for which the \
+         vCPU was present",
     ),
-    number("switch_overhead_ns", "switch", "time for switches to it (`switch` of [host])"),
-    number("migration_overhead_ns", "migration", "time for its migrations (`migrate`)"),
+    number(
+        "switch_overhead_ns",
+        "switch",
+        "overhead of context switches to the vCPU (`switch` of [host])",
+    ),
+    number(
+        "migration_overhead_ns",
+        "migration",
+        "overhead of migrations of the vCPU (`migrate` of [host])",
+    ),
     number(
         "refill_overhead_ns",
         "refill",
-        "time lost to cold caches after others ran (`dispatch` and `cache` of the domain)",
+        "overhead of cold caches after other vCPUs ran (`dispatch` and `cache` of the domain)",
     ),
-    number("tick_overhead_ns", "tick", "time for ticks of its CPU (`tick_cost`)"),
-    number("interrupt_overhead_ns", "interrupt", "time for interrupts (`interrupt`, `ipi`)"),
-    number("balancing_overhead_ns", "balancing", "time for calls of the balancer (`balancing`)"),
+    number("tick_overhead_ns", "tick", "overhead of ticks of the CPU (`tick_cost` of [host])"),
+    number(
+        "interrupt_overhead_ns",
+        "interrupt",
+        "overhead of interrupts (`interrupt` of devices, `ipi` of [host])",
+    ),
+    number(
+        "balancing_overhead_ns",
+        "balancing",
+        "overhead of calls of the balancer (`balancing` of [host])",
+    ),
     number(
         "second_least_ppm",
         "",
@@ -139,8 +167,8 @@ const VCPU: &[Term] = &[
     number(
         "error_ppm",
         "error %",
-        "(delivered - promised)/promised over the whole periods of its reservation. Less is no \
-         error if it was blocked, more is an error only if it is exact",
+        "(delivered - promised)/promised over the whole periods of the reservation. Too little \
+         is no error if the vCPU was blocked. Too much is an error only with a hard limit",
     ),
     number(
         "second_error_p99_ppm",
@@ -156,13 +184,13 @@ const VCPU: &[Term] = &[
     number(
         "deadlines",
         "deadlines",
-        "number of periods judged: those in which it stayed runnable until its slice was \
-         complete, or until the end",
+        "number of periods judged: those in which the vCPU stayed runnable until its slice was \
+         complete, or until the end of the period",
     ),
     number(
         "misses",
         "missed",
-        "number of deadlines missed: its slice was incomplete at the end of the period",
+        "number of deadlines missed: periods judged at whose end the slice was incomplete",
     ),
     spread(
         "miss_time",
@@ -188,37 +216,51 @@ const VCPU: &[Term] = &[
     spread(
         "wake_to_run",
         "wake to run",
-        "time from a wake-up until it runs; comparisons show the number of wake-ups as `n of \
-         wakes`. It counts wake-ups after the warm-up that led to a run interval, and one that \
-         still waits at the end, with its wait so far. A wake-up in the warm-up does not count, \
-         even if the run interval follows later, nor does one after which the vCPU blocks again \
-         without having run. A vCPU that joins runnable has not woken up",
+        "time from a wake-up until the vCPU runs; comparisons show the number of wake-ups as `n \
+         of wakes`. Wake-ups after the warm-up count if the vCPU then ran. If it still waits at \
+         the end of the run, its wait so far counts. A wake-up does not count if it was in the \
+         warm-up, or if the vCPU blocked again without having run. Joining runnable is no wake-up",
     ),
     number(
         "switches",
         "switches",
-        "number of times it was put on a CPU after the warm-up: run intervals that do not \
-         directly continue its last one on that CPU. It counts when the CPU was idle in between, \
-         and does not when it is picked again at the end of its timeslice",
+        "number of times the vCPU was put on a CPU after the warm-up. Going on after the CPU was \
+         idle counts. Being picked again at the end of a timeslice does not count",
     ),
-    number("migrations", "migrations", "number of times it was put on another CPU than before"),
+    number(
+        "migrations",
+        "migrations",
+        "number of times the vCPU was put on another CPU than the last time",
+    ),
+    number(
+        "boosts",
+        "boosts",
+        "number of boosts with which it ran: wakes after which it preceded others (credit, gaps)",
+    ),
+    number(
+        "false_boosts",
+        "false boosts",
+        "number of boosts that ended while it ran on, as it computes; a boost is of use to a vCPU \
+         that blocks before",
+    ),
+    number("boosted_ns", "boosted s", "time it ran with a boost"),
     number(
         "waiting_ns",
         "waiting s",
-        "time it was runnable and did not run; live, stopped_ns is not in it",
+        "time for which the vCPU was runnable and did not run; live, without stopped_ns",
     ),
     number(
         "wait_worst_ns",
         "",
-        "longest time without a break that it was runnable and did not run",
+        "longest time without a break for which the vCPU was runnable and did not run",
     ),
     number(
         "stopped_ns",
         "",
-        "live: time it was runnable and kept from running because its budget was exhausted",
+        "live: time for which the vCPU was runnable and throttled, as its budget was exhausted",
     ),
-    number("asleep_ns", "", "time it was blocked"),
-    number("overrun_ns", "", "CPU time used beyond the end of its timeslices"),
+    number("asleep_ns", "", "time for which the vCPU was blocked"),
+    number("overrun_ns", "", "CPU time used beyond the end of timeslices"),
     number(
         "jobs",
         "jobs",
@@ -226,36 +268,38 @@ const VCPU: &[Term] = &[
          deadline has passed",
     ),
     number("jobs_late", "late", "number of jobs not done by their deadline, done later or never"),
-    number("jobs_done", "jobs done", "number of jobs done, also of those released in the warm-up"),
-    number("moved_bytes", "Mbit/s", "data that reached it, or that it sent and that arrived"),
+    number("jobs_done", "jobs done", "number of jobs done, including jobs released in the warm-up"),
+    number("moved_bytes", "Mbit/s", "data that arrived at the guest, or arrived from it elsewhere"),
     spread(
         "job_lateness",
         "late by",
-        "tardiness of late jobs: time from the deadline until they were done, or until the end",
+        "tardiness of late jobs: time from the deadline until the job was done, or until the end \
+         of the run",
     ),
     spread(
         "response",
         "response",
-        "time from the release of a job, or the arrival of a request, to its end",
+        "time from the release of a job, or the arrival of a request, until it is done",
     ),
     number("response_mean_ns", "", "mean of the response times"),
     number("response_worst_tenth_ns", "", "mean of the longest tenth of the response times"),
 ];
 
 const CPU: &[Term] = &[
-    text("cpu", "CPU", "name"),
-    number("busy_ns", "busy %", "time in which vCPUs of the run ran on it"),
+    text("cpu", "CPU", "name of the CPU"),
+    number("busy_ns", "busy %", "time in which vCPUs of the run ran on the CPU"),
     number(
         "due_ns",
         "owed %",
-        "busy time to which the vCPUs were entitled: reserved, or their turn",
+        "busy time to which the vCPUs were entitled by a reservation, or by their turn if nothing \
+         is reserved",
     ),
     number("spare_ns", "unclaimed %", "busy time that was slack"),
     number(
         "idle_ns",
         "idle %",
-        "time in which no vCPU of the run ran on it and no overhead was paid; live `not ours %`: \
-         other programs may have run",
+        "time in which no vCPU of the run ran on the CPU and no overhead was paid; live `not ours \
+         %`, as other programs may have run",
     ),
     number(
         "program_ns",
@@ -266,48 +310,75 @@ const CPU: &[Term] = &[
     number(
         "others_ppm",
         "others %",
-        "live: part used by other programs, the kernel and interrupts",
+        "live: part of the time used by other programs, the kernel and interrupts",
     ),
     number(
         "stolen_ppm",
         "stolen %",
-        "live, in a VM: part that the hypervisor below gave to other VMs",
+        "live, if the host is a VM: part of the time that its hypervisor gave to other VMs",
     ),
-    number("unused_ppm", "unused %", "live: part in which the kernel counted the CPU as idle"),
+    number(
+        "unused_ppm",
+        "unused %",
+        "live: part of the time in which the kernel counted the CPU as idle",
+    ),
     number(
         "overhead_ns",
         "overhead",
-        "simulated: time spent on the kinds below, paid by vCPUs or while idle; live, CPU time of \
-         the dispatcher",
+        "simulated: time for `switch`, `migration`, `refill`, `tick`, `interrupt` and \
+         `balancing`, paid by vCPUs or while idle; live, CPU time of the dispatcher",
     ),
-    number("switch_overhead_ns", "switch", "time for switches to vCPUs"),
-    number("migration_overhead_ns", "migration", "time for migrations of vCPUs to this CPU"),
-    number("refill_overhead_ns", "refill", "time lost to cold caches of vCPUs"),
-    number("tick_overhead_ns", "tick", "time for ticks"),
-    number("interrupt_overhead_ns", "interrupt", "time for interrupts of devices and other CPUs"),
-    number("balancing_overhead_ns", "balancing", "time for calls of the balancer"),
+    number("switch_overhead_ns", "switch", "overhead of context switches to vCPUs on the CPU"),
+    number("migration_overhead_ns", "migration", "overhead of migrations of vCPUs to the CPU"),
+    number("refill_overhead_ns", "refill", "overhead of cold caches of vCPUs on the CPU"),
+    number("tick_overhead_ns", "tick", "overhead of ticks of the CPU"),
+    number(
+        "interrupt_overhead_ns",
+        "interrupt",
+        "overhead of interrupts by devices and other CPUs on the CPU",
+    ),
+    number("balancing_overhead_ns", "balancing", "overhead of calls of the balancer on the CPU"),
     number(
         "switches",
         "switches",
-        "number of times a vCPU was put on it after the warm-up, from another vCPU or from idle",
+        "number of times a vCPU was put on the CPU after the warm-up, after another vCPU or idle \
+         time",
     ),
 ];
 
 const TASK: &[Term] = &[
-    text("domain", "", "name of its domain"),
-    text("task", "task", "number of the first task of this name in its domain, counted from 0"),
-    number("jobs", "jobs", "number of its jobs, as of a vCPU"),
-    number("jobs_late", "late", "number of its jobs not done by their deadline"),
+    text("domain", "", "name of the task's domain"),
+    text("task", "task", "number of the first task of this name in the domain, counted from 0"),
+    number(
+        "jobs",
+        "jobs",
+        "number of jobs of the task released after the warm-up that are done, or whose deadline \
+         has passed",
+    ),
+    number("jobs_late", "late", "number of jobs of the task not done by their deadline"),
     number(
         "jobs_done",
         "jobs done",
-        "number of its jobs done, also of those released in the warm-up",
+        "number of jobs of the task that are done, including those released in the warm-up",
     ),
-    spread("job_lateness", "late by", "tardiness of its late jobs"),
+    spread("job_lateness", "late by", "tardiness of late jobs of the task"),
     spread(
         "response",
         "response",
-        "time from the release of its job, or the arrival of a request, to the end",
+        "time from the release of a job of the task, or the arrival of a request, until it is \
+         done",
+    ),
+    number("response_mean_ns", "", "mean of the response times of the task"),
+];
+
+const CLIENT: &[Term] = &[
+    text("client", "client", "number of the client, counted from 0, as `client0`"),
+    text("domain", "", "domain that it talks to"),
+    number("answered", "answered", "number of its requests that were answered"),
+    spread(
+        "response",
+        "response",
+        "time from a request to its answer, of the requests sent after the warm-up",
     ),
     number("response_mean_ns", "", "mean of its response times"),
 ];
@@ -323,16 +394,16 @@ const RUN: &[Term] = &[
     number(
         "declined",
         "changes that could not be admitted",
-        "number of changes of shares that the policy refused",
+        "number of changes of shares that the policy refused, as they did not fit",
     ),
     number(
         "refused",
-        "orders that the machine refused",
+        "scheduling decisions that the host refused",
         "number of scheduling decisions that the host could not carry out",
     ),
     spread(
         "timer_lateness",
-        "timers rang late by",
+        "timers expired late by",
         "delay of timers after the time for which they were set",
     ),
     spread(
@@ -343,30 +414,42 @@ const RUN: &[Term] = &[
 ];
 
 const XENMON: &[Term] = &[
-    text("domain", "domain", "name"),
-    number("gotten_ns", "", "CPU time received"),
-    number("gotten_ns_per_s", "gotten", "CPU time received per second"),
-    number("gotten_ppm", "gotten", "CPU time received, as a part of a CPU"),
-    number("gotten_per_execution_ns", "gotten", "CPU time received per execution"),
-    number("allocated_ns", "", "sum of the timeslices granted to its executions"),
+    text("domain", "domain", "name of the domain"),
+    number("gotten_ns", "", "CPU time received by the domain"),
+    number("gotten_ns_per_s", "gotten", "CPU time received by the domain per second"),
+    number("gotten_ppm", "gotten", "CPU time received by the domain, as a part of a CPU"),
+    number(
+        "gotten_per_execution_ns",
+        "gotten",
+        "CPU time received by the domain per execution (each time it is put on a CPU)",
+    ),
+    number("allocated_ns", "", "sum of the timeslices granted to the domain's executions"),
     number(
         "allocated_per_execution_ns",
         "allocated",
         "mean timeslice of the executions that had one",
     ),
-    number("blocked_ns", "", "time it was blocked"),
-    number("blocked_ns_per_s", "blocked", "time it was blocked, per second"),
-    number("blocked_ppm", "blocked", "time it was blocked, as a part of the time"),
-    number("blocked_per_io_ns", "blocked", "time it was blocked, per I/O"),
-    number("waited_ns", "", "time it was runnable and did not run"),
-    number("waited_ns_per_s", "waited", "time it was runnable and did not run, per second"),
-    number("waited_ppm", "waited", "time it was runnable and did not run, as a part of the time"),
+    number("blocked_ns", "", "time for which the domain was blocked"),
+    number("blocked_ns_per_s", "blocked", "time for which the domain was blocked, per second"),
+    number("blocked_ppm", "blocked", "part of the time for which the domain was blocked"),
+    number("blocked_per_io_ns", "blocked", "time for which the domain was blocked, per I/O"),
+    number("waited_ns", "", "time for which the domain was runnable and did not run"),
+    number(
+        "waited_ns_per_s",
+        "waited",
+        "time for which the domain was runnable and did not run, per second",
+    ),
+    number(
+        "waited_ppm",
+        "waited",
+        "part of the time for which the domain was runnable and did not run",
+    ),
     number(
         "waited_per_execution_ns",
         "waited",
-        "time it was runnable and did not run, per execution",
+        "time for which the domain was runnable and did not run, per execution",
     ),
-    number("executions", "", "number of times it was put on a CPU"),
+    number("executions", "", "number of times the domain was put on a CPU"),
     number(
         "executions_milli_per_s",
         "executions",
@@ -415,7 +498,7 @@ mod tests {
     use super::*;
     use crate::{Field, Meter, XenMon};
     use slackline_trace::{Header, Knowledge, Record, Sink, VcpuName};
-    use slackline_units::{DomId, Span, TaskId, Time, VcpuId};
+    use slackline_units::{ClientId, DomId, Span, TaskId, Time, VcpuId};
 
     /// Returns every field of a run with one vCPU.
     fn fields() -> Vec<(&'static str, Vec<Field>)> {
@@ -426,6 +509,7 @@ mod tests {
             ("vcpu", summary.vcpu_fields().remove(0)),
             ("cpu", summary.cpu_fields().remove(0)),
             ("task", summary.task_fields().remove(0)),
+            ("client", summary.client_fields().remove(0)),
             ("domain", xenmon.domain_fields(&xenmon.domains[0])),
         ]
     }
@@ -448,14 +532,17 @@ mod tests {
         let (at, vcpu) = (Time::START, VcpuId::new(0, DomId::new(0), 0));
         meter.named(&VcpuName { at, vcpu, name: "web".into(), domain: "web".into() });
         meter.record(&Record::Joined { at, vcpu });
-        let (task, deadline) = (Some(TaskId::new(0)), Time::NEVER);
-        meter.record(&Record::Job { vcpu, task, released: at, deadline, done: at });
+        let (task, client) = (Some(TaskId::new(0)), Some(ClientId::new(0)));
+        let deadline = Time::NEVER;
+        meter.record(&Record::Job { vcpu, task, client, released: at, deadline, done: at });
         meter
     }
 
     #[test]
-    fn every_field_has_a_meaning_and_every_meaning_a_field() {
-        for ((what, fields), terms) in fields().into_iter().zip([RUN, VCPU, CPU, TASK, XENMON]) {
+    fn metrics_glossary_has_exactly_the_fields_of_a_summary() {
+        for ((what, fields), terms) in
+            fields().into_iter().zip([RUN, VCPU, CPU, TASK, CLIENT, XENMON])
+        {
             let known: Vec<String> = terms.iter().flat_map(Term::fields).collect();
             let there: Vec<String> = fields.iter().map(|field| field.0.to_owned()).collect();
             assert_eq!(known, there, "of the {what}");
@@ -463,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_can_be_claimed_in_its_unit() {
+    fn every_metric_can_be_claimed_in_its_unit() {
         let summary = made(Meter::new).view().expect("every vCPU is named");
         for term in [VCPU, CPU, RUN].concat() {
             let Some(unit) = term.unit() else { continue };

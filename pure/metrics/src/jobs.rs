@@ -1,6 +1,6 @@
-//! Jobs of a vCPU, or of a named task.
+//! Jobs of a vCPU or of a named task, and answers to a client.
 
-use slackline_units::{TaskId, Time, VcpuId};
+use slackline_units::{ClientId, TaskId, Time, VcpuId};
 
 use crate::Distribution;
 use crate::distribution::Tally;
@@ -48,6 +48,11 @@ impl Jobs {
         self.lateness.add(at.since(deadline));
     }
 
+    pub(crate) fn of_client(&self, client: ClientId, domain: String) -> ClientSummary {
+        let (answered, response) = (self.done, self.response.distribution());
+        ClientSummary { client, domain, answered, response }
+    }
+
     pub(crate) fn summary(&self, (vcpu, task): (VcpuId, TaskId), domain: String) -> TaskSummary {
         TaskSummary {
             vcpu,
@@ -80,6 +85,19 @@ pub struct TaskSummary {
     /// Lateness of the jobs that missed their deadline.
     pub job_lateness: Option<Distribution>,
     /// Response time: from the release of a job, or the arrival of a request, to its end.
+    pub response: Option<Distribution>,
+}
+
+/// Requests of a client on the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientSummary {
+    /// Client that sent the requests.
+    pub client: ClientId,
+    /// Name of the domain that it talks to.
+    pub domain: String,
+    /// Number of requests that were answered, including those sent before.
+    pub answered: u64,
+    /// Response time: from a request to its answer.
     pub response: Option<Distribution>,
 }
 

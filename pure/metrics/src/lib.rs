@@ -53,7 +53,7 @@ pub use cumulative::Cumulative;
 pub use distribution::{Distribution, ErrorDistribution, PartDistribution};
 pub use fields::{Field, FieldValue};
 pub use glossary::{GLOSSARY, Glossary, Term};
-pub use jobs::TaskSummary;
+pub use jobs::{ClientSummary, TaskSummary};
 pub use lookup::{Measure, Unit, UnknownMetric};
 pub use meter::Meter;
 pub use over_runs::OverRuns;

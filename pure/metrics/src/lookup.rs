@@ -11,7 +11,7 @@ use slackline_units::Span;
 
 use crate::fields::{Field, FieldValue};
 use crate::split::ppm;
-use crate::{CpuSummary, Summary, VcpuSummary};
+use crate::{CpuSummary, Summary, TaskSummary, VcpuSummary};
 
 /// Value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,14 +37,14 @@ pub enum Unit {
     Things,
 }
 
-/// Error for a metric, vCPU, domain or CPU that does not exist.
+/// Error for a metric that does not exist, or for an unknown vCPU, domain, CPU, client or task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownMetric {
     /// Metric as it was requested: `mises of web`.
     pub metric: String,
     /// Similar metric that may have been meant: `misses of web`. `None` if nothing is similar.
     pub nearest: Option<String>,
-    /// Valid replacements of the wrong part: metrics, or names of vCPUs, domains and CPUs.
+    /// Valid replacements of the wrong part: metrics, or names of vCPUs, domains, CPUs and others.
     pub known: Vec<String>,
 }
 
@@ -58,7 +58,10 @@ impl core::error::Error for UnknownMetric {}
 
 /// Fields that are added up over several vCPUs or CPUs. For all others the worst value is taken:
 /// the one furthest from zero.
-const ADDED_UP: [&str; 43] = [
+const ADDED_UP: [&str; 46] = [
+    "boosts",
+    "false_boosts",
+    "boosted_ns",
     "promised_ppm",
     "delivered_ns",
     "delivered_ppm",
@@ -105,7 +108,8 @@ const ADDED_UP: [&str; 43] = [
 ];
 
 impl Summary {
-    /// Returns a metric of a vCPU, a domain, a CPU (`cpu0`) or, without a name, the whole run.
+    /// Returns a metric of a vCPU, a domain, a CPU (`cpu0`), a client (`client0`), a named task
+    /// (`web/0`) or, without a name, the whole run.
     ///
     /// A domain is known by its name, as are its vCPUs: `web` means `web.0` and `web.1`. Over
     /// several vCPUs, amounts of CPU time and counts are added up, and of everything else the worst
@@ -115,7 +119,7 @@ impl Summary {
     /// has no quantiles. There a quantile means that value.
     ///
     /// # Errors
-    /// If there is no such metric, vCPU, domain or CPU.
+    /// If there is no such metric, or nothing of that name.
     pub fn lookup(&self, metric: &str, of: Option<&str>) -> Result<Measure, UnknownMetric> {
         self.find(metric, of).map(|(_, measure)| measure)
     }
@@ -201,8 +205,11 @@ impl Summary {
         if !rows.is_empty() {
             return rows;
         }
-        let cpus = self.cpus.iter().zip(self.cpu_fields());
-        cpus.filter(|(cpu, _)| cpu.cpu.to_string() == of).map(|(_, row)| row).collect()
+        let cpus = self.cpus.iter().map(|cpu| cpu.cpu.to_string()).zip(self.cpu_fields());
+        let clients = self.clients.iter().map(|it| it.client.to_string());
+        let tasks = self.tasks.iter().map(TaskSummary::name).zip(self.task_fields());
+        let rows = cpus.chain(clients.zip(self.client_fields())).chain(tasks);
+        rows.filter(|(name, _)| name == of).map(|(_, row)| row).collect()
     }
 
     fn unknown_name(&self, metric: &str, of: &str) -> UnknownMetric {
@@ -215,6 +222,8 @@ impl Summary {
         self.vcpus.iter().filter_map(domain).for_each(&mut add);
         self.vcpus.iter().for_each(|vcpu| add(&vcpu.name));
         self.cpus.iter().for_each(|cpu| add(&cpu.cpu.to_string()));
+        self.clients.iter().for_each(|client| add(&client.client.to_string()));
+        self.tasks.iter().for_each(|task| add(&task.name()));
         let nearest = nearest(of, &known).map(|name| format!("{metric} of {name}"));
         UnknownMetric { metric: format!("{metric} of {of}"), nearest, known }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slackline_trace::{Header, Knowledge, OverheadKind, Record, Sink, VcpuName};
-use slackline_units::{CpuId, GridClock, Span, TaskId, Time, VcpuId};
+use slackline_units::{ClientId, CpuId, GridClock, Span, TaskId, Time, VcpuId};
 
 use crate::cumulative::Cumulative;
 use crate::distribution::Tally;
@@ -40,6 +40,8 @@ pub struct Meter {
     strays: Strays,
     /// Jobs of named tasks, by first vCPU of their domain.
     tasks: BTreeMap<(VcpuId, TaskId), Jobs>,
+    /// Answers to each client, and the first vCPU of the domain that it talks to.
+    clients: BTreeMap<ClientId, (VcpuId, Jobs)>,
 }
 
 /// Sums of a vCPU under one name.
@@ -85,6 +87,7 @@ impl Meter {
             refused: 0,
             strays: Strays::default(),
             tasks: BTreeMap::new(),
+            clients: BTreeMap::new(),
         }
     }
 
@@ -125,6 +128,11 @@ impl Meter {
                 .tasks
                 .iter()
                 .map(|(id, jobs)| jobs.summary(*id, self.domain(id.0)))
+                .collect(),
+            clients: self
+                .clients
+                .iter()
+                .map(|(id, (vcpu, jobs))| jobs.of_client(*id, self.domain(*vcpu)))
                 .collect(),
         })
     }
@@ -215,14 +223,19 @@ impl Meter {
         row.map_or_else(|| vcpu.domain().to_string(), |row| row.domain.clone())
     }
 
-    /// Adds a job of a named task.
+    /// Adds a job of a named task, or an answer to a client.
     fn job_of_task(&mut self, record: &Record) {
         match *record {
-            Record::Job { vcpu, task: Some(task), released, deadline, done }
-                if done >= self.warmup =>
-            {
-                let jobs = self.tasks.entry((vcpu, task)).or_default();
-                jobs.finished(self.warmup, (released, deadline, done));
+            Record::Job { vcpu, task, client, released, deadline, done } if done >= self.warmup => {
+                let client = client.map(|client| self.clients.entry(client));
+                let client = client.map(|entry| &mut entry.or_insert((vcpu, Jobs::default())).1);
+                let task = task.map(|task| self.tasks.entry((vcpu, task)).or_default());
+                for jobs in client.into_iter().chain(task) {
+                    jobs.finished(self.warmup, (released, deadline, done));
+                }
+            }
+            Record::ClientStarted { client, vcpu, .. } => {
+                self.clients.entry(client).or_insert((vcpu, Jobs::default()));
             }
             Record::Unfinished { at, vcpu, task: Some(task), released, deadline }
                 if released >= self.warmup =>
@@ -250,6 +263,7 @@ impl Meter {
             Record::Moved { at, bytes, .. } => meter.moved(at, bytes),
             Record::Spun { at, used, .. } => meter.spun(at, used),
             Record::Slowed { from, to, work, .. } => meter.slowed(from, to, work),
+            Record::Boosted { from, to, used_up, .. } => meter.boosted((from, to), used_up),
             Record::Stopped { from, to, .. } => meter.stopped(from, to),
             Record::Elsewhere { from, to, used, .. } => meter.elsewhere(Stretch { from, to, used }),
             _ => {}
@@ -285,6 +299,7 @@ impl Meter {
             | Record::Moved { vcpu, .. }
             | Record::Spun { vcpu, .. }
             | Record::Slowed { vcpu, .. }
+            | Record::Boosted { vcpu, .. }
             | Record::Stopped { vcpu, .. }
             | Record::Elsewhere { vcpu, .. } => self.seldom_of(vcpu, record),
             Record::Spent { cpu, vcpu, kind, from, to } => self.spent(cpu, vcpu, kind, (from, to)),

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_whole_and_begin_at_the_start() {
+    fn shares_per_second_count_whole_seconds_from_the_start() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START + Span::from_ms(500));
         // 300 ms in the first second, 600 in the second, none in the third, 900 in an incomplete
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn run_interval_of_centuries_is_closed_at_once() {
+    fn shares_per_second_handle_a_run_interval_of_centuries_at_once() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);
         let to = Time::START + Span::from_secs(500 * 365 * 24 * 3600);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn long_run_interval_counts_as_its_parts() {
+    fn one_long_run_interval_counts_as_many_short_ones_per_second() {
         let counted = |parts: u64| {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_ms(300));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn run_time_before_the_start_counts_in_no_second() {
+    fn cpu_time_before_the_start_counts_in_no_second() {
         for (from, used) in [(500, 400_000), (1_000, 400_000), (1_100, 300_000)] {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_secs(1));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn run_interval_over_several_seconds_is_split() {
+    fn run_interval_over_several_seconds_is_split_among_them() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);
         seconds.ran(stretch(750, 3_500));

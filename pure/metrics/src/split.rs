@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn split_is_proportional_and_preserves_the_sum() {
+    fn splitting_a_run_interval_is_proportional_and_preserves_the_sum() {
         let (before, after) = stretch(10, 20, 7).split(Time::from_ns(13));
         assert_eq!((before, after), (stretch(10, 13, 2), stretch(13, 20, 5)));
         let whole = stretch(10, 20, 7);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn amount_is_used_when_its_part_of_time_has_passed() {
+    fn run_interval_reaches_an_amount_in_proportion_to_elapsed_time() {
         assert_eq!(stretch(10, 20, 10).when(Span::from_ns(3)), Time::from_ns(13));
         assert_eq!(stretch(10, 20, 4).when(Span::from_ns(1)), Time::from_ns(13), "12.5");
         assert_eq!(stretch(10, 20, 4).when(Span::from_ns(4)), Time::from_ns(20));

@@ -3,8 +3,9 @@
 use slackline_trace::Knowledge;
 use slackline_units::{CpuId, Reservation, Span, VcpuId};
 
+use crate::TaskSummary;
 use crate::split::ppm;
-use crate::{Distribution, ErrorDistribution, OverheadTimes, PartDistribution, TaskSummary};
+use crate::{ClientSummary, Distribution, ErrorDistribution, OverheadTimes, PartDistribution};
 
 /// Results of a run without its warm-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Summary {
     pub refused: u64,
     /// One row per named task with jobs, in order of vCPU and task.
     pub tasks: Vec<TaskSummary>,
+    /// One row per client that has started, in the order of the scenario.
+    pub clients: Vec<ClientSummary>,
 }
 
 /// Reservation and measurements of one vCPU.
@@ -81,6 +84,12 @@ pub struct VcpuSummary {
     /// Number of dispatches on another CPU than before. Meaningless if the host does not know run
     /// intervals.
     pub migrations: u64,
+    /// Number of boosts with which it ran: wake-ups after which it preceded others, as in Credit.
+    pub boosts: u64,
+    /// Number of these boosts that ended while it ran on.
+    pub false_boosts: u64,
+    /// Time for which it ran with a boost.
+    pub boosted: Span,
     /// Time in which it was runnable and not running, although nothing held it.
     pub waiting: Option<Span>,
     /// Longest time in which it was runnable and did not run. If it never ran again, up to the end.

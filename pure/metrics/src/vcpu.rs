@@ -63,12 +63,23 @@ pub(crate) struct VcpuMeter {
     deliveries: Option<Box<Deliveries>>,
     jobs: Option<Box<Jobs>>,
     moved: u64,
+    boosts: Boosts,
     slowed: Span,
     spun: Span,
     stopped: Span,
     overhead: OverheadTimes,
     second: Spans,
     ten_seconds: Spans,
+}
+
+/// Sums over the boosts of a vCPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Boosts {
+    count: u64,
+    used_up: u64,
+    time: Span,
+    /// True while the vCPU runs with a boost that is counted.
+    is_counted: bool,
 }
 
 impl VcpuMeter {
@@ -98,6 +109,7 @@ impl VcpuMeter {
             deliveries: None,
             jobs: None,
             moved: 0,
+            boosts: Boosts::default(),
             slowed: Span::ZERO,
             spun: Span::ZERO,
             stopped: Span::ZERO,
@@ -156,6 +168,7 @@ impl VcpuMeter {
     pub(crate) fn woke(&mut self, at: Time) {
         self.awake_since = Some(at);
         self.waits_since = Some(at);
+        self.boosts.is_counted = false;
         self.woken = (self.joined != Some(at)).then_some(at);
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.woke(at);
@@ -229,6 +242,17 @@ impl VcpuMeter {
     /// Adds a time in which it had work and was held.
     pub(crate) fn stopped(&mut self, from: Time, to: Time) {
         self.stopped += to.since(from.max(self.warmup));
+    }
+
+    /// Adds a time in which it ran with a boost, which it may have used up.
+    pub(crate) fn boosted(&mut self, (from, to): (Time, Time), used_up: bool) {
+        self.boosts.time += to.since(from.max(self.warmup));
+        if from < self.warmup {
+            return;
+        }
+        self.boosts.count += u64::from(!self.boosts.is_counted);
+        self.boosts.used_up += u64::from(used_up);
+        self.boosts.is_counted = !used_up;
     }
 
     /// Adds a time in which it did `work` at less than full speed.
@@ -321,6 +345,9 @@ impl VcpuMeter {
             jobs_late: jobs.late,
             jobs_done: jobs.done,
             moved: self.moved,
+            boosts: self.boosts.count,
+            false_boosts: self.boosts.used_up,
+            boosted: self.boosts.time,
             slowed: Some(self.slowed),
             spun: Some(self.spun),
             overhead: self.knows.overhead.then_some(self.overhead),

@@ -1,4 +1,5 @@
-//! Vocabulary of the trait: parameters, topology, and the host state that a policy may read.
+//! Types that the `Policy` trait uses: parameters, topology, and the host state that a policy may
+//! read.
 
 pub(crate) mod field;
 pub(crate) mod moment;

@@ -2,17 +2,17 @@
 //! reservations leave.
 //!
 //! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, chapter 4, cited as
-//! [Diestelhorst]. Where it leaves something open or contradicts its own examples, the reference on
-//! balancers (`smp-balancer`), cited as [balancer].
+//! [Diestelhorst]. Where the thesis leaves something open or contradicts its own examples, our
+//! reference on balancers (`smp-balancer`), cited as [balancer].
 //!
-//! All of this maps samples to migrations, without schedulers, queues or clocks. `books` samples
-//! the CPU time of vCPUs and CPUs. `groups` finds the CPUs that can help each other. `pairs` is a
-//! run of the thesis's balancer, and `swap` handles one pair of CPUs. `planned` computes the rate
+//! The modules map samples to migrations, without schedulers, queues or clocks. `books` samples the
+//! CPU time of vCPUs and CPUs. `groups` finds the CPUs between which vCPUs can migrate. `pairs` is
+//! a run of the thesis's balancer, and `swap` handles one pair of CPUs. `planned` computes the rate
 //! of each vCPU and splits those that fit on no CPU. A *best-effort* vCPU has a weight and no
 //! reservation; only these migrate.
 //!
-//! *Tau* is CPU time per weight. A low tau means under-served. There are no floats: fractions are
-//! compared by cross products.
+//! *Tau* is CPU time per weight. A low tau means that vCPUs get little time for their weight. There
+//! are no floats: fractions are compared by cross products.
 
 pub(crate) mod books;
 pub(crate) mod fields;
@@ -26,21 +26,22 @@ use core::cmp::Ordering;
 
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
-/// Binary places of a weight. [balancer §1.3] A weight below 2^15 fits in 31 bits. Products of a
-/// CPU's time and two sums of such weights fit in 128.
+/// Number of binary places of a weight. [balancer §1.3] A weight below 2^15 fits in 31 bits. The
+/// product of a CPU's time and two sums of such weights fits in 128 bits.
 const PLACES: u32 = 16;
 
 /// Interval of balancer calls. Every second call takes a sample. [Diestelhorst §4.4.3]
 pub(crate) const CALL: Span = Span::from_ms(50);
 
-/// Length of a sample. A sample of another length is scaled to it. [Diestelhorst §4.4.3]
+/// Nominal length of a sample. The values of a longer or shorter sample are scaled to this length.
+/// [Diestelhorst §4.4.3]
 pub(crate) const SAMPLE: Span = Span::from_ms(100);
 
 /// Interval of balancer runs, and the period of a plan. [Diestelhorst §4.4.3]
 pub(crate) const RUN: Span = Span::from_ms(500);
 
-/// Weight of a vCPU, or the part of it that counts for the time that it was runnable. Fixed point
-/// with `PLACES` binary places.
+/// Weight of a vCPU, or that weight times the fraction of time for which the vCPU was runnable.
+/// Fixed point with `PLACES` binary places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Weight(u64);
 
@@ -51,17 +52,17 @@ impl Weight {
         Weight(u64::try_from(quotient).unwrap_or(u64::MAX))
     }
 
-    /// Returns the weight as an integer, including its binary places.
+    /// Returns the fixed-point representation of the weight: the weight times 2^`PLACES`.
     pub(crate) fn units(self) -> u64 {
         self.0
     }
 
-    /// Returns the part of a sample that corresponds to the weight as a part of `full`, in ns.
+    /// Returns the CPU time, in ns, that is the same part of a sample as the weight is of `full`.
     pub(crate) fn of_sample(self, full: Weight) -> u64 {
         SAMPLE.ns().min(Weight(SAMPLE.ns()).part(Span::from_ns(self.0), Span::from_ns(full.0)).0)
     }
 
-    /// Returns `part / whole` of the weight, rounded down.
+    /// Returns the weight times `part / whole`, rounded down.
     fn part(self, part: Span, whole: Span) -> Weight {
         if part == whole {
             return self; // Fast path for vCPUs that never block.
@@ -84,8 +85,8 @@ impl Tau {
         product(self.time, other.weight).cmp(&product(other.time, self.weight))
     }
 
-    /// Returns true if tau exceeds `other` by more than `parts` of `unit`. The weight of `other`
-    /// must not be zero.
+    /// Returns true if this CPU time per weight exceeds `other` by more than `parts` times `unit`.
+    /// The weight of `other` must not be zero.
     fn exceeds(self, other: Tau, unit: Tau, parts: Ratio) -> bool {
         if self.weight == 0 {
             return true;
@@ -108,37 +109,39 @@ pub(crate) struct Ratio {
     pub(crate) of: u64,
 }
 
-/// State of a best-effort vCPU on its CPU.
+/// A best-effort vCPU that may migrate, as the balancer sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     pub(crate) vcpu: VcpuId,
-    /// Weight for the time that it was runnable.
+    /// Weight of the vCPU times the fraction of time for which it was runnable.
     pub(crate) weight: Weight,
-    /// CPU time received for that weight.
+    /// CPU time that the vCPU received, per unit of weight.
     pub(crate) served: Tau,
     pub(crate) allowed: CpuSet,
-    /// Part of a sample in which it was runnable, in ns.
+    /// Part of a sample in which the vCPU was runnable, in ns.
     pub(crate) runnable: u64,
-    /// CPU time received beyond its share of what its group received, in ns. [balancer §1.8, 2]
+    /// CPU time received beyond the vCPU's fair share of the CPU time of its group, in ns. Negative
+    /// if it received less. [balancer §1.8, 2]
     pub(crate) lead: i64,
 }
 
-/// Load of a CPU and the vCPUs on it.
+/// Load of a CPU in a sample, and the best-effort vCPUs on it.
 #[derive(Clone, Debug)]
 pub(crate) struct BalancerCpu {
     pub(crate) cpu: CpuId,
-    /// Time in a sample that reservations left, in ns.
+    /// Time of the sample that reservations left to best-effort vCPUs, in ns.
     pub(crate) available: u64,
-    /// Total weight of all vCPUs that share this time, also of those that may not migrate.
+    /// Total weight of all vCPUs that share the available time, including those that may not
+    /// migrate.
     pub(crate) weight: u64,
-    /// CPUs that at least one of its vCPUs may migrate to, and the CPU itself. [balancer §1.8, 4]
+    /// CPUs to which at least one vCPU of this CPU may migrate, and this CPU. [balancer §1.8, 4]
     pub(crate) reach: CpuSet,
-    /// vCPUs that may migrate, by id.
+    /// vCPUs of this CPU that may migrate, in order of id.
     pub(crate) members: Vec<Member>,
 }
 
 impl BalancerCpu {
-    /// Creates the load of a CPU without vCPUs. `available` is the time in a sample that
+    /// Creates the load of a CPU without vCPUs. `available` is the time of a sample that
     /// reservations left.
     pub(crate) fn empty(cpu: CpuId, available: Span) -> BalancerCpu {
         let (reach, members) = (CpuSet::one(cpu), Vec::new());
@@ -161,7 +164,8 @@ impl BalancerCpu {
         Tau { time: self.available, weight: self.weight }
     }
 
-    /// Returns true if the CPU has vCPUs with weight or time to share. [balancer A7]
+    /// Returns true if the CPU takes part in balancing: it has weight on it or available time.
+    /// [balancer A7]
     fn counts(&self) -> bool {
         self.weight > 0 || self.available > SAMPLE.ns() / 50
     }

@@ -40,9 +40,9 @@ pub use slackline_units::{Entitlement, VcpuHint};
 /// Decides which vCPU runs on each CPU, and for how long.
 ///
 /// An event handler (`&mut self`) changes the policy; a query (`&self`) does not. An event handler
-/// returns the CPUs to reschedule: those whose `pick` may have changed, besides the CPU of the
-/// event. The CPU of an event is the one on which the vCPU stops or has to stop, or the one whose
-/// timer expired. An event can have none.
+/// returns the CPUs to reschedule: the CPUs whose `pick` may have changed, except the CPU of the
+/// event, which is always rescheduled. The CPU of an event is the CPU on which the vCPU stops or
+/// has to stop, or the CPU whose timer expired. Some events have no CPU.
 ///
 /// The caller guarantees:
 /// - `at.now()` never decreases from one call to the next.
@@ -50,36 +50,37 @@ pub use slackline_units::{Entitlement, VcpuHint};
 /// - The occupant of a CPU is charged up to `at.now()` before a call that concerns the CPU, before
 ///   the `on_wake` of a vCPU that last ran there, and before an `on_timer` that lists the CPU in
 ///   `timer_charges`. Before the `on_wake` of a vCPU that has not run yet, the occupants of all
-///   CPUs that it may run on are charged.
+///   CPUs that its affinity allows are charged.
 /// - The CPU of the event and the CPUs that a handler returned are rescheduled after all events of
 ///   the instant, in order of CPU number. If the running vCPU blocks or yields, its CPU is
 ///   rescheduled at once.
 ///
 /// The policy guarantees:
 /// - `pick` returns only a vCPU that `at` calls eligible for that CPU.
-/// - A timer (`next_timer`) is never in the past. Once it has expired (`on_timer`) it is gone or
-///   later.
+/// - The timer of a CPU (`next_timer`) is never in the past. After it expired and `on_timer` was
+///   called, the timer is unset or set to a later time.
 /// - The timer of a CPU changes only in a call that concerns the CPU or returns it.
-/// - The same calls in the same order give the same answers on every host.
+/// - The same calls in the same order give the same results on every host.
 pub trait Policy: Send {
-    /// Admits a vCPU. It joins blocked.
+    /// Admits a vCPU to the schedule. The vCPU counts as blocked until its first wake.
     ///
     /// # Errors
-    /// If its parameters cannot be honoured beside the reservations that exist.
+    /// If the parameters of the vCPU cannot be honoured beside the existing reservations.
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError>;
 
-    /// Changes the parameters of a vCPU. After an error the old parameters stay in force.
+    /// Changes the parameters of a vCPU and returns the CPUs to reschedule. After an error the old
+    /// parameters stay in force.
     ///
     /// # Errors
     /// If the new parameters cannot be honoured beside the other reservations.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError>;
 
-    /// Removes a vCPU. Its id may be used again.
+    /// Removes a vCPU and returns the CPUs to reschedule. A later vCPU may get the same id.
     fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
-    /// Handles the wake of a vCPU. Returns the CPUs whose occupant it may preempt and, if it is
-    /// bound to a CPU, that CPU. If none of them picks the vCPU, the host offers it to one idle
-    /// CPU.
+    /// Handles the wake of a vCPU. Returns the CPUs whose occupant the vCPU may preempt and, if the
+    /// vCPU is bound to a CPU, that CPU too. If none of these CPUs picks the vCPU, the host offers
+    /// the vCPU to one idle CPU.
     fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
     /// Handles the start of a run interval: the vCPU now occupies a CPU.
@@ -87,19 +88,19 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Charges a vCPU for `ran`, the CPU time measured since its last charge.
+    /// Charges a vCPU for `ran`, the CPU time that it received since its last charge.
     ///
-    /// On a live host the vCPU may have occupied no CPU: the ordinary scheduler of the kernel gave
-    /// it slack.
+    /// On a live host the vCPU may have occupied no managed CPU in that time: the kernel's ordinary
+    /// scheduler can run it in slack.
     fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet;
 
-    /// Handles the end of a timeslice: the vCPU reached its limit or yielded, and is still
-    /// runnable.
+    /// Handles the end of a timeslice of a vCPU that stays runnable: the vCPU reached the limit of
+    /// its `pick`, or it yielded.
     fn on_timeslice_end(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TimesliceEnd) -> CpuSet {
         CpuSet::NONE
     }
 
-    /// Handles a block: the vCPU has no more work, or the host holds it although it has some.
+    /// Handles a block: the vCPU has no more work, or the host keeps a vCPU with work from running.
     fn on_block(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
         CpuSet::NONE
     }
@@ -109,13 +110,14 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Prepares the `pick` that follows for `cpu`. A policy that stores its decision, instead of
-    /// computing it in `pick`, decides here.
+    /// Prepares the `pick` for `cpu` that follows. A policy that stores its decision decides here;
+    /// a policy that computes the decision in `pick` does nothing.
     fn prepare_pick(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }
 
-    /// Returns the vCPU to run on `cpu` from now on, and its longest timeslice, which may be zero.
+    /// Returns the vCPU to run on `cpu` from now on, and the length limit of its timeslice, which
+    /// may be zero.
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick;
 
     /// Returns the time at which `on_timer` must be called for `cpu`. `None` if no timer is set.
@@ -133,45 +135,53 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
+    /// Returns true if the last wake-up of a vCPU lets it precede others now. While the vCPU runs,
+    /// that ends in `charge` or `on_timer` only.
+    fn is_boosted(&self, _vcpu: VcpuId) -> bool {
+        false
+    }
+
     /// Sets the offset of the clock that defines phases: it is `ahead` of the host's time from now
     /// on. Periods that have begun are not changed, so no CPU has to be rescheduled.
     fn set_clock(&mut self, _at: &Moment, _ahead: Span) {}
 
     /// Returns the longest slice per `period` that admission control would grant now to one more
-    /// vCPU with the affinity `allowed` (at least one CPU). It is exact and includes dispatch
-    /// overhead. `None` if the policy reserves no slices, or admits every vCPU.
+    /// vCPU whose affinity is `allowed` (at least one CPU). The result is exact to the nanosecond
+    /// and leaves room for the dispatch overhead of that vCPU. `None` if the policy reserves no
+    /// slices, or admits every vCPU.
     fn available_slice(&self, _at: &Moment, _period: Span, _allowed: CpuSet) -> Option<Span> {
         None
     }
 
-    /// Returns the sum of all reservations on a CPU, without the overhead that admission counts.
-    /// `None` where slices are not reserved on single CPUs.
+    /// Returns the sum of slice/period of all reservations on a CPU, without dispatch overhead.
+    /// `None` if the policy does not reserve slices on single CPUs.
     fn reserved(&self, _cpu: CpuId) -> Option<CpuShare> {
         None
     }
 
-    /// Returns true if the policy divides slack by weight instead of equally. On a shared host only
-    /// the picked vCPU then competes for slack; the other vCPUs of its CPU get none meanwhile.
+    /// Returns true if the policy divides slack by weight, false if equally. If true, only the
+    /// picked vCPU of a CPU may receive slack on a shared host; the other vCPUs of that CPU receive
+    /// none until they are picked.
     fn weighs_slack(&self) -> bool {
         false
     }
 
-    /// Returns what the policy shows to users about a vCPU, as rows of text.
+    /// Returns the facts about a vCPU that are shown to users, as rows of text.
     fn account(&self, vcpu: VcpuId) -> Account;
 }
 
 /// Decision of [`Policy::pick`] for one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// The CPU stays idle.
+    /// No vCPU runs: the CPU stays idle.
     Idle,
     /// A vCPU runs on the CPU.
     Run {
-        /// The vCPU to run. It is eligible for the CPU.
+        /// The vCPU to run. The host must have reported it as eligible for the CPU.
         vcpu: VcpuId,
-        /// Longest timeslice. `None`: until the next event.
+        /// Longest timeslice. With `None` the vCPU runs until the next event.
         limit: Option<Span>,
-        /// Ground on which it runs, such as its budget or slack. Recorded in the trace.
+        /// Ground on which the vCPU runs, such as its budget or slack. Recorded in the trace.
         entitlement: Entitlement,
     },
 }
@@ -191,70 +201,76 @@ pub type Account = Vec<(&'static str, String)>;
 /// Reason why a vCPU or its new parameters cannot be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmitError {
-    /// Slice and period are invalid by themselves.
+    /// Slice and period do not form a valid reservation, for example because the slice exceeds the
+    /// period.
     Reservation(ReservationError),
     /// The slice is shorter than the policy can enforce.
     SliceTooShort {
-        /// Slice that was demanded.
+        /// Slice that was requested.
         slice: Span,
         /// Shortest slice that the policy accepts.
         least: Span,
     },
-    /// No single CPU has enough capacity left.
+    /// The reservation fits on no single CPU.
     NoRoom {
-        /// Reservation that was demanded.
+        /// Reservation that was requested.
         asked: Reservation,
         /// Reserved share of the CPU with the most available capacity, rounded up to a millionth.
         promised: CpuShare,
         /// Share of one CPU that may be reserved: one CPU less the policy's reserve.
         capacity: CpuShare,
-        /// Number of CPUs tried: all that the vCPU's affinity allows.
+        /// Number of CPUs that were tried: all CPUs that the vCPU's affinity allows.
         cpus: usize,
-        /// Dispatch overhead of the reservation. `None` if the host counts none.
+        /// Dispatch overhead of the requested reservation. `None` if the host states no cost of a
+        /// dispatch.
         dispatching: Option<DispatchCost>,
-        /// Longest slice with the demanded period that would be admitted instead. Zero if there is
-        /// none.
+        /// Longest slice with the requested period that would be admitted instead. Zero if no slice
+        /// would be.
         room: Span,
     },
-    /// The vCPU fits on no CPU as a whole, and cannot be split into subtasks that meet their
-    /// deadlines.
+    /// The reservation fits on no CPU as a whole, and it cannot be split into subtasks that meet
+    /// their deadlines.
     NoRoomInParts {
-        /// Reservation that was demanded.
+        /// Reservation that was requested.
         asked: Reservation,
         /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
         promised: CpuShare,
-        /// Share of these CPUs that may be reserved: all of them less the reserve of each.
+        /// Share of all CPUs that the affinity allows and that may be reserved: all of each CPU
+        /// less the policy's reserve.
         capacity: CpuShare,
-        /// Number of these CPUs.
+        /// Number of CPUs that the vCPU's affinity allows.
         cpus: usize,
-        /// Dispatch overhead of the vCPU without a split. `None` if the host counts none.
+        /// Dispatch overhead of the reservation if it were not split. `None` if the host states no
+        /// cost of a dispatch.
         dispatching: Option<DispatchCost>,
-        /// Longest slice with the demanded period that would be admitted instead. Zero if there is
-        /// none.
+        /// Longest slice with the requested period that would be admitted instead. Zero if no slice
+        /// would be.
         room: Span,
     },
-    /// The CPUs that the vCPU's affinity allows have not enough capacity left together.
+    /// The CPUs that the vCPU's affinity allows have too little capacity left in total.
     NoRoomTogether {
-        /// Reservation that was demanded.
+        /// Reservation that was requested.
         asked: Reservation,
-        /// Reserved share of these CPUs, rounded up to a millionth.
+        /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
         promised: CpuShare,
-        /// Share of these CPUs that may be reserved: all of them less the reserve of each.
+        /// Share of these CPUs that may be reserved: all of each allowed CPU less the policy's
+        /// reserve.
         capacity: CpuShare,
-        /// Number of these CPUs.
+        /// Number of CPUs that the vCPU's affinity allows.
         cpus: usize,
-        /// Dispatch overhead of the reservation. `None` if the host counts none.
+        /// Dispatch overhead of the requested reservation. `None` if the host states no cost of a
+        /// dispatch.
         dispatching: Option<DispatchCost>,
-        /// Longest slice with the demanded period that would be admitted instead. Zero if there is
-        /// none.
+        /// Longest slice with the requested period that would be admitted instead. Zero if no slice
+        /// would be.
         room: Span,
     },
 }
 
-/// Cost of dispatching a vCPU that has a reservation.
+/// Cost of dispatching a vCPU with a reservation, as shown in an admission error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DispatchCost {
-    /// Share of a CPU, rounded up to a millionth.
+    /// Dispatch cost as a share of a CPU, rounded up to a millionth.
     pub share: CpuShare,
     /// Number of dispatches per second.
     pub a_second: u64,
@@ -267,7 +283,8 @@ impl From<ReservationError> for AdmitError {
 }
 
 impl AdmitError {
-    /// Returns the demand to make instead. `None` if the error is not about capacity.
+    /// Returns a hint that names a smaller reservation to request. `None` if the error is not about
+    /// capacity.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let (AdmitError::NoRoom { asked, room, .. }
@@ -320,7 +337,7 @@ impl fmt::Display for AdmitError {
     }
 }
 
-/// Writes the demanded reservation and its dispatch overhead.
+/// Writes the requested reservation and its dispatch overhead.
 fn write_demand(
     out: &mut fmt::Formatter<'_>,
     asked: Reservation,
@@ -338,7 +355,7 @@ fn write_demand(
     Ok(())
 }
 
-/// Writes the capacity reserved already and the most that may be reserved.
+/// Writes the share that is reserved already and the share that may be reserved in all.
 fn write_reserved(
     out: &mut fmt::Formatter<'_>,
     promised: CpuShare,

@@ -1,12 +1,13 @@
-//! Timeline test helper: one line for the wants of each vCPU, one line for the vCPUs that each CPU
-//! ran. A column is a millisecond. The policy runs under the real host, and switches cost nothing.
+//! Test helper that checks a schedule drawn as text. Each vCPU has a line with the times at which
+//! it has work, and each CPU has a line with the vCPUs that it ran. A column is a millisecond. The
+//! policy runs under the real host, and switches cost nothing.
 //!
 //! ```text
 //! NAME [field=value | flag]...   rrrrzzzz    r: runnable, z: blocked
 //! cpuN                           aaaa....    first letter of the running vCPU; a dot if idle
 //! ```
 //!
-//! Each vCPU is a VM by itself. Lines with the same `of=WORD` are the vCPUs of one VM.
+//! Each vCPU is a VM of its own. Lines with the same `of=WORD` are the vCPUs of one VM.
 //!
 //! With `UPDATE=1` in the environment the `cpu` lines are rewritten in the source.
 
@@ -24,13 +25,13 @@ use slackline_units::{
 
 const COLUMN: Span = Span::from_ms(1);
 
-/// Runs the picture and compares the `cpu` lines.
+/// Runs the drawn vCPUs under a policy and compares the `cpu` lines with the drawing.
 #[track_caller]
 pub(crate) fn picture(policy: &str, drawing: &str) {
     picture_on(1, policy, drawing);
 }
 
-/// Does the same on a host whose cores have `threads` neighbouring CPUs each.
+/// Runs a drawing like `picture`, on a host whose cores have `threads` neighbouring CPUs each.
 #[track_caller]
 pub(crate) fn picture_on(threads: usize, policy: &str, drawing: &str) {
     let lines: Vec<PictureLine<'_>> = drawing.lines().filter_map(PictureLine::read).collect();
@@ -62,9 +63,9 @@ fn neighbours(cpus: usize, threads: usize) -> Topology {
     Topology::new(cpus, &Groups { cores, caches, nodes, sockets }).expect("a topology")
 }
 
-/// Timeslice that lasted until its limit.
+/// Timeslice that lasted until the limit that the policy gave it.
 pub(crate) struct PictureTimeslice {
-    /// First letter of the name of its vCPU.
+    /// First letter of the name of the vCPU that ran.
     pub(crate) who: char,
     pub(crate) ran: Span,
     /// Account of the vCPU at the end of the timeslice.
@@ -72,7 +73,7 @@ pub(crate) struct PictureTimeslice {
 }
 
 /// Returns the first `count` timeslices on one CPU, to the nanosecond. No vCPU blocks. The first
-/// one wakes at the start, and the others, in order, after it was `alone` for that time.
+/// vCPU wakes at the start; the others wake, in order, after it ran alone for `alone`.
 pub(crate) fn turns(
     policy: &str,
     drawing: &str,
@@ -113,12 +114,12 @@ pub(crate) struct Hog {
     pub(crate) urgency: Option<u8>,
 }
 
-/// Begin of a timeslice.
+/// Start of a timeslice.
 pub(crate) struct Dispatch {
     pub(crate) at: Time,
-    /// Index of its vCPU.
+    /// Index of the vCPU that runs.
     pub(crate) who: usize,
-    /// Account of the vCPU at that time.
+    /// Account of that vCPU at the start of the timeslice.
     pub(crate) account: Account,
 }
 
@@ -128,7 +129,8 @@ pub(crate) fn dispatches(policy: &str, hogs: &[Hog], end: Span) -> Vec<Dispatch>
     dispatches_told(policy, hogs, &[], end)
 }
 
-/// Does the same with later reports: time, index of the reporting hog, and hint, in order of time.
+/// Returns all timeslices on one CPU that begin before `end`, like `dispatches`. `later` lists
+/// further reports in order of time: the time, the index of the reporting hog, and its hint.
 pub(crate) fn dispatches_told(
     policy: &str,
     hogs: &[Hog],
@@ -162,7 +164,7 @@ pub(crate) fn dispatches_told(
 
 struct PictureLine<'a> {
     name: &'a str,
-    /// Name of its VM, if that has several vCPUs.
+    /// Name of the VM, if the VM has several vCPUs.
     of: Option<&'a str>,
     share: Vec<&'a str>,
     timeline: &'a str,
@@ -193,7 +195,7 @@ fn given<'a>(word: &&'a str) -> (&'a str, RawValue<'a>) {
     }
 }
 
-/// Simulated hardware without costs.
+/// Simulated hardware in which no operation takes time.
 struct Model {
     host: Host,
     ids: Vec<VcpuId>,
@@ -205,7 +207,7 @@ struct Model {
 
 #[derive(Default)]
 struct State {
-    /// vCPUs whose timeslices began in this step.
+    /// vCPUs whose timeslices began in the current step.
     begun: Vec<VcpuId>,
     /// Running vCPU by CPU, the end of its timeslice, and the time up to which it was measured.
     running: BTreeMap<CpuId, (VcpuId, Option<Time>, Time)>,
@@ -214,7 +216,7 @@ struct State {
 }
 
 impl State {
-    /// Clears a limit that was reached, so that it is reported once.
+    /// Clears a timeslice limit that was reached, so that it is reported only once.
     fn end_limit(&mut self, cpu: CpuId) {
         if let Some((_, until, _)) = self.running.get_mut(&cpu) {
             *until = None;
@@ -303,8 +305,8 @@ impl Model {
         self.draw(vcpus, columns)
     }
 
-    /// Blocks vCPUs without more work, then rings timers that are due, then wakes vCPUs with new
-    /// work.
+    /// Blocks vCPUs that have no more work, then expires timers that are due, then wakes vCPUs that
+    /// have new work.
     fn change_wants(&mut self, vcpus: &[PictureLine<'_>], column: usize) {
         let wanted = |line: &PictureLine<'_>| column > 0 && line.wants(column - 1);
         let lines = || vcpus.iter().enumerate();
@@ -326,7 +328,8 @@ impl Model {
         }
     }
 
-    /// Events exactly at `end` are left to the next column, after its blocks.
+    /// Runs up to `end`. Events exactly at `end` are left to the next column, which handles its
+    /// blocks first.
     fn run_until(&mut self, end: Time) {
         loop {
             let limits = self.state.running.iter();
@@ -377,7 +380,7 @@ impl Model {
     }
 }
 
-/// Tests run in parallel, and the pictures of a file are rewritten one at a time.
+/// Lock held while a source file is rewritten, since tests run in parallel.
 static WRITING: Mutex<()> = Mutex::new(());
 
 fn rewrite(at: &Location<'_>, drawn: &[String]) {

@@ -11,9 +11,9 @@ mod sedf;
 
 use crate::Spec;
 
-/// All policies, in the order in which help and tables list them.
+/// All policies, in the order in which help pages and tables list them.
 ///
-/// A new policy is one new file here and one line in this list.
+/// A new policy is one new file in this folder and one line in this list.
 pub const ALL: &[&Spec] = &[
     &edf::SPEC,
     &round_robin::SPEC,
@@ -25,7 +25,7 @@ pub const ALL: &[&Spec] = &[
     &gaps::SPEC,
 ];
 
-/// Returns the policy of that name. `None` if there is none.
+/// Returns the policy with this name. `None` if there is no such policy.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Spec> {
     ALL.iter().copied().find(|spec| spec.name == name)

@@ -27,19 +27,19 @@ const BEFORE: usize = 5;
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ReplayError {
     /// No policy has the name in the trace.
-    #[error("there is no policy `{name}` here")]
+    #[error("this program has no policy `{name}`")]
     UnknownPolicy {
         /// Name in the trace.
         name: String,
     },
     /// The parameters in the trace are not those of its policy.
-    #[error("the policy's parameters cannot be read: {0}")]
+    #[error("cannot read the parameters of the policy in the trace: {0}")]
     Parameters(FieldError),
     /// The groups of CPUs in the trace are inconsistent.
-    #[error("which CPUs belong together cannot be read: {0}")]
+    #[error("cannot read the groups of CPUs (cores, caches, nodes) in the trace: {0}")]
     Topology(TopologyError),
     /// A share in the trace is not one of its policy.
-    #[error("the share in entry {entry} cannot be read: {error}")]
+    #[error("cannot read the share in entry {entry} of the trace: {error}")]
     Share {
         /// Index of the entry in the trace, from zero.
         entry: u64,
@@ -47,7 +47,7 @@ pub enum ReplayError {
         error: FieldError,
     },
     /// The trace contains no facts.
-    #[error("the trace holds no facts")]
+    #[error("the trace has no decisions to replay, only what ran")]
     NoFacts,
 }
 

@@ -108,7 +108,7 @@ cpus = [0, 1]
 "#;
 
 #[test]
-fn refusals_pauses_and_declined_changes_replay_without_difference() {
+fn replay_repeats_refusals_pauses_and_declined_changes() {
     let (header, entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let exchanges = || {
         entries.iter().filter_map(|entry| match entry {
@@ -135,7 +135,7 @@ fn middle(entries: &[Entry], is_so: fn(&Exchange) -> bool) -> usize {
 }
 
 #[test]
-fn changed_order_is_found_at_its_entry() {
+fn replay_finds_a_changed_order_at_its_trace_entry() {
     let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let limited = |it: &Exchange| {
         matches!(it, Exchange::Ordered { order: Order::Run { until: Some(_), .. }, .. })
@@ -164,7 +164,7 @@ fn changed_order_is_found_at_its_entry() {
 }
 
 #[test]
-fn removed_fact_is_found_at_a_later_entry() {
+fn replay_finds_a_removed_event_at_a_later_trace_entry() {
     let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let place = middle(&entries, |it| matches!(it, Exchange::Reported { fact: Fact::Woke(_), .. }));
     let Entry::Exchange(Exchange::Reported { fact, now }) = &mut entries[place] else {
@@ -179,7 +179,7 @@ fn removed_fact_is_found_at_a_later_entry() {
 }
 
 #[test]
-fn surplus_measurement_is_found_as_missing() {
+fn replay_reports_a_surplus_measurement_in_the_trace() {
     let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let place = middle(&entries, |it| matches!(it, Exchange::Measured(_)));
     let measured = entries[place].clone();
@@ -191,7 +191,7 @@ fn surplus_measurement_is_found_as_missing() {
 }
 
 #[test]
-fn changed_parameter_is_found_at_the_first_order_it_changes() {
+fn replay_finds_a_changed_parameter_at_the_first_differing_order() {
     let text = "title = \"two\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
         [[domain]]\nname = \"a\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n\
         [[domain]]\nname = \"b\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n";
@@ -210,7 +210,7 @@ fn changed_parameter_is_found_at_the_first_order_it_changes() {
 }
 
 #[test]
-fn trace_that_cannot_be_replayed_gets_the_reason() {
+fn trace_that_cannot_be_replayed_is_refused_with_the_reason() {
     let (header, entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let unknown = Header { policy: "nobody's".into(), ..header.clone() };
     let name = "nobody's".to_string();

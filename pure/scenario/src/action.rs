@@ -10,9 +10,9 @@ use crate::{Domain, Hold, Scenario, ScenarioError};
 /// An action of a scenario at a given time.
 #[derive(Clone, Debug)]
 pub struct Action {
-    /// Time of the action.
+    /// Time at which the action takes effect.
     pub at: Time,
-    /// vCPU that it concerns.
+    /// vCPU to which the action applies.
     pub vcpu: VcpuId,
     /// Kind of the action.
     pub what: ActionKind,
@@ -23,7 +23,7 @@ pub struct Action {
 pub enum ActionKind {
     /// The vCPU joins the host.
     Join,
-    /// The share of the vCPU changes, or its affinity, or both.
+    /// The parameters of the vCPU change, or its affinity, or both.
     Change(Option<Values>, Option<CpuSet>),
     /// The vCPU is paused.
     Pause,
@@ -33,7 +33,8 @@ pub enum ActionKind {
     Leave,
 }
 
-/// Returns the actions of a scenario by time, and at the same time in the order of the file.
+/// Returns the actions of a scenario in order of time. Actions of the same time are in the order of
+/// the file.
 #[must_use]
 pub fn actions(scenario: &Scenario) -> Vec<Action> {
     let mut actions = Vec::new();
@@ -62,25 +63,25 @@ pub fn actions(scenario: &Scenario) -> Vec<Action> {
     actions
 }
 
-/// Shares of all vCPUs as they are now.
+/// Current parameters of all vCPUs.
 #[derive(Clone, Debug)]
 pub struct SharesInForce<'a> {
     scenario: &'a Scenario,
-    /// Shares that differ from those at joining, by slot.
+    /// Parameters that differ from those with which the vCPU joined, by slot.
     changed: BTreeMap<usize, Values>,
 }
 
 impl<'a> SharesInForce<'a> {
-    /// Creates the state in which each vCPU has the share with which it joins.
+    /// Creates the state in which each vCPU has the parameters with which it joins.
     #[must_use]
     pub fn new(scenario: &'a Scenario) -> SharesInForce<'a> {
         SharesInForce { scenario, changed: BTreeMap::new() }
     }
 
-    /// Returns the current share of a vCPU.
+    /// Returns the current parameters of a vCPU.
     ///
     /// # Errors
-    /// If the vCPU has no share and the policy needs one.
+    /// If the vCPU has no parameters (`share`) and the policy needs some.
     pub fn of(&self, vcpu: VcpuId) -> Result<Values, ScenarioError> {
         match self.changed.get(&vcpu.slot()) {
             Some(share) => Ok(share.clone()),
@@ -88,20 +89,20 @@ impl<'a> SharesInForce<'a> {
         }
     }
 
-    /// Records a new share of a vCPU.
+    /// Records new parameters of a vCPU.
     pub fn set(&mut self, vcpu: VcpuId, share: Values) {
         self.changed.insert(vcpu.slot(), share);
     }
 }
 
 impl Scenario {
-    /// Returns the domain of a vCPU.
+    /// Returns the domain to which a vCPU belongs.
     #[must_use]
     pub fn domain_of(&self, vcpu: VcpuId) -> &Domain {
         &self.domains[vcpu.domain().number() as usize]
     }
 
-    /// Returns the CPUs on which a vCPU may run.
+    /// Returns the CPUs that the affinity of a vCPU allows.
     #[must_use]
     pub fn cpus(&self, vcpu: VcpuId) -> CpuSet {
         let all = || CpuSet::first_n(self.host.cpus);

@@ -1,4 +1,4 @@
-//! Tries the admission of a scenario without running anything.
+//! Test of the admission of a scenario, without running it.
 
 use slackline_policy::{AdmitError, Trial};
 use slackline_units::{CpuSet, VcpuId};
@@ -13,32 +13,32 @@ use crate::{Scenario, ScenarioError};
 pub struct DeclinedVcpu {
     /// Name of the policy.
     pub policy: &'static str,
-    /// Name of the vCPU.
+    /// Name of the vCPU that is not admitted.
     pub vcpu: String,
-    /// Index of its domain in the scenario.
+    /// Index in the scenario of the domain to which the vCPU belongs.
     pub domain: usize,
-    /// Reason of the policy.
+    /// Reason given by the policy.
     pub error: AdmitError,
 }
 
 /// Reason why a scenario cannot be admitted.
 #[derive(Debug, Error)]
 pub enum NotAdmitted {
-    /// A vCPU cannot be admitted with its share.
+    /// A vCPU cannot be admitted with its parameters.
     #[error(transparent)]
     Declined(#[from] DeclinedVcpu),
-    /// A share that the policy needs is missing.
+    /// A domain lacks parameters that the policy needs.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
 }
 
 impl Scenario {
     /// Checks that every domain can be admitted when it joins, on a
-    /// [simulated](Scenario::simulated) host. Changes are not checked: in a run, a change that is
-    /// declined leaves the old share in place.
+    /// [simulated](Scenario::simulated) host. Later changes are not checked: in a run, a change
+    /// that is declined leaves the old parameters in force.
     ///
     /// # Errors
-    /// If a domain cannot be admitted, or a share is missing.
+    /// If a domain cannot be admitted, or lacks parameters that the policy needs.
     pub fn admit(&self) -> Result<(), NotAdmitted> {
         self.simulated().admit_all()
     }
@@ -73,7 +73,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Returns the error that names a vCPU whose share was declined.
+    /// Returns the error for a vCPU whose parameters were declined, with the name of the vCPU.
     #[must_use]
     pub fn declined(&self, vcpu: VcpuId, error: AdmitError) -> DeclinedVcpu {
         DeclinedVcpu {

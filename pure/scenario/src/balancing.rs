@@ -1,4 +1,5 @@
-//! The vCPU that runs the balancer of a policy, if that costs the simulated host anything.
+//! Service vCPU that is charged for the balancer of a policy, if balancing costs the simulated host
+//! CPU time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,12 +11,12 @@ use crate::table::{Item, Mistake};
 use crate::terms::VcpuStart;
 use crate::{Balancing, Domain, Draw, LONGEST, Program, Scenario, Step};
 
-/// Name of its domain. No other domain can have it.
+/// Name of the domain of the service vCPU. No other domain can have this name.
 const NAME: &str = "[balancer]";
 
 const KEYS: &[&str] = &["call", "cpu", "vcpu"];
 
-/// Reads the table `balancing`.
+/// Reads the table `balancing` of a scenario.
 pub(crate) fn read(item: &Item<'_>) -> Result<Balancing, Mistake> {
     let table = item.table("`balancing`")?.allow(KEYS)?;
     let cost = |key| Ok(table.maybe(key, |item| item.span())?.unwrap_or_default());
@@ -24,8 +25,8 @@ pub(crate) fn read(item: &Item<'_>) -> Result<Balancing, Mistake> {
 }
 
 impl Balancing {
-    /// Returns the cost of a call for a number of CPUs and vCPUs, at most [`LONGEST`]. A call that
-    /// is longer than the run never ends.
+    /// Returns the CPU time of a balancer call for a number of CPUs and vCPUs, at most [`LONGEST`].
+    /// A call that is longer than the run never ends.
     fn cost(&self, cpus: usize, vcpus: usize) -> Span {
         let of = |each: Span, count: usize| u128::from(each.ns()) * count as u128;
         let ns = of(self.call, 1) + of(self.cpu, cpus) + of(self.vcpu, vcpus);
@@ -34,8 +35,8 @@ impl Balancing {
 }
 
 impl Scenario {
-    /// Returns the scenario as a simulated host runs it. If the policy balances and `balancing`
-    /// costs anything, there is one more domain at the end, which pays that cost.
+    /// Returns the scenario as a simulated host runs it. If the policy balances and balancing costs
+    /// CPU time, the result has one more domain at the end, which is charged for it.
     #[must_use]
     pub fn simulated(&self) -> Cow<'_, Scenario> {
         let vcpus = self.domains.iter().map(|domain| domain.vcpus.len()).sum();
@@ -48,14 +49,16 @@ impl Scenario {
         Cow::Owned(scenario)
     }
 
-    /// Returns the vCPU that calls the balancer, in a scenario as a simulated host runs it.
+    /// Returns the service vCPU that calls the balancer. `None` unless this scenario was returned
+    /// by [`Scenario::simulated`] with such a vCPU.
     #[must_use]
     pub fn balancer(&self) -> Option<VcpuId> {
         let domain = self.domains.last().filter(|domain| domain.name == NAME);
         domain.map(|domain| domain.vcpus[0])
     }
 
-    /// Returns the domain that pays for a balancer call each time, with its vCPU in `slot`.
+    /// Returns the domain that is charged for balancer calls. Its vCPU is in `slot` and computes
+    /// `cost` for each call.
     fn payer(
         &self,
         BalancerVcpu { every, cpu, share }: BalancerVcpu,

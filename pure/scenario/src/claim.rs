@@ -1,4 +1,4 @@
-//! Claims: results that a scenario promises. They are checked after the run.
+//! Claims: results that a scenario states in advance. They are checked after the run.
 
 use core::fmt;
 
@@ -10,18 +10,19 @@ use crate::keys;
 use crate::names::Names;
 use crate::table::{Item, Mistake, Source, Table, decimal, percentage, shown};
 
-/// A result that a run must have. The checker knows which metrics exist.
+/// A result that a run must have. This crate does not know which metrics exist; the checker does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Name of the metric, as in `latency p99`.
     pub metric: String,
-    /// Domain, vCPU or CPU (`cpu0`) of the metric. `None` for the whole run.
+    /// Domain, vCPU, CPU (`cpu0`), client (`client0`) or task (`web/0`) of the metric. `None` for
+    /// the whole run.
     pub of: Option<String>,
     /// Test that the metric must pass.
     pub test: Test,
     /// The claim as a sentence: `latency p99 of web is below 8ms`.
     pub text: String,
-    /// Line in the file, counted from 1.
+    /// Line of the claim in the file, counted from 1.
     pub line: usize,
     /// Hosts on which the claim is checked.
     pub on: ClaimHosts,
@@ -42,7 +43,7 @@ pub enum ClaimHosts {
 /// Test of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// No test of a metric: admission must refuse the domains.
+    /// Admission must refuse the domains. This is the only test without a metric.
     Refused,
     /// The metric is less than the amount.
     Below(Amount),
@@ -52,7 +53,7 @@ pub enum Test {
     AtMost(Amount),
     /// The metric is at least the amount.
     AtLeast(Amount),
-    /// The metric differs from an amount by at most a part of it.
+    /// The metric differs from the amount by at most a part of the amount.
     WithinPercent {
         /// Greatest difference, in millionths of the amount.
         tolerance_ppm: u64,
@@ -63,7 +64,7 @@ pub enum Test {
     WithinPoints {
         /// Greatest difference, in millionths: one percentage point is 10,000.
         tolerance_ppm: u64,
-        /// Percentage to compare with, never a duration or a number.
+        /// Percentage to compare with.
         of: AmountOrPromised,
     },
 }
@@ -79,7 +80,7 @@ pub enum Amount {
     Count(u64),
 }
 
-/// An amount, or the reservation of the vCPU.
+/// Amount to compare with: a stated amount, or the reservation of the vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmountOrPromised {
     /// An amount that the claim states.
@@ -153,7 +154,7 @@ impl fmt::Display for Hundredths {
 const ONS: &[&str] = &["both", "sim", "live"];
 const REFUSED: &str = "refused";
 const PROMISED: &str = "promised";
-/// Name that claims use for all domains together.
+/// Name that stands for all domains together in claims.
 const TOTAL: &str = "total";
 
 impl Claim {
@@ -175,7 +176,7 @@ impl Claim {
             return Err(that.fault(ErrorKind::NoMetric { written: that.written() }));
         }
         let of = of.filter(|&of| of != TOTAL);
-        if let Some(of) = of.filter(|of| !is_cpu(of) || names.is_domain(of)) {
+        if let Some(of) = of.filter(|of| !is_row(of, names) || names.is_domain(of)) {
             names.find(of, domains, &that)?;
         }
         let (test, text) = if metric == REFUSED && of.is_none() && table.get("is").is_none() {
@@ -195,13 +196,18 @@ impl Claim {
     }
 }
 
-/// Returns true for the name of a CPU. The check of the claim knows whether the host has it.
-fn is_cpu(name: &str) -> bool {
-    let number = name.strip_prefix("cpu").and_then(|number| number.parse::<u16>().ok());
-    number.is_some_and(|number| format!("cpu{number}") == name)
+/// Returns true for the name of a CPU, a client (`client0`) or a task (`web/0`). The check of the
+/// claim knows whether it exists.
+fn is_row(name: &str, names: &Names) -> bool {
+    let task = name.split_once('/').filter(|(domain, _)| names.is_domain(domain));
+    let number = match task {
+        Some((_, number)) => number,
+        None => name.strip_prefix("cpu").or(name.strip_prefix("client")).unwrap_or_default(),
+    };
+    number.parse::<u16>().is_ok_and(|parsed| parsed.to_string() == number)
 }
 
-/// First words of a test that compares with one amount, and the test.
+/// A test that compares with one amount: the words before the amount, and the test.
 type Plain = (&'static str, fn(Amount) -> Test);
 pub(crate) const PLAIN: [Plain; 4] = [
     ("below ", Test::Below),
@@ -210,7 +216,7 @@ pub(crate) const PLAIN: [Plain; 4] = [
     ("at least ", Test::AtLeast),
 ];
 
-/// Reads the test of a metric.
+/// Reads the test of a claim's metric.
 fn test(item: &Item<'_>) -> Result<Test, Mistake> {
     let words = item.text()?.split_whitespace().collect::<Vec<_>>();
     let text = words.join(" ");

@@ -1,4 +1,4 @@
-//! Domains: their names, their number, and their targets on a live host.
+//! Reading of domains: their names, their number, and their targets on a live host.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(crate) fn read(
     Ok((all.domains, all.names))
 }
 
-/// Domains read so far.
+/// Reader of domains, with the domains read so far.
 struct DomainReader<'a> {
     run: &'a RunContext<'a>,
     domains: Vec<Domain>,
@@ -53,13 +53,13 @@ struct DomainReader<'a> {
     nodes: BTreeMap<String, Nodes>,
 }
 
-/// Number of nodes of a parallel program, and the place of the first in the file.
+/// Number of nodes of a parallel program, and the position of the first node in the file.
 struct Nodes {
     count: usize,
     at: usize,
 }
 
-/// Numbers of vCPUs and of steps, which have limits.
+/// Total numbers of vCPUs and of program steps in a scenario, which are limited.
 #[derive(Default)]
 struct Size {
     vcpus: usize,
@@ -67,7 +67,7 @@ struct Size {
 }
 
 impl DomainReader<'_> {
-    /// Adds the domain of one table, or all its copies.
+    /// Adds the domain of one table, or all its copies if it has `copies`.
     fn add(&mut self, table: &Table<'_>, name: &str) -> Result<(), Mistake> {
         let vcpus = table.maybe("vcpus", |item| item.count(1..=MOST_VCPUS_OF_ONE))?.unwrap_or(1);
         let copies = table.maybe("copies", |item| item.count(1..=MOST_VCPUS))?;
@@ -131,7 +131,7 @@ impl DomainReader<'_> {
         Ok(())
     }
 
-    /// Reads the times at which the domain joins and leaves.
+    /// Reads the times at which a domain joins and leaves.
     fn stay(&self, table: &Table<'_>) -> Result<Membership, Mistake> {
         let joins = table.maybe("joins", |item| self.run.time(&item))?.unwrap_or(Time::START);
         let Some(item) = table.get("leaves") else { return Ok(Membership { joins, leaves: None }) };
@@ -143,7 +143,8 @@ impl DomainReader<'_> {
         Ok(Membership { joins, leaves: Some(leaves) })
     }
 
-    /// Checks that every parallel program has more than one node to wait for.
+    /// Checks that every parallel program has more than one node. A single node would have no other
+    /// to wait for.
     fn check_nodes(&self) -> Result<(), Mistake> {
         match self.nodes.iter().find(|(_, nodes)| nodes.count == 1) {
             Some((program, nodes)) => {
@@ -154,7 +155,7 @@ impl DomainReader<'_> {
         }
     }
 
-    /// Adds the size of one more table, and checks the limits.
+    /// Adds the vCPUs and program steps of one more table, and checks the limits.
     fn grow(&mut self, table: &Table<'_>, by: &Size) -> Result<(), Mistake> {
         self.size.vcpus += by.vcpus;
         self.size.steps += by.steps;
@@ -168,8 +169,9 @@ impl DomainReader<'_> {
         Ok(())
     }
 
-    /// Returns a domain with a conflicting name: one with a vCPU of this name, or one whose name a
-    /// vCPU of this domain could have. `web.1` is the second vCPU of `web`.
+    /// Returns the index of a domain whose name conflicts with `name`: one that has a vCPU of this
+    /// name, or one whose name a vCPU of this domain could have. `web.1` is the second vCPU of
+    /// `web`.
     fn called_so(&self, name: &str, vcpus: usize) -> Option<usize> {
         let number = |text: &str| text.parse().ok().filter(|n: &usize| n.to_string() == text);
         let of = name.rsplit_once('.').and_then(|(domain, text)| {
@@ -186,7 +188,7 @@ impl DomainReader<'_> {
         of.or(one_of.map(|(_, &index)| index))
     }
 
-    /// Gives a domain its ids and appends it.
+    /// Gives a domain its ids and adds it to the domains read.
     fn push(&mut self, mut domain: Domain, vcpus: usize, table: &Table<'_>) -> Result<(), Mistake> {
         let index = self.domains.len();
         if let Some(&first) = self.names.domains.get(&domain.name) {
@@ -219,13 +221,13 @@ impl DomainReader<'_> {
     }
 }
 
-/// Returns the key that sets when vCPUs wake, of the domain or of one vCPU.
+/// Returns the key `wakes` of a domain or of one of its vCPUs. `None` if neither is set.
 fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
     let of_one = table.each("vcpu", "a vCPU")?;
     Ok(table.get("wakes").or_else(|| of_one.iter().find_map(|table| table.get("wakes"))))
 }
 
-/// Target on a live host, and the sources of reports about its guest.
+/// Target of a domain on a live host, and the sources of reports about its guest.
 #[derive(Default)]
 struct Live {
     target: Option<LiveTarget>,

@@ -1,10 +1,10 @@
-//! Random durations, and all other randomness.
+//! Random durations, and all other random draws.
 //!
-//! Every stream of draws belongs to one entity and one purpose. Its seed follows from the two and
-//! the seed of the run only. So an additional vCPU, or more draws for one purpose, changes no other
-//! draw. The generator is PCG-64. It is seeded through SplitMix64, since seeds that people choose
-//! differ in a few low bits only. Floats occur only in an exponential draw. Its logarithm is that
-//! of libm, not the platform's, so every computer draws the same.
+//! Every stream of draws belongs to one entity and one purpose. Its seed follows only from these
+//! two and from the seed of the run. So an additional vCPU, or more draws for one purpose, changes
+//! no other draw. The generator is PCG-64. It is seeded through SplitMix64, since seeds that people
+//! choose differ in a few low bits only. Only an exponential draw uses floats. Its logarithm is
+//! that of libm, not the platform's, so every computer draws the same.
 
 use core::fmt;
 use core::str::FromStr;
@@ -15,20 +15,21 @@ use slackline_policy::nearest;
 use slackline_units::{CpuId, ParseSpanError, Span, VcpuId};
 use thiserror::Error;
 
-/// A duration that is drawn each time it is needed.
+/// A duration that is drawn anew each time it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
     /// Always the same duration.
     Fixed(Span),
-    /// Every nanosecond from `least` to `most` with the same probability, both included.
+    /// Every nanosecond from `least` to `most`, both included, with the same probability.
     Uniform {
         /// Shortest duration, which is included.
         least: Span,
         /// Longest duration, which is included.
         most: Span,
     },
-    /// Exponentially distributed, as the gaps between independent events. In whole nanoseconds, so
-    /// it can be zero. At most 37 times the mean, with probability 2^-53.
+    /// Exponentially distributed, like the gaps between independent events. The result is in whole
+    /// nanoseconds, so it can be zero. It is at most 37 times the mean; this value has a
+    /// probability of 2^-53.
     Exponential {
         /// Mean of the distribution.
         mean: Span,
@@ -67,15 +68,15 @@ pub enum ParseDrawError {
     UnknownWay {
         /// First word of the text.
         word: String,
-        /// Distribution with a similar name. `None` if there is none.
+        /// Distribution with a similar name. `None` if no name is similar.
         meant: Option<&'static str>,
     },
-    /// The distribution takes another number of durations.
+    /// The number of durations does not match the distribution.
     #[error("`{way}` takes {wants}, not {given}")]
     Count {
         /// Name of the distribution.
         way: &'static str,
-        /// Durations that it takes, in words.
+        /// Number of durations that the distribution takes, in words.
         wants: &'static str,
         /// Number of durations in the text.
         given: usize,
@@ -83,29 +84,29 @@ pub enum ParseDrawError {
     /// A duration is not valid.
     #[error("`{text}` {why}")]
     NotASpan {
-        /// Duration as in the text.
+        /// Duration as written in the text.
         text: String,
-        /// Reason why it is not valid.
+        /// Reason why the duration is not valid.
         why: ParseSpanError,
     },
     /// The minimum of a range exceeds its maximum.
     #[error("the minimum {least} is more than the maximum {most}")]
     LeastOverMost {
-        /// Minimum in the text.
+        /// Minimum, as written in the text.
         least: Span,
-        /// Maximum in the text, which is less.
+        /// Maximum, as written in the text, which is less than the minimum.
         most: Span,
     },
 }
 
-/// Names of the distributions.
+/// Name of the uniform distribution.
 const UNIFORM: &str = "uniform";
 const EXPONENTIAL: &str = "exponential";
 
 impl FromStr for Draw {
     type Err = ParseDrawError;
 
-    /// Reads `4ms`, `uniform 1ms 3ms` or `exponential 4ms`.
+    /// Reads a random duration, such as `4ms`, `uniform 1ms 3ms` or `exponential 4ms`.
     fn from_str(text: &str) -> Result<Draw, ParseDrawError> {
         let text = text.trim();
         if !text.starts_with(char::is_alphabetic) {
@@ -147,17 +148,17 @@ fn span(text: &str) -> Result<Span, ParseDrawError> {
 /// Purpose of a stream of draws. Each purpose has a stream of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Steps of a vCPU's program.
+    /// Durations of the steps of a vCPU's program.
     Work,
     /// Lateness of a CPU's timers.
     Timer,
-    /// Orders of a CPU that are refused on purpose.
+    /// Orders of a CPU that the host refuses on purpose.
     Refusal,
-    /// Steps of the tasks of a domain.
+    /// Durations of the steps of a domain's tasks.
     Task,
-    /// Deviations of the costs of a domain's system.
+    /// Deviations of the costs of a domain's operating system.
     Noise,
-    /// Requests of a client.
+    /// Requests and packets of a client.
     Client,
     /// Delays of the packets of a client.
     Delay,
@@ -167,15 +168,18 @@ pub enum Purpose {
     Host,
     /// Release times of a program's work.
     Arrival,
+    /// CPU time of the scheduling passes of a CPU.
+    Pass,
 }
 
-/// A stream of draws, the same on every computer.
+/// A stream of random draws, which is the same on every computer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream(Pcg64);
 
 impl Stream {
-    /// Creates the stream of one entity for one purpose in the run with this seed. The purpose
-    /// decides what an `entity` is. It must stay the same when others are added.
+    /// Creates the stream of one entity for one purpose in the run with this seed. The kind of
+    /// entity, such as a vCPU or a CPU, depends on the purpose. The number `entity` must not change
+    /// when others are added.
     #[must_use]
     pub fn new(seed: u64, entity: u64, purpose: Purpose) -> Stream {
         let purpose = match purpose {
@@ -189,6 +193,7 @@ impl Stream {
             Purpose::Disk => 8,
             Purpose::Host => 9,
             Purpose::Arrival => 10,
+            Purpose::Pass => 11,
         };
         // Each word is mixed before the next is added, so that sums of small words do not collide.
         let mut mix = SplitMix64(seed);
@@ -200,28 +205,28 @@ impl Stream {
         Stream(Pcg64::new(state, stream))
     }
 
-    /// Creates the stream of the arrivals of a program from the program's stream, as that is before
-    /// its first draw.
+    /// Creates the stream of a program's release times from the program's own stream. That stream
+    /// must be in its state before the first draw.
     #[must_use]
     pub(crate) fn of_arrivals(&self) -> Stream {
         Stream::new(self.clone().0.next_u64(), 0, Purpose::Arrival)
     }
 
-    /// Creates the stream of a vCPU. It depends on the domain and the number of the vCPU there, not
-    /// on the number of vCPUs of other domains.
+    /// Creates the stream of a vCPU for one purpose. It depends on the domain and the number of the
+    /// vCPU there, not on the number of vCPUs of other domains.
     #[must_use]
     pub fn of_vcpu(seed: u64, vcpu: VcpuId, purpose: Purpose) -> Stream {
         let entity = u64::from(vcpu.domain().number()) << 16 | u64::from(vcpu.number());
         Stream::new(seed, entity, purpose)
     }
 
-    /// Creates the stream of a CPU.
+    /// Creates the stream of a CPU for one purpose.
     #[must_use]
     pub fn of_cpu(seed: u64, cpu: CpuId, purpose: Purpose) -> Stream {
         Stream::new(seed, cpu.index() as u64, purpose)
     }
 
-    /// Draws the next duration. A fixed one takes nothing from the stream.
+    /// Draws the next duration. A fixed duration takes no value from the stream.
     #[inline(always)]
     pub fn draw(&mut self, draw: &Draw) -> Span {
         match *draw {
@@ -235,8 +240,8 @@ impl Stream {
         least + Span::from_ns(self.at_most((most - least).ns()))
     }
 
-    /// Draws a duration that differs from `span` by up to `ppm` millionths of it, uniformly. Zero
-    /// `ppm` takes nothing from the stream.
+    /// Draws a duration that differs from `span` by up to `ppm` millionths of it, uniformly. With a
+    /// `ppm` of zero it takes no value from the stream.
     #[inline]
     pub fn vary(&mut self, span: Span, ppm: u32) -> Span {
         const MILLION: u64 = 1_000_000;
@@ -251,8 +256,8 @@ impl Stream {
         Span::from_ns(span.ns() - most + self.at_most(2 * most))
     }
 
-    /// Returns true with a probability of `ppm` millionths. Probabilities of 0 and 1 take nothing
-    /// from the stream.
+    /// Returns true with a probability of `ppm` millionths. With a probability of 0 or 1 it takes
+    /// no value from the stream.
     pub fn chance(&mut self, ppm: u32) -> bool {
         const MILLION: u32 = 1_000_000;
         match ppm {
@@ -272,8 +277,8 @@ impl Stream {
         usize::try_from(number).expect("the number is below `count`")
     }
 
-    /// Draws a number up to `most`, uniformly: Lemire, "Fast random integer generation in an
-    /// interval", 2019.
+    /// Draws a whole number from 0 to `most`, uniformly. Source: Lemire, "Fast random integer
+    /// generation in an interval", 2019.
     #[inline]
     fn at_most(&mut self, most: u64) -> u64 {
         if most == u64::MAX {
@@ -293,8 +298,8 @@ impl Stream {
     }
 }
 
-/// Returns the quantile of an exponential distribution at `1 - u`: `-mean ln u`, with `u` in (0, 1]
-/// from 53 random bits.
+/// Returns an exponentially distributed duration: `-mean ln u`, with `u` in (0, 1] from 53 random
+/// bits.
 #[allow(
     clippy::float_arithmetic,
     clippy::cast_precision_loss,
@@ -306,8 +311,8 @@ fn exponential(mean: Span, word: u64) -> Span {
     Span::from_ns((-libm::log(unit) * mean.ns() as f64 + 0.5) as u64)
 }
 
-/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014. It spreads words
-/// that differ in few bits over all words.
+/// Generator that spreads words which differ in few bits over all words. Source: Steele, Lea and
+/// Flood, "Fast splittable pseudorandom number generators", 2014.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -332,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn draw_reads_back_as_written() {
+    fn random_draw_text_reads_back_as_written() {
         for text in ["4ms", "0s", "uniform 1ms 3ms", "uniform 1ms 1ms", "exponential 4ms"] {
             assert_eq!(text.parse::<Draw>().unwrap().to_string(), text);
         }
@@ -340,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_draw_gets_a_message_with_the_reason() {
+    fn invalid_random_draw_text_is_refused_with_the_reason() {
         let cases = [
             ("", "`` is not a duration"),
             ("4", "`4` has no unit"),
@@ -357,28 +362,28 @@ mod tests {
         }
     }
 
-    /// The published first values for this seed.
+    /// Compares with the first values that the authors published for this seed.
     #[test]
-    fn mixer_returns_the_published_values() {
+    fn splitmix64_returns_the_published_values() {
         let mut mix = SplitMix64(1_234_567);
         let first = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973];
         assert_eq!([mix.next(), mix.next()], first);
     }
 
-    /// `u` is 2^-53, 1/2 and 1: the draws are 53 ln 2, ln 2 and 0 times the mean.
+    /// For u = 2^-53, 1/2 and 1 the draws are 53 ln 2, ln 2 and 0 times the mean.
     #[test]
-    fn exponential_draw_is_minus_the_logarithm() {
+    fn exponential_draw_is_minus_the_logarithm_times_the_mean() {
         let second = Span::from_secs(1);
         assert_eq!(exponential(second, 0), Span::from_ns(36_736_800_570));
         assert_eq!(exponential(second, ((1 << 52) - 1) << 11), Span::from_ns(693_147_181));
         assert_eq!(exponential(second, u64::MAX), Span::ZERO);
     }
 
-    /// The values were computed without this code, from the published algorithms with 128-bit
-    /// integers and 50-digit logarithms. A change of one changes every result published with a
-    /// seed.
+    /// The expected values were computed independently, from the published algorithms with 128-bit
+    /// integers and 50-digit logarithms. A change of one of them changes every result published
+    /// with a seed.
     #[test]
-    fn streams_draw_the_same_values_in_every_version() {
+    fn random_streams_draw_the_same_values_in_every_version() {
         let draws = ["uniform 1ms 3ms", "exponential 4ms", "uniform 0s 1ns", "exponential 1s"];
         let mut stream = Stream::new(42, 7, Purpose::Work);
         let drawn = draws.map(|draw| stream.draw(&draw.parse().unwrap()).ns());
@@ -388,8 +393,8 @@ mod tests {
         assert_eq!(chances, [1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 1, 0]);
     }
 
-    /// The sum of n draws is within four of its standard deviations, which are sqrt(n) times that
-    /// of a draw.
+    /// The sum of n draws is within four of its standard deviations from n times the mean. Its
+    /// standard deviation is sqrt(n) times that of a draw.
     #[test]
     fn uniform_draw_has_its_mean_and_its_bounds() {
         let (least, most) = (Span::from_us(1), Span::from_us(4));
@@ -419,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn widest_uniform_draw_is_a_word_of_the_generator() {
+    fn widest_uniform_draw_equals_the_next_64_bits_of_the_generator() {
         let draw = Draw::Uniform { least: Span::ZERO, most: Span::MAX };
         assert_eq!(stream().draw(&draw).ns(), stream().0.next_u64());
     }
@@ -442,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_has_its_probability() {
+    fn random_chance_occurs_with_its_probability() {
         let mut stream = stream();
         let hits = (0..MILLION).filter(|_| stream.chance(250_000)).count() as u64;
         // The standard deviation is sqrt(1,000,000 * 1/4 * 3/4) < 434.
@@ -451,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn varied_duration_stays_within_its_bounds_and_keeps_its_mean() {
+    fn randomly_varied_duration_stays_within_bounds_and_keeps_its_mean() {
         let (span, mut stream, mut sum) = (Span::from_us(10), stream(), 0);
         for _ in 0..120_000 {
             let varied = stream.vary(span, 300_000);
@@ -467,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_draws_take_nothing_from_the_stream() {
+    fn draws_with_a_certain_result_take_nothing_from_the_random_stream() {
         let (mut drawing, untouched) = (stream(), stream());
         assert_eq!(drawing.draw(&Draw::Fixed(Span::from_ms(4))), Span::from_ms(4));
         let _ = (drawing.chance(0), drawing.chance(1_000_000));
@@ -475,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_differ_by_seed_entity_and_purpose() {
+    fn random_streams_differ_by_seed_entity_and_purpose() {
         let mut firsts = std::collections::BTreeSet::new();
         for seed in 0..20 {
             for entity in 0..20 {
@@ -488,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_stream_does_not_depend_on_its_slot() {
+    fn random_stream_of_a_vcpu_does_not_depend_on_its_slot() {
         let of = |slot| Stream::of_vcpu(1, VcpuId::new(slot, DomId::new(3), 1), Purpose::Work);
         assert_eq!(of(4), of(9));
         let other = Stream::of_vcpu(1, VcpuId::new(4, DomId::new(4), 1), Purpose::Work);

@@ -7,20 +7,20 @@ use thiserror::Error;
 use crate::limits::{MOST_SYSTEMS, MOST_TASKS};
 use crate::{MOST_STEPS, MOST_VCPUS, ParseDrawError};
 
-/// A fault of a scenario with its place. The message is without the name of the file, which is not
-/// known here.
+/// A fault of a scenario with its position. The message lacks the name of the file, which is
+/// unknown.
 #[derive(Clone, Debug, Error)]
 #[error("{kind}")]
 pub struct ScenarioError {
-    /// Line, counted from 1. 0 if the fault is not in the file but in a name from a caller.
+    /// Line, counted from 1. 0 if the fault is not in the file but in a name given by a caller.
     pub line: usize,
-    /// Column in characters, counted from 1. 0 if `line` is.
+    /// Column in characters, counted from 1. 0 if `line` is 0.
     pub column: usize,
     /// Kind of the fault.
     pub kind: Box<ErrorKind>,
 }
 
-/// Kind of a fault of a scenario. Texts from the file are quoted as they are.
+/// Kind of a fault of a scenario. Texts from the file are quoted as written there.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -29,13 +29,13 @@ pub enum ErrorKind {
     Syntax {
         /// Message of the TOML parser.
         message: String,
-        /// Value that probably needs quotes. `None` if there is none.
+        /// Value that probably needs quotes. `None` if no such value was found.
         unquoted: Option<String>,
     },
     /// A table has an unknown key.
     #[error("{place} has no key `{key}`")]
     UnknownKey {
-        /// Key as it is in the file.
+        /// Key as written in the scenario file.
         key: String,
         /// Name of the table.
         place: &'static str,
@@ -47,23 +47,23 @@ pub enum ErrorKind {
     MissingKey {
         /// Name of the missing key.
         key: &'static str,
-        /// The key with a value, as users write it.
+        /// Example of the key with a value, as users write it.
         example: &'static str,
     },
     /// A value has the wrong type.
     #[error("`{written}` is not {wants}")]
     WrongType {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
-        /// Description of the type that it needs.
+        /// Description of the type that is needed.
         wants: &'static str,
     },
     /// A value is not one of the words that are allowed.
     #[error("`{written}` is not one of {}", .words.join(", "))]
     NotAWord {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
-        /// The word without key and quotes.
+        /// The word as written, without key and quotes.
         word: String,
         /// Words that are allowed.
         words: &'static [&'static str],
@@ -71,35 +71,35 @@ pub enum ErrorKind {
     /// A value is not a duration.
     #[error("`{written}` {why}")]
     NotASpan {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
-        /// Reason of the parser.
+        /// Reason given by the parser.
         why: ParseSpanError,
     },
     /// A value is not a random duration.
     #[error("`{written}`: {why}")]
     NotADraw {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
-        /// Reason of the parser.
+        /// Reason given by the parser.
         why: ParseDrawError,
     },
     /// A duration that must not be zero is zero.
     #[error("`{written}`: duration must be greater than zero")]
     Zero {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
     },
     /// A duration is longer than [`LONGEST`](crate::LONGEST).
     #[error("`{written}` is longer than a year")]
     TooLong {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
     },
     /// A number is out of its range.
     #[error("`{written}` must be from {least} to {most}")]
     OutOfRange {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
         /// Lowest number that is allowed.
         least: u64,
@@ -109,13 +109,13 @@ pub enum ErrorKind {
     /// A duration is not less than another one.
     #[error("`{written}` is not less than {limit}")]
     NotBelow {
-        /// Value as in the file.
+        /// Key and value as written in the scenario file.
         written: String,
-        /// Duration that it must not reach.
+        /// Duration that the value must stay below.
         limit: Span,
     },
     /// A list does not have one value for each CPU.
-    #[error("{listed} values for {cpus} CPUs")]
+    #[error("the list has {listed} values, but the host has {cpus} CPUs")]
     OneForEachCpu {
         /// Number of values in the list.
         listed: usize,
@@ -123,46 +123,46 @@ pub enum ErrorKind {
         cpus: usize,
     },
     /// The size of a group does not divide the number of its members.
-    #[error("`{written}` does not divide {all}")]
+    #[error("`{written}` must divide {all}, the number of CPUs or cores")]
     Uneven {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
-        /// Number of members of all groups.
+        /// Total number of members of all groups.
         all: usize,
     },
     /// `smt` is set on a host whose cores have one thread each.
     #[error("`smt` needs more than one thread per core; this host has one")]
     NoThreads,
-    /// The speed of a CPU is zero.
+    /// The speed of a CPU is set to zero.
     #[error("`{written}`: speed must be greater than zero")]
     Standstill {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
     },
-    /// Two keys set the same thing.
+    /// Two keys exclude each other because both set the same property.
     #[error("`{one}` and `{other}` cannot be combined")]
     SaidTwice {
-        /// Key that may stay.
+        /// Key that can stay.
         one: &'static str,
         /// Key that must be removed.
         other: &'static str,
     },
-    /// The groups of CPUs are inconsistent.
+    /// The groups of CPUs do not form a topology.
     #[error("{error}")]
     Topology {
-        /// Reason of the topology.
+        /// Reason why the groups do not form a topology.
         error: TopologyError,
     },
     /// A set of CPUs contains a CPU twice.
     #[error("{cpu} is listed twice")]
     CpuTwice {
-        /// CPU that is there twice.
+        /// CPU that is contained twice.
         cpu: CpuId,
     },
     /// A vCPU starts on a CPU that its affinity does not allow.
     #[error("{cpu} is not one of the CPUs in `cpus`")]
     NotAmong {
-        /// CPU on which it should start.
+        /// CPU on which the vCPU should start.
         cpu: CpuId,
     },
     /// A domain has two tables for one vCPU.
@@ -174,88 +174,88 @@ pub enum ErrorKind {
     /// A value is not a percentage up to 100%.
     #[error("`{written}` is not a percentage up to 100%")]
     NotAPercentage {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
     },
     /// A value is not a number of events per second, or is out of range.
     #[error("`{written}` must be from 0.001 to 1000000 a second, with at most four decimal places")]
     NotAFrequency {
-        /// The value as it is in the scenario.
+        /// Key and value as written in the scenario file.
         written: String,
     },
-    /// A fault inside one domain.
+    /// A fault in the table of one domain.
     #[error("domain `{domain}`: {error}")]
     OfDomain {
         /// Name of the domain.
         domain: String,
-        /// Kind of the fault.
+        /// Kind of the fault in that table.
         error: Box<ErrorKind>,
     },
 
     /// No policy has this name.
     #[error("no policy is called `{name}`")]
     UnknownPolicy {
-        /// Name as it is in the file.
+        /// Name as written by the user.
         name: String,
     },
-    /// A policy, or its share, has no parameter of this name.
+    /// A policy has no parameter of this name, neither for itself nor for vCPUs.
     #[error("{} has no parameter `{name}`", what(.spec, *.part))]
     UnknownField {
-        /// Name as it is in the file.
+        /// Name as written by the user.
         name: String,
-        /// Policy with the parameters.
+        /// Policy that lacks the parameter.
         spec: &'static Spec,
-        /// Part of the policy's parameters in which it should be.
+        /// Kind of parameters among which the name was looked up.
         part: Part,
     },
     /// A setting of a policy on a command line has no `=`.
     #[error("`{written}` sets no parameter of `{}`", .spec.name)]
     SetsNothing {
-        /// Text as it is in the file.
+        /// Setting as written on the command line.
         written: String,
-        /// Policy with the parameters.
+        /// Policy whose parameter should be set.
         spec: &'static Spec,
     },
-    /// A parameter of a policy or of a share is wrong.
+    /// A parameter of a policy or of a vCPU is wrong.
     #[error("{0}")]
     Field(FieldError),
-    /// A slice and its period make no reservation.
+    /// Slice and period do not form a valid reservation.
     #[error("{0}")]
     Reservation(ReservationError),
-    /// The vCPUs of a domain cannot use that much CPU.
+    /// A domain reserves more CPU time than its vCPUs can use together.
     #[error("`{written}` is more than {vcpus} {} can use", vcpus_word(*.vcpus))]
     MoreThanVcpus {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
         /// Number of vCPUs of the domain.
         vcpus: usize,
     },
-    /// The CPU for all vCPUs of a domain leaves nothing for each.
+    /// The CPU time reserved for a whole domain is less than one nanosecond for each vCPU.
     #[error("`{written}` is less than 1ns for each of {vcpus} {} in {period}",
         vcpus_word(*.vcpus))]
     NothingEach {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
         /// Number of vCPUs of the domain.
         vcpus: usize,
         /// Period of the reservation.
         period: Span,
     },
-    /// `cpu`, which is for all vCPUs of a domain, is set for one of them.
+    /// `cpu`, the total for all vCPUs of a domain, is set for a single vCPU.
     #[error("`cpu` must be the share of a whole domain; this is one of {vcpus} vCPUs")]
     CpuOfOne {
         /// Number of vCPUs of the domain.
         vcpus: usize,
     },
-    /// A domain has no share for a policy that needs one.
+    /// A domain has no parameters (`share`) for a policy that needs some.
     #[error("domain `{domain}` has no share for `{}`", .spec.name)]
     NoShare {
         /// Name of the domain.
         domain: String,
-        /// Policy that needs a share.
+        /// Policy that needs the parameters.
         spec: &'static Spec,
     },
-    /// The policy of the scenario has parameters in two places.
+    /// The parameters of the scenario's own policy are set in two places.
     #[error("`{}` is the policy of this scenario: set its parameters in `policy`", .spec.name)]
     PolicyTwice {
         /// Policy of the scenario.
@@ -268,10 +268,10 @@ pub enum ErrorKind {
     /// A name is not valid for a domain or a task.
     #[error("`{name}` is not a valid name")]
     BadName {
-        /// Name as it is in the file.
+        /// Name as written in the scenario file.
         name: String,
     },
-    /// Two domains have one name.
+    /// Two domains have the same name.
     #[error("`{name}` is used already on line {line}")]
     DuplicateName {
         /// Name of both domains.
@@ -282,58 +282,58 @@ pub enum ErrorKind {
     /// No domain has this name.
     #[error("no domain is called `{name}`")]
     UnknownDomain {
-        /// Name as it is in the file.
+        /// Name as written in the scenario file.
         name: String,
-        /// Domain with a similar name. `None` if there is none.
+        /// Domain with a similar name. `None` if no name is similar.
         meant: Option<String>,
     },
     /// A domain has no task of this name.
     #[error("no task of domain `{domain}` is called `{name}`")]
     UnknownTask {
-        /// Name as it is in the file.
+        /// Name as written in the scenario file.
         name: String,
         /// Name of the domain.
         domain: String,
-        /// Task with a similar name. `None` if there is none.
+        /// Task with a similar name. `None` if no name is similar.
         meant: Option<String>,
     },
-    /// A name stands for several domains where one is needed.
+    /// A name stands for several copies of a domain where one domain is needed.
     #[error("`{name}` must be one domain; it has {copies} copies")]
     NameOfCopies {
-        /// Name as it is in the file.
+        /// Name as written in the scenario file.
         name: String,
-        /// Number of domains with that name.
+        /// Number of copies for which the name stands.
         copies: usize,
     },
     /// A domain has no vCPU of this number.
     #[error("domain `{domain}` has no vCPU `{name}`")]
     UnknownVcpu {
-        /// Name as it is in the file.
+        /// Name as written in the scenario file.
         name: String,
         /// Name of the domain.
         domain: String,
         /// Number of vCPUs of the domain.
         vcpus: usize,
     },
-    /// A value needs devices, and no domain drives them.
+    /// A value needs devices, but no domain drives devices.
     #[error("`{written}` needs a driver domain; this scenario has none")]
     NoDriver {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
     },
-    /// Two tasks of a domain have one name.
+    /// Two tasks of a domain have the same name.
     #[error("another task of the domain is called `{name}`")]
     DuplicateTask {
         /// Name of both tasks.
         name: String,
     },
-    /// The name of a task is a number, which names a vCPU.
+    /// The name of a task is a number. Numbers are reserved for names of vCPUs.
     #[error("`{name}` cannot name a task: numbers name vCPUs")]
     NumberAsName {
         /// Name of the task.
         name: String,
     },
-    /// A domain without tasks should report them.
+    /// A domain should report its tasks (`tells`) but has none.
     #[error("`tells` needs tasks or a `kernel`")]
     NothingToTell,
     /// A node of a parallel program is combined with other tasks.
@@ -342,22 +342,22 @@ pub enum ErrorKind {
     /// A spin lock is combined with other tasks.
     #[error("work of kind `spinlock` cannot be combined with tasks or a `kernel`")]
     LockInSystem,
-    /// A program that ends at an instant is combined with other tasks.
+    /// A program that computes `until` an instant is combined with other tasks.
     #[error("work with `until` cannot be combined with tasks or a `kernel`")]
     UntilInSystem,
-    /// A spin lock is taken by one vCPU only.
+    /// A spin lock is used in a domain with a single vCPU.
     #[error("work of kind `spinlock` needs at least 2 vCPUs; this domain has 1")]
     LockOfOne,
-    /// A parallel program has one node only.
+    /// A parallel program has only one node.
     #[error("program `{program}` needs at least 2 nodes; it has 1")]
     SingleNode {
         /// Name of the program.
         program: String,
     },
-    /// `wakes` is set for a domain with a system.
+    /// `wakes` is set for a domain that has an operating system (tasks or a `kernel`).
     #[error("`wakes` cannot be combined with tasks or a `kernel`")]
     SystemAsleep,
-    /// A client talks to a domain that cannot answer.
+    /// A client talks to a domain that has no network.
     #[error("domain `{domain}` has no network")]
     NoSystem {
         /// Name of the domain.
@@ -366,25 +366,25 @@ pub enum ErrorKind {
     /// A domain has more tasks than the maximum.
     #[error("{tasks} tasks are more than the maximum of {MOST_TASKS}")]
     TooManyTasks {
-        /// Number of its tasks.
+        /// Number of tasks of the domain.
         tasks: usize,
     },
-    /// More domains have systems than the maximum.
+    /// More domains have tasks or a `kernel` than the maximum.
     #[error(
         "{systems} domains with tasks or a `kernel` are more than the maximum of {MOST_SYSTEMS}"
     )]
     TooManySystems {
-        /// Number of these domains.
+        /// Number of domains that have tasks or a `kernel`.
         systems: usize,
     },
     /// There are more vCPUs than [`MOST_VCPUS`].
     #[error("cannot add this domain: {vcpus} vCPUs exceed the maximum of {MOST_VCPUS}")]
     TooManyVcpus {
-        /// Number of vCPUs up to this domain.
+        /// Number of vCPUs in total, up to and including this domain.
         vcpus: usize,
     },
     /// A target that exists once should be several domains.
-    #[error("{target} cannot be several domains")]
+    #[error("{target} cannot belong to several domains")]
     CopiesOfTarget {
         /// Kind and name of the target.
         target: String,
@@ -392,7 +392,7 @@ pub enum ErrorKind {
     /// `threads = "vcpus"` is set for a cgroup or unit.
     #[error("cannot tell the vCPUs of a cgroup or unit apart")]
     ThreadsOfGroup,
-    /// A process as a whole has several vCPUs.
+    /// A process as a whole should be several vCPUs.
     #[error("a whole process must be one vCPU; this domain has {vcpus}")]
     VcpusOfProcess {
         /// Number of vCPUs of the domain.
@@ -421,7 +421,7 @@ pub enum ErrorKind {
     NoFile {
         /// Path as it is in the file.
         path: String,
-        /// The reason why it cannot be read.
+        /// Reason why the recording cannot be read.
         reason: String,
     },
     /// The title line of a recording is wrong.
@@ -431,7 +431,7 @@ pub enum ErrorKind {
         path: String,
         /// Line in the recording, counted from 1.
         line: usize,
-        /// Title as in the recording.
+        /// Title line as written in the recording.
         written: String,
     },
     /// A line of a recording is not valid.
@@ -441,10 +441,10 @@ pub enum ErrorKind {
         path: String,
         /// Line in the recording, counted from 1.
         line: usize,
-        /// Text as it is in the file.
+        /// Line as written in the recording.
         written: String,
     },
-    /// The first line of a file of jobs is not a title.
+    /// The first line of a file of jobs is not a valid title.
     #[error(
         "`{path}`, line {line}: the title must be `ready_ns,work_ns` or `think_ns,work_ns`, not \
          `{written}`"
@@ -454,7 +454,7 @@ pub enum ErrorKind {
         path: String,
         /// Line in that file, counted from 1.
         line: usize,
-        /// Title as it is in the file.
+        /// Title line as written in the file of jobs.
         written: String,
     },
     /// A line of a file of jobs is not a job.
@@ -464,43 +464,43 @@ pub enum ErrorKind {
         path: String,
         /// Line in that file, counted from 1.
         line: usize,
-        /// Line as it is in the file.
+        /// Line as written in the file of jobs.
         written: String,
     },
-    /// Work of a single vCPU needs its whole domain.
+    /// Work that needs a whole domain is given to a single vCPU.
     #[error("cannot give this work to one vCPU: it needs the whole domain")]
     WorkOfVcpu,
     /// A list of jobs has more or fewer times than works.
-    #[error("cannot pair the jobs: there are {times} times and {jobs} works")]
+    #[error("the lists of jobs differ in length: {times} times, but {jobs} values in `work`")]
     UnevenJobs {
         /// Number of times in the list.
         times: usize,
-        /// Number of works in the list.
+        /// Number of amounts of work in the list.
         jobs: usize,
     },
     /// A job is ready before the one that precedes it.
-    #[error("cannot order the jobs: job {job} is ready at {time}, before the last one at {last}")]
+    #[error("jobs are out of order: job {job} is ready at {time}, the job before it at {last}")]
     UnorderedJobs {
-        /// Job, counted from 1.
+        /// Number of the job, counted from 1.
         job: usize,
-        /// Time at which it is ready.
+        /// Time at which the job is ready.
         time: Span,
-        /// Time at which the job before is ready.
+        /// Time at which the job before it is ready.
         last: Span,
     },
     /// A job that never ends has others behind it.
-    #[error("cannot go on after job {job}: its work is `forever`")]
+    #[error("no job can follow job {job}, because its work is `forever`")]
     EndlessJob {
-        /// Job, counted from 1.
+        /// Number of the job, counted from 1.
         job: usize,
     },
-    /// A recording contains no time.
+    /// All runs and blocks of a recording have zero length.
     #[error("cannot replay this recording: its runs and blocks take no time")]
     NoTime,
     /// The programs of all domains have more steps than [`MOST_STEPS`].
     #[error("cannot add this program: {steps} steps exceed the maximum of {MOST_STEPS}")]
     TooManySteps {
-        /// Number of steps up to this domain.
+        /// Number of steps in total, up to and including this domain.
         steps: usize,
     },
 
@@ -512,68 +512,68 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time is not before the end of the run.
+    /// A time is not before the end of the run, as it must be.
     #[error("`{written}` must be before the end of the run at {length}")]
     AfterTheEnd {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
         /// Length of the run.
         length: Span,
     },
-    /// A time is not after the domain joins.
+    /// A time is not after the domain joins, as it must be.
     #[error("`{written}` must be after the domain joins at {}", at(*.joins))]
     BeforeJoining {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
         /// Time at which the domain joins.
         joins: Time,
     },
-    /// A time is not before the domain leaves.
+    /// A time is not before the domain leaves, as it must be.
     #[error("`{written}` must be before the domain leaves at {}", at(*.leaves))]
     AfterLeaving {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
         /// Time at which the domain leaves.
         leaves: Time,
     },
     /// A change has no effect.
-    #[error("this change changes nothing")]
+    #[error("this change sets neither a share nor CPUs nor a pause")]
     EmptyChange,
 
-    /// A claim has no metric.
+    /// The text of a claim does not begin with a metric.
     #[error("`{written}` is not a metric")]
     NoMetric {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
     },
     /// A value is not a test of a metric.
     #[error("`{written}` is not a test")]
     NotATest {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
     },
     /// A test compares with a text that is not an amount.
     #[error("`{written}`: `{amount}` is not an amount")]
     NotAnAmount {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
-        /// Text in place of the amount.
+        /// Text that stands in place of the amount.
         amount: String,
     },
     /// Percentage points are set for an amount that is not a percentage.
     #[error("`{written}`: `points` need a percentage")]
     PointsOfNoPercentage {
-        /// Text as it is in the file.
+        /// Key and value as written in the scenario file.
         written: String,
     },
 }
 
-/// Part of the parameters of a policy.
+/// Kind of parameters of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Parameters of the policy itself.
     Policy,
-    /// Parameters of each share.
+    /// Parameters of a vCPU (`share`).
     Share,
 }
 

@@ -1,23 +1,21 @@
-//! TOML to a typed scenario: everything but the domains.
+//! Reading of a scenario from TOML, except for its domains.
 
 use std::collections::BTreeMap;
 
 use slackline_policy::Values;
-use slackline_units::Span;
+use slackline_units::{CpuId, Span};
 use toml::de::DeTable;
 
 use crate::error::{ErrorKind, ScenarioError};
+use crate::kinds::jobs;
 use crate::names::Names;
 use crate::parameters::ShareOwner;
-use crate::run::RunContext;
+use crate::run::{Load, RunContext};
 use crate::table::{Item, Mistake, Source, Table, printable, shown};
-use crate::{Change, Claim, Domain, Hold, PolicyChoice, Scenario};
+use crate::{Change, Claim, Domain, Hold, Interference, PolicyChoice, Scenario};
 use crate::{domain, host, io, keys, parameters, terms};
 
-pub(crate) fn read(
-    text: &str,
-    load: &dyn Fn(&str) -> Result<String, String>,
-) -> Result<Scenario, ScenarioError> {
+pub(crate) fn read(text: &str, load: Load<'_>) -> Result<Scenario, ScenarioError> {
     let source = Source::new(text);
     let scenario = scenario(&source, load).map_err(|fault| source.error(fault))?;
     let spec = scenario.policy.spec;
@@ -25,10 +23,7 @@ pub(crate) fn read(
     Ok(scenario)
 }
 
-fn scenario(
-    source: &Source<'_>,
-    load: &dyn Fn(&str) -> Result<String, String>,
-) -> Result<Scenario, Mistake> {
+fn scenario(source: &Source<'_>, load: Load<'_>) -> Result<Scenario, Mistake> {
     let document = DeTable::parse(source.text).map_err(|error| syntax(source, &error))?;
     let root = Table::root(source, document.get_ref()).taught(&keys::SCENARIO)?;
     let title = root.need("title", "title = \"two web servers\"")?.text()?;
@@ -45,6 +40,12 @@ fn scenario(
     let run = RunContext { source, load, length, cpus: host.cpus, has_driver, driver };
     let (domains, names) = domain::read(&run, &root.each("domain", "a domain")?)?;
     let io = io::read(&root, &domains, &names, host.cpus)?;
+    let mut interference = Vec::new();
+    for table in root.each("interference", "a CPU that is taken")? {
+        let cpu = table.need("cpu", "cpu = 0")?.number(0..=host.cpus as u64 - 1)?;
+        let cpu = CpuId::new(usize::try_from(cpu).expect("a number of a CPU"));
+        interference.push(Interference { cpu, jobs: jobs::ready(&run, &table)? });
+    }
     let mut changes = Vec::new();
     for table in root.each("change", "a change")? {
         changes.push(change(&run, table, &domains, &names)?);
@@ -65,6 +66,7 @@ fn scenario(
         host,
         domains,
         io,
+        interference,
         changes,
         claims,
         policies,

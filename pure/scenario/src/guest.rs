@@ -16,24 +16,24 @@ use crate::table::{Item, Mistake, Table};
 
 /// The operating system in a domain, which runs tasks on the domain's vCPUs.
 ///
-/// The runnable task of the highest priority runs first, and tasks of one priority take turns. Work
-/// of the system for its devices precedes all tasks.
+/// The runnable task of the highest priority runs first, and tasks of equal priority take turns.
+/// Work of the system for its devices precedes all tasks.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// Costs of its work for devices.
+    /// Costs of the system's work for devices.
     pub costs: Costs,
-    /// Number of packets that can wait in each ring that it shares with the driver domain.
+    /// Number of packets that can wait in each ring that the system shares with the driver domain.
     pub ring: usize,
-    /// Maximum number of connections at once.
+    /// Maximum number of connections at one time.
     pub connections: usize,
-    /// Longest timeslice of a task while another of its priority waits.
+    /// Longest timeslice of a task while another task of the same priority waits.
     pub quantum: Span,
-    /// Tasks that run in it.
+    /// Tasks that run in the system.
     pub tasks: Vec<Task>,
-    /// Names of some of its tasks, in the order of the file.
+    /// Names of some of the tasks, in the order of the file.
     pub names: Vec<TaskName>,
-    /// Reports to the host about its tasks, or, in the driver domain, about pending I/O of other
-    /// domains.
+    /// Reports of the system to the host about its tasks. In the driver domain, reports about
+    /// pending I/O of other domains.
     pub tells: GuestReports,
 }
 
@@ -44,11 +44,12 @@ pub enum GuestReports {
     Nothing,
     /// The system reports the truth.
     Truth,
-    /// The system reports the truth and, at all times, a task that does not exist.
+    /// The system reports the truth and, in addition, a task that does not exist.
     Lie {
-        /// Reported state of that task.
+        /// Reported state of the task that does not exist.
         at: FalseTask,
-        /// Reported priority of that task. Higher is more urgent, as for other tasks.
+        /// Reported priority of the task that does not exist. Higher is more urgent, as for other
+        /// tasks.
         priority: u8,
     },
 }
@@ -58,42 +59,43 @@ pub enum GuestReports {
 pub enum FalseTask {
     /// The task is runnable.
     Runnable,
-    /// The task is blocked, and I/O woke it lately.
+    /// The task is blocked, and I/O woke it recently.
     Blocked,
 }
 
-/// Name of the tasks of one piece of work.
+/// Name of all tasks that one piece of work consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskName {
-    /// Id of the first of these tasks, which identifies their jobs.
+    /// Id of the first of these tasks. It identifies the jobs of all of them.
     pub id: TaskId,
-    /// Unique name in the domain.
+    /// Name, which is unique in the domain.
     pub name: String,
 }
 
-/// A task of a system.
+/// A task of an operating system in a domain.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// Priority, from 0 to 255. Higher runs first.
     pub priority: u8,
-    /// Program of the task, from the time its domain joins.
+    /// Program of the task. It starts when the domain joins.
     pub program: Program,
-    /// CPU time after which the task has done its job and ends. `None` if it never ends.
+    /// CPU time after which the task has done its work and ends. `None` if it never ends.
     pub total: Option<Span>,
-    /// Id of its jobs, which tasks with another name do not share. `None` without a name.
+    /// Id of the task's jobs, which tasks with another name do not share. `None` if the task has no
+    /// name.
     pub id: Option<TaskId>,
 }
 
 const MOST_CONNECTIONS: usize = 400;
 const QUANTUM: Span = Span::from_ms(100);
-/// Default priority of a task.
+/// Priority of a task that sets none.
 const PRIORITY: u8 = 100;
 const KERNEL_KEYS: &[&str] =
     &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum"];
-/// Keys that need devices.
+/// Keys of a `kernel` that are valid only with devices.
 const DEVICE_KEYS: &[&str] = &["event", "receive", "send", "request", "ring"];
 
-/// Tasks and connections that the work of a domain needs from its system.
+/// Tasks and connections that some work of a domain needs from its operating system.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work {
     pub(crate) tasks: Vec<Task>,
@@ -115,11 +117,11 @@ impl Task {
     }
 }
 
-/// Work of a domain, as read.
+/// Work of a domain, as read from the scenario.
 pub(crate) struct Guest {
-    /// Program of each vCPU, if the domain has no system.
+    /// Program of each vCPU if the domain has no operating system.
     pub(crate) program: Program,
-    /// Parallel program whose nodes the vCPUs are. `None` if they are of none.
+    /// Name of the parallel program whose nodes the vCPUs are. `None` if they belong to none.
     pub(crate) parallel: Option<String>,
     pub(crate) system: Option<System>,
 }
@@ -176,20 +178,20 @@ impl Guest {
         let system = System { tells, ..system };
         // Only the simulated host runs systems. A caller that asks for a program alone gets an
         // empty one.
-        let program = Program { steps: Vec::new(), repeat: false };
+        let program = Program::default();
         Ok(Guest { program, parallel: None, system: Some(system) })
     }
 }
 
 enum Workload {
     Program(Program),
-    /// Node of the parallel program of this name.
+    /// Node of the parallel program with this name.
     Node(Program, String),
     Work(Work),
 }
 
 impl Work {
-    /// Adds the work of a table, if it has any.
+    /// Adds the work `more`, if there is any, with this priority.
     fn add(&mut self, more: Option<Workload>, priority: u8, of: &Table<'_>) -> Result<(), Mistake> {
         let more = match more {
             None => return Ok(()),
@@ -213,7 +215,8 @@ impl Work {
         Ok(())
     }
 
-    /// Names all tasks from the index `first` on. Work without tasks of its own has none to name.
+    /// Gives a name to all tasks from the index `first` on. There may be none, if the work has no
+    /// tasks of its own.
     fn call(&mut self, item: &Item<'_>, first: usize) -> Result<(), Mistake> {
         let name = checked_name(item)?;
         let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
@@ -230,7 +233,8 @@ impl Work {
     }
 }
 
-/// Reads what a system reports: true or false, or a table for a task that does not exist.
+/// Reads the key `tells`, which says what a system reports: true or false, or a table for a task
+/// that does not exist.
 fn tells(item: &Item<'_>) -> Result<GuestReports, Mistake> {
     if !item.is_table() {
         let tells = item.flag().map_err(|_| item.wrong_type("true, false or a table"))?;
@@ -243,7 +247,7 @@ fn tells(item: &Item<'_>) -> Result<GuestReports, Mistake> {
     Ok(GuestReports::Lie { at, priority })
 }
 
-/// Reads the work of a single vCPU: a program without devices, locks or other nodes.
+/// Reads the work of a single vCPU: a program that needs no devices, locks or other nodes.
 pub(crate) fn program(run: &RunContext<'_>, item: &Item<'_>) -> Result<Program, Mistake> {
     match work(run, item)? {
         Workload::Program(program) if !program.locks() => Ok(program),

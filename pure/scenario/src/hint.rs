@@ -1,4 +1,4 @@
-//! Hints: what to type instead of text that is wrong.
+//! Hints of errors: the text that the user should type instead of the wrong text.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ const LENGTHS: &str = "write a duration as `4ms`, `250us` or `2s`";
 const DRAWS: &str = "write `4ms`, `uniform 1ms 3ms` or `exponential 4ms`";
 
 impl ScenarioError {
-    /// Returns what to type instead, in a line. `None` if the message says enough.
+    /// Returns a hint of one line with the text to type instead. `None` if the message is enough.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         self.kind.hint()
@@ -20,7 +20,7 @@ impl ScenarioError {
 }
 
 impl ErrorKind {
-    /// Returns what to type instead, in a line. `None` if the message says enough.
+    /// Returns a hint of one line with the text to type instead. `None` if the message is enough.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         self.hint_on_values().or_else(|| self.hint_on_policies()).or_else(|| self.hint_on_domains())
@@ -142,7 +142,7 @@ impl ErrorKind {
                 format!("its vCPUs are `{domain}.0` to `{domain}.{}`", vcpus - 1)
             }
             ErrorKind::NoDriver { .. } => "write [driver] with domain = \"dom0\"".to_owned(),
-            ErrorKind::DuplicateTask { .. } => "give each its own name, or none".to_owned(),
+            ErrorKind::DuplicateTask { .. } => "give each task its own name, or none".to_owned(),
             ErrorKind::NumberAsName { .. } => "use a name with a letter".to_owned(),
             ErrorKind::NotBelow { limit, .. } => format!("write at most {}", *limit / 2),
             ErrorKind::OneForEachCpu { cpus, .. } => format!("write {cpus} values, or one"),
@@ -153,7 +153,7 @@ impl ErrorKind {
             }
             ErrorKind::LockOfOne => "set vcpus = 4".to_owned(),
             ErrorKind::NodeInSystem | ErrorKind::LockInSystem | ErrorKind::UntilInSystem => {
-                "make it the domain's `work`, without tasks and `kernel`".to_owned()
+                "write it as the domain's `work`, without tasks and `kernel`".to_owned()
             }
             ErrorKind::SingleNode { .. } => {
                 "set more `vcpus`, or name the program in another domain too".to_owned()
@@ -190,8 +190,8 @@ fn hint_on_topology(error: &TopologyError) -> &'static str {
     }
 }
 
-/// Returns the fields of a share that a hint names: the required ones, or else the first two if the
-/// share has a `period`, or else the first.
+/// Returns the vCPU parameters of a policy that a hint names. These are the required ones. If none
+/// is required, the first two of a policy with a `period`, or else only the first.
 fn worth_saying(spec: &'static Spec) -> impl Iterator<Item = &'static Field> {
     let required = |field: &Field| field.default.is_none();
     let is_required = spec.share_fields.iter().any(required);
@@ -209,7 +209,8 @@ fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
     Some(format!("did you mean `{}`?", nearest(written, known.iter().copied())?))
 }
 
-/// Returns a hint about an unknown parameter, which may belong to the other table of the policy.
+/// Returns a hint about an unknown parameter. It may be a parameter of the other kind: of the
+/// policy instead of its vCPUs, or the reverse.
 fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
     let policy = spec.name;
     let has = |fields: &[Field]| fields.iter().any(|field| field.name == name);

@@ -5,9 +5,9 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, Table};
-use crate::{Balancing, Draw, HostSpec, MigrationCost, WarmCache, balancing, terms};
+use crate::{Balancing, Draw, FairSlack, HostSpec, MigrationCost, WarmCache, balancing, terms};
 
-/// Help page about the host, with every key.
+/// Text of the help page about the host, with every key.
 pub const PAGE: &str = include_str!("host.md");
 
 const KEYS: &[&str] = &[
@@ -33,6 +33,9 @@ const KEYS: &[&str] = &[
     "ticks",
     TICK_PHASE,
     "balancing",
+    "fair",
+    "timer_pass",
+    "wake_pass",
     "refuse",
 ];
 const THREADS_PER_CORE: &str = "threads_per_core";
@@ -42,10 +45,11 @@ const SMT: &str = "smt";
 const NUMBERING: &str = "numbering";
 const TICKS: &[&str] = &["aligned", "staggered"];
 const MIGRATE: &[&str] = &["core", "cache", "node", "host"];
+const FAIR: &[&str] = &["slice", "tick", "phase"];
 const WARM: &[&str] = &["core", "cache"];
 const NUMBERINGS: &[&str] = &["neighbours", "spread"];
 
-/// Reads the `[host]` table.
+/// Reads the `[host]` table of a scenario.
 pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
     let mut host = HostSpec {
         cpus: 1,
@@ -64,6 +68,9 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         tick_phases: Vec::new(),
         tick_cost: Span::ZERO,
         balancing: Balancing::default(),
+        fair: None,
+        timer_pass: Draw::Fixed(Span::ZERO),
+        wake_pass: Draw::Fixed(Span::ZERO),
         refuse: 0,
     };
     let Some(table) = table else { return Ok(host) };
@@ -83,6 +90,9 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
             "ticks" => host.ticks_are_staggered = TICKS[item.word(TICKS)?] == "staggered",
             "tick_cost" => host.tick_cost = item.span()?,
             "balancing" => host.balancing = balancing::read(&item)?,
+            "fair" => host.fair = Some(fair(&item)?),
+            "timer_pass" => host.timer_pass = item.draw()?,
+            "wake_pass" => host.wake_pass = item.draw()?,
             "refuse" => host.refuse = item.percentage()?,
             _ => {} // Groups and phases of CPUs are read when the number of CPUs is known.
         }
@@ -96,8 +106,8 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
     Ok(host)
 }
 
-/// Reads the delay of the ticks of all CPUs, or one for each CPU. Each is less than a tick, so that
-/// no tick is left out.
+/// Reads `tick_phase`: the delay of the ticks of all CPUs, or a list with one delay for each CPU.
+/// Each delay is less than a tick, so that no tick is left out.
 fn tick_phases(table: &Table<'_>, host: &HostSpec) -> Result<Vec<Span>, Mistake> {
     let Some(item) = table.get(TICK_PHASE) else { return Ok(Vec::new()) };
     let phase = |item: &Item<'_>| match item.span()? {
@@ -116,9 +126,9 @@ fn tick_phases(table: &Table<'_>, host: &HostSpec) -> Result<Vec<Span>, Mistake>
     of_cpus.iter().map(phase).collect()
 }
 
-/// Reads one cost for all migrations, or one for each group that two CPUs can share. A group
-/// without a cost takes that of the next wider one, or of the next narrower one if no wider one has
-/// a cost.
+/// Reads the cost of a migration: one for all migrations, or one for each kind of group that two
+/// CPUs can share. A group without a cost takes that of the next wider one, or of the next narrower
+/// one if no wider one has a cost.
 fn migrate(item: &Item<'_>) -> Result<MigrationCost, Mistake> {
     if !item.is_table() {
         let cost = item.span()?;
@@ -136,6 +146,15 @@ fn migrate(item: &Item<'_>) -> Result<MigrationCost, Mistake> {
     Ok(MigrationCost { core: said(0), cache: said(1), node: said(2), host: said(3) })
 }
 
+/// Reads slice, tick and phase of ordinary scheduling.
+fn fair(item: &Item<'_>) -> Result<FairSlack, Mistake> {
+    let table = item.table("`fair`")?.allow(FAIR)?;
+    let slice = table.need("slice", "slice = \"2.8ms\"")?.some_span()?;
+    let tick = table.need("tick", "tick = \"4ms\"")?.some_span()?;
+    let phase = table.maybe("phase", |item| item.span())?.unwrap_or_default();
+    Ok(FairSlack { slice, tick, phase })
+}
+
 fn warm(item: &Item<'_>) -> Result<WarmCache, Mistake> {
     let table = item.table("`warm`")?.allow(WARM)?;
     let part = |key| table.maybe(key, |item| item.percentage());
@@ -144,7 +163,7 @@ fn warm(item: &Item<'_>) -> Result<WarmCache, Mistake> {
     Ok(WarmCache { core: part("core")?.unwrap_or(cache), cache })
 }
 
-/// Reads the speed of a CPU beside others.
+/// Reads the speed of a CPU while other CPUs are busy, in millionths of full speed.
 fn speed(item: &Item<'_>) -> Result<u32, Mistake> {
     match item.percentage()? {
         0 => Err(item.fault(ErrorKind::Standstill { written: item.written() })),
@@ -152,10 +171,10 @@ fn speed(item: &Item<'_>) -> Result<u32, Mistake> {
     }
 }
 
-/// Groups of one level, as the file lists them.
+/// Groups of one level of the topology, as listed in the file.
 struct GroupList<'a> {
     item: Item<'a>,
-    /// Each group, with its value in the file.
+    /// Groups of CPUs, each with its value in the file.
     groups: Vec<(CpuSet, Item<'a>)>,
 }
 
@@ -174,7 +193,8 @@ impl<'a> GroupList<'a> {
         self.groups.iter().map(|&(set, _)| set).collect()
     }
 
-    /// Returns the place in the file of the last group with this CPU, or else of the whole list.
+    /// Returns the position in the file of the last group that contains this CPU, or of the whole
+    /// list if none does.
     fn at(&self, cpu: CpuId) -> usize {
         let group = self.groups.iter().rfind(|(set, _)| set.contains(cpu));
         group.map_or(self.item.at(), |(_, element)| element.at())
@@ -202,7 +222,8 @@ fn topology(table: &Table<'_>, cpus: usize) -> Result<Topology, Mistake> {
     })
 }
 
-/// Returns the cores if they are not listed: all of one size, numbered by `numbering`.
+/// Returns the cores of a host that does not list them. All have the same number of threads, and
+/// `numbering` gives the numbers of the CPUs.
 fn numbered_cores(table: &Table<'_>, cpus: usize) -> Result<Vec<CpuSet>, Mistake> {
     let threads = table.maybe(THREADS_PER_CORE, |item| divisor(&item, cpus))?.unwrap_or(1);
     let numbering = table.maybe(NUMBERING, |item| item.word(NUMBERINGS))?.unwrap_or(0);
@@ -215,7 +236,7 @@ fn numbered_cores(table: &Table<'_>, cpus: usize) -> Result<Vec<CpuSet>, Mistake
     Ok((0..cores).map(core).collect())
 }
 
-/// Returns the sockets if they are not listed.
+/// Returns the sockets of a host that does not list them.
 fn neighbouring_cores(table: &Table<'_>, cores: &[CpuSet]) -> Result<Vec<CpuSet>, Mistake> {
     let of_socket = table.maybe(CORES_PER_SOCKET, |item| divisor(&item, cores.len()))?;
     let sockets = cores.chunks(of_socket.unwrap_or(cores.len()).max(1));
@@ -231,8 +252,8 @@ fn only_one_of(table: &Table<'_>, one: &'static str, other: &'static str) -> Res
     }
 }
 
-/// Returns the place of the group that is wrong. Of two groups that do not fit it is the narrower
-/// one, if that is listed.
+/// Returns the position in the file of the group that is wrong. If two groups conflict, this is the
+/// narrower one if it is listed, else the wider one.
 fn place(error: &TopologyError, listed: &[Option<GroupList<'_>>]) -> Option<usize> {
     let of = |level: Level| listed[level as usize].as_ref();
     match *error {
@@ -246,7 +267,8 @@ fn place(error: &TopologyError, listed: &[Option<GroupList<'_>>]) -> Option<usiz
     }
 }
 
-/// Reads the number of members of a group. It must divide `all`, so that all groups have one size.
+/// Reads the number of members of a group. The number must divide `all`, so that all groups have
+/// the same size.
 fn divisor(item: &Item<'_>, all: usize) -> Result<usize, Mistake> {
     let size = item.count(1..=all)?;
     if !all.is_multiple_of(size) {

@@ -9,15 +9,15 @@ use crate::Draw;
 
 pub(crate) use read::{cost, read};
 
-/// Help page about devices, with every key.
+/// Text of the help page about devices, with every key.
 pub const PAGE: &str = include_str!("io/page.md");
 
-/// Devices, their driver domain, and the clients on the network.
+/// Devices, the domain that drives them, and the clients on the network.
 #[derive(Clone, Debug)]
 pub struct Io {
-    /// Domain that drives the devices for the others.
+    /// Domain that drives the devices for the other domains.
     pub driver: Driver,
-    /// The network card and its wire.
+    /// The network card and its link.
     pub nic: Nic,
     /// The disk of the host.
     pub disk: Disk,
@@ -28,69 +28,69 @@ pub struct Io {
 /// The domain that drives the devices, and its costs.
 #[derive(Clone, Debug)]
 pub struct Driver {
-    /// Index in the scenario's domains.
+    /// Index of the driver domain in the scenario's domains.
     pub domain: usize,
-    /// Costs of its work for devices.
+    /// Costs of the driver domain's work for devices.
     pub costs: Costs,
-    /// Number of packets that it hands over at once, at least one.
+    /// Number of packets that the driver domain hands over at one time, at least one.
     pub batch: usize,
 }
 
-/// CPU time for each piece of work for devices. Zero by default.
+/// CPU time of each kind of work for devices. Zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Cost of an interrupt.
+    /// CPU time to find the reason of an interrupt.
     pub interrupt: Span,
-    /// Cost of an event notification.
+    /// CPU time to find the reason of a notification by another domain.
     pub event: Span,
-    /// Cost of a received packet.
+    /// CPU time to handle an incoming packet.
     pub receive: Span,
-    /// Cost of a sent packet.
+    /// CPU time to handle an outgoing packet.
     pub send: Span,
-    /// Cost of a disk request.
+    /// CPU time of a disk request.
     pub request: Span,
-    /// Cost of finding no work before it blocks.
+    /// CPU time to find that there is no more work, before the vCPU blocks.
     pub idle: Span,
-    /// Greatest deviation of each cost, in millionths of it, at most all of it.
+    /// Greatest deviation of each cost, in millionths of the cost. At most the whole cost.
     pub noise_ppm: u32,
 }
 
-/// The network card and its wire.
+/// The network card and its link.
 #[derive(Clone, Copy, Debug)]
 pub struct Nic {
-    /// Bits per second in each direction. Not zero.
+    /// Speed of the link in bits per second, in each direction. Not zero.
     pub bits_per_second: u64,
-    /// Number of packets that can wait in it.
+    /// Number of packets that can wait in the network card.
     pub ring: usize,
-    /// Time that an interrupt waits for more packets.
+    /// Time by which the card delays an interrupt to collect more packets.
     pub coalesce: Span,
     /// CPU time that an interrupt takes from the running vCPU.
     pub interrupt: Span,
-    /// CPU that it interrupts. `None` for the CPU on which the driver domain ran last.
+    /// CPU that the card interrupts. `None` for the CPU on which the driver domain ran last.
     pub cpu: Option<CpuId>,
 }
 
 /// The disk of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
-    /// Bytes a second, once it is there; not zero.
+    /// Bytes per second after a seek. Not zero.
     pub bytes_per_second: u64,
-    /// Time of a seek.
+    /// Duration of a seek.
     pub seek: Draw,
     /// CPU time that an interrupt takes from the running vCPU.
     pub interrupt: Span,
-    /// CPU that it interrupts. `None` for the CPU on which the driver domain ran last.
+    /// CPU that the disk interrupts. `None` for the CPU on which the driver domain ran last.
     pub cpu: Option<CpuId>,
 }
 
 /// A step of a program that needs a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceStep {
-    /// Waits for a request from a client, and takes it.
+    /// Waits for a request from a client, and accepts it.
     Accept,
-    /// Answers the request that was taken last.
+    /// Answers the request that was accepted last.
     Answer {
-        /// Number of bytes of the answer.
+        /// Size of the answer in bytes.
         bytes: u64,
     },
     /// Reads from the disk, and waits for the data.
@@ -98,14 +98,14 @@ pub enum DeviceStep {
         /// Number of consecutive bytes to read.
         bytes: u64,
     },
-    /// Asks a server on the network, and waits for its answer.
+    /// Sends a question to a server on the network, and waits for the answer.
     Ask {
-        /// Number of bytes of the answer.
+        /// Size of the answer in bytes.
         bytes: u64,
-        /// Time from the departure of the question to the arrival of the answer.
+        /// Time from sending the question to the arrival of the answer.
         wait: Draw,
     },
-    /// Puts data into the stream to the client. Waits while there is no room.
+    /// Writes data into the stream to the client. Waits while there is no space in the window.
     Send {
         /// Number of bytes to send.
         bytes: u64,
@@ -115,15 +115,16 @@ pub enum DeviceStep {
 /// A client on the network.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Index of the domain that it talks to.
+    /// Index of the domain with which the client communicates.
     pub to: usize,
     /// Delay of a packet in one direction.
     pub delay: Draw,
-    /// Time at which it begins. If the domain joins later, it begins then.
+    /// Time at which the client begins. If the domain joins later, the client begins then.
     pub from: Time,
-    /// Time at which it stops sending requests and data. `None` if it never stops.
+    /// Time at which the client stops sending requests and data. `None` if it never stops.
     pub until: Option<Time>,
-    /// Id of the tasks of the domain that its requests are for. `None` if any task may take them.
+    /// Id of the tasks that receive the client's requests. `None` if any task of the domain may
+    /// take them.
     pub task: Option<TaskId>,
     /// Behaviour of the client.
     pub kind: ClientKind,
@@ -132,28 +133,28 @@ pub struct Client {
 /// Behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientKind {
-    /// Sends requests at its own pace, whatever becomes of them, as httperf does.
+    /// Sends requests at its own pace, whether they are answered or not, as httperf does.
     Open {
         /// Time from one new connection to the next.
         every: Draw,
-        /// Time after which it gives a connection up.
+        /// Time after which the client gives up a connection.
         timeout: Span,
-        /// Time after which it tries again to connect.
+        /// Time after which the client tries again to connect.
         retry: Span,
     },
-    /// Sends the next request after an answer, as ab does.
+    /// Sends the next request only after an answer, as ab does.
     Closed {
-        /// Number of connections at once.
+        /// Number of connections that are open at one time.
         at_once: u32,
-        /// Time from an answer to the next request in its place. May be zero.
+        /// Time from an answer to the next request on the same connection. May be zero.
         think: Draw,
     },
     /// Sends one packet and waits for the answer.
     Ping {
-        /// Shortest time from one question to the next.
+        /// Shortest time from one packet to the next.
         every: Span,
     },
-    /// Sends packets at its own pace, whatever becomes of them.
+    /// Sends packets at its own pace, whether they are answered or not.
     Pings {
         /// Time from one packet to the next.
         every: Draw,
@@ -162,9 +163,9 @@ pub enum ClientKind {
     },
     /// Has one TCP stream, as ttcp and iperf do.
     Stream {
-        /// Direction of the data.
+        /// Direction in which the data flows.
         way: Direction,
-        /// Maximum number of bytes that are sent and not acknowledged.
+        /// Maximum number of bytes that are sent and not acknowledged yet.
         window: u64,
         /// Shortest time from one packet of this client to the next.
         gap: Span,
@@ -176,7 +177,7 @@ pub enum ClientKind {
 pub enum PingEnds {
     /// The answer has arrived.
     Answered,
-    /// The system has taken the packet from its ring. It sends no answer.
+    /// The operating system has taken the packet from its ring. It sends no answer.
     Received,
 }
 

@@ -1,7 +1,7 @@
-//! Keys of all tables, with their meaning. The reader and the help pages use the same list, so that
-//! no key lacks help. `[host]` and devices have pages of their own.
+//! Keys of all tables of a scenario, with their meaning. The reader and the help pages use the same
+//! list, so no key lacks help. `[host]` and devices have pages of their own.
 
-/// A key with its meaning for users: content, unit, default.
+/// A key with its help text for users: content, unit, default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name of the key in TOML.
@@ -13,7 +13,7 @@ pub struct Key {
 /// A table of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyTable {
-    /// Heading, such as `[[domain]]`, or the name of a kind of work.
+    /// Heading of the table, such as `[[domain]]`, or the name of a kind of work.
     pub heading: &'static str,
     /// Purpose of the table, as a sentence.
     pub says: &'static str,
@@ -25,12 +25,12 @@ const fn key(name: &'static str, says: &'static str) -> Key {
     Key { name, says }
 }
 
-/// Tables of a scenario, in the order in which users write them. `[host]` and devices have pages of
-/// their own.
+/// Tables of a scenario, in the order in which users write them. `[host]` and devices are not
+/// included.
 pub const TABLES: &[&KeyTable] =
-    &[&SCENARIO, &DOMAIN, &LIVE, &RELAY, &VCPU, &TASK, &TELLS, &CHANGE, &CLAIM];
+    &[&SCENARIO, &DOMAIN, &LIVE, &RELAY, &VCPU, &TASK, &TELLS, &INTERFERENCE, &CHANGE, &CLAIM];
 
-/// Kinds of work, each with its keys.
+/// Kinds of work, each as a table with its keys.
 pub const WORK: &[&KeyTable] = &[
     &SPIN,
     &PERIODIC,
@@ -52,12 +52,12 @@ pub const WORK: &[&KeyTable] = &[
 
 pub(crate) const SCENARIO: KeyTable = KeyTable {
     heading: "the file",
-    says: "Keys before all tables, and the tables.",
+    says: "Keys of the file, which come before all tables, and names of its tables.",
     keys: &[
         key("title", "one line about the scenario; required"),
         key("length", "duration of a run, warm-up included; required"),
-        key("warmup", "start of the run that is left out of the numbers; default 0s"),
-        key("seed", "seed of all random draws, a whole number; default 1"),
+        key("warmup", "time from the start of the run that is not measured; default 0s"),
+        key("seed", "seed of all random numbers, a whole number; default 1"),
         key("policy", "scheduler and its parameters: { name = \"edf\", ... }; required"),
         key("policies", "parameters of other policies, for `compare`: [policies.credit]"),
         key("host", "simulated host: `slackline help host`"),
@@ -66,6 +66,7 @@ pub(crate) const SCENARIO: KeyTable = KeyTable {
         key("disk", "disk: `slackline help driver`"),
         key("domain", "[[domain]], one for each VM or group of processes; at least one"),
         key("client", "[[client]], one for each client on the network: `slackline help driver`"),
+        key("interference", "[[interference]], one for each CPU that other programs take"),
         key("change", "[[change]], one for each change during the run"),
         key("claim", "[[claim]], one for each condition that must hold"),
     ],
@@ -80,86 +81,85 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
         key("work", "what each vCPU does: `slackline help work`; required without `live` or tasks"),
         key(
             "share",
-            "share.POLICY = { ... }, its share under that policy: `slackline help POLICY`",
+            "share.POLICY = { ... }, share of the domain under that policy: `slackline help \
+             POLICY`",
         ),
-        key("cpus", "CPUs on which it may run, as in [0, 1]; default all"),
-        key("vcpu", "[[domain.vcpu]], differences of one vCPU"),
-        key("kernel", "costs of its operating system: `slackline help driver`"),
+        key("cpus", "CPUs on which the domain may run, as in [0, 1]; default all"),
+        key("vcpu", "[[domain.vcpu]], values of one vCPU in place of the domain's"),
+        key("kernel", "costs of the guest's operating system: `slackline help driver`"),
         key("task", "[[domain.task]], tasks under a scheduler of the guest"),
         key(
             "dispatch",
-            "CPU time lost when one of its vCPUs runs after another vCPU or after idle; default \
+            "CPU time that a vCPU loses when it runs after another vCPU or after idle; default \
              0s; simulated only",
         ),
-        key(
-            "cache",
-            "CPU time to refill the cache of one of its vCPUs; default 0s; simulated only",
-        ),
-        key("live", "process that it is on a live host; default a process that does `work`"),
-        key("joins", "when it joins, from the start of the run; default 0s"),
-        key("leaves", "when it leaves; default never"),
-        key("copies", "number of domains to make: NAME-0, NAME-1, ..."),
+        key("cache", "CPU time that a vCPU needs to refill its cache; default 0s; simulated only"),
+        key("live", "process of the domain on a live host; default a process that does `work`"),
+        key("joins", "when the domain joins, from the start of the run; default 0s"),
+        key("leaves", "when the domain leaves, from the start of the run; default never"),
+        key("copies", "number of equal domains to make: NAME-0, NAME-1, ..."),
         key(
             "tells",
-            "true if its guest reports its tasks (and the driver domain for which VM I/O is \
-             pending), for policies that listen; { ... } to report a task that does not exist; \
-             default false",
+            "true if the guest reports its tasks, or the driver domain reports for which VM I/O \
+             is pending, to a policy such as `gaps`; { ... } to also report a task that does not \
+             exist; default false",
         ),
-        key("starts_on", "CPU of its vCPUs when they join; default is the policy's choice"),
+        key("starts_on", "CPU of the vCPUs when they join; default is the policy's choice"),
         key(
             "wakes",
-            "when it wakes and its work begins, having joined blocked; default when it joins",
+            "when the domain, which joins blocked, wakes and begins its work; default when it \
+             joins",
         ),
     ],
 };
 
-/// Live target of a domain.
+/// Keys of the live target of a domain.
 pub const LIVE: KeyTable = KeyTable {
     heading: "live = { ... }",
     says: "Process to schedule on a live host.",
     keys: &[
         key("command", "program to start and its arguments: [\"qemu-system-x86_64\", ...]"),
-        key("pid", "existing process, by its number"),
+        key("pid", "process id of an existing process"),
         key("cgroup", "all processes of a cgroup of version 2: \"/machine/web\", or its folder"),
         key("unit", "all processes of a systemd unit: \"web.service\""),
         key(
             "threads",
-            "\"process\" (it and all its children, as one vCPU) or \"vcpus\" (each vCPU thread \
-             of QEMU, Firecracker and others); default \"process\"",
+            "\"process\" (the process and all its children, as one vCPU) or \"vcpus\" (each vCPU \
+             thread of QEMU, Firecracker and others); default \"process\"",
         ),
         key(
             "agent",
-            "Unix socket on which its guest reports its tasks, for a policy that listens (gaps): \
+            "Unix socket on which the guest reports its tasks to a policy such as `gaps`: \
              `slackline help agent`; default none",
         ),
         key(
             "relay",
-            "sockets between its guest and clients, to see what I/O is pending for it; default \
-             none",
+            "sockets between the guest and its clients, to see when I/O is pending for the guest; \
+             default none",
         ),
     ],
 };
 
-/// Connection between clients and a guest through the host.
+/// Keys of the connection between clients and a guest through the host.
 pub const RELAY: KeyTable = KeyTable {
     heading: "relay = { ... }",
     says: "Forwards bytes between clients and a guest: `slackline help agent`.",
     keys: &[
-        key("guest", "Unix socket of a port or network of the guest, made by QEMU"),
-        key("outside", "Unix socket for clients, made by slackline; one client at a time"),
+        key("guest", "Unix socket of a port or network of the guest, created by QEMU"),
+        key("outside", "Unix socket for clients, created by slackline; one client at a time"),
     ],
 };
 
 pub(crate) const VCPU: KeyTable = KeyTable {
     heading: "[[domain.vcpu]]",
-    says: "Differences of one vCPU of a domain.",
+    says: "Values of one vCPU in place of the domain's.",
     keys: &[
         key("number", "number of the vCPU, from 0; required"),
-        key("work", "what it does, instead of the domain's; of a kind without devices"),
-        key("share", "share.POLICY = { ... }, instead of the domain's"),
-        key("cpus", "CPUs on which it may run, instead of the domain's"),
-        key("starts_on", "CPU when it joins, instead of the domain's"),
-        key("wakes", "when it wakes and its work begins, instead of the domain's"),
+        key("work", "work of the vCPU, instead of the domain's; of a kind without devices"),
+        key("share", "share.POLICY = { ... }, share of the vCPU, instead of the domain's"),
+        key("cpus", "CPUs on which the vCPU may run, instead of the domain's"),
+        key("starts_on", "CPU of the vCPU when it joins, instead of the domain's"),
+        key("wakes", "when the vCPU wakes and begins its work, instead of the domain's"),
     ],
 };
 
@@ -168,17 +168,17 @@ pub(crate) const TASK: KeyTable = KeyTable {
     says: "A task of a guest that schedules its own tasks.",
     keys: &[
         key("name", "name of the task; default none"),
-        key("priority", "0 to 255, higher runs first; default 100"),
-        key("work", "what it does: `slackline help work`; required"),
+        key("priority", "priority of the task, 0 to 255, higher runs first; default 100"),
+        key("work", "work of the task: `slackline help work`; required"),
     ],
 };
 
 pub(crate) const TELLS: KeyTable = KeyTable {
     heading: "tells = { ... }",
-    says: "Reports a task that does not exist, beside the real ones; one of these keys.",
+    says: "The guest also reports a task that does not exist. One of these keys.",
     keys: &[
-        key("runnable", "its priority, 0 to 255: it is always runnable"),
-        key("blocked", "its priority, 0 to 255: it is blocked, and I/O woke it lately"),
+        key("runnable", "priority, 0 to 255, of a task reported as always runnable"),
+        key("blocked", "priority, 0 to 255, of a task reported as blocked and lately woken by I/O"),
     ],
 };
 
@@ -186,18 +186,29 @@ pub(crate) const CHANGE: KeyTable = KeyTable {
     heading: "[[change]]",
     says: "A change during the run.",
     keys: &[
-        key("at", "when, from the start of the run; required"),
-        key("domain", "the domain, or one of its vCPUs as `web.1`; required"),
+        key("at", "time of the change, from the start of the run; required"),
+        key("domain", "name of the domain that changes, or one vCPU as `web.1`; required"),
         key("share", "new share.POLICY = { ... }, if it can be admitted"),
-        key("cpus", "new CPUs on which it may run"),
-        key("paused", "true stops it, false resumes it"),
+        key("cpus", "new CPUs on which the domain may run"),
+        key("paused", "true pauses the domain, false resumes it"),
+    ],
+};
+
+pub(crate) const INTERFERENCE: KeyTable = KeyTable {
+    heading: "[[interference]]",
+    says: "Time that programs above all vCPUs take from a simulated CPU. It counts for no vCPU.",
+    keys: &[
+        key("cpu", "number of the CPU; required"),
+        key("work", "CPU time of each job: [\"3ms\", \"2ms\"]"),
+        key("ready", "when each job is ready, from the start of the run; jobs wait for each other"),
+        key("file", "file of lines `ready_ns,work_ns` with that title, instead of the two"),
     ],
 };
 
 /// Keys of a claim.
 pub const CLAIM: KeyTable = KeyTable {
     heading: "[[claim]]",
-    says: "A condition that a run must meet. If one does not hold, the exit code is 1.",
+    says: "A condition that a run must meet. If a claim does not hold, the exit code is 1.",
     keys: &[
         key(
             "that",
@@ -205,11 +216,11 @@ pub const CLAIM: KeyTable = KeyTable {
              admission must reject the domains; required",
         ),
         key("is", "test of the metric: `slackline help claims`; required except for \"refused\""),
-        key("on", "where it is checked: \"sim\", \"live\" or \"both\"; default \"both\""),
+        key("on", "runs that are tested: \"sim\", \"live\" or \"both\"; default \"both\""),
     ],
 };
 
-/// Tests of a metric in a claim, with their meaning.
+/// Tests that a claim can make of a metric, with their meaning.
 pub const TESTS: &[Key] = &[
     key("below X", "less than X"),
     key("above X", "more than X"),
@@ -222,23 +233,27 @@ pub const TESTS: &[Key] = &[
 pub(crate) const SPIN: KeyTable =
     KeyTable { heading: "spin", says: "Computes forever.", keys: &[KIND] };
 
-const KIND: Key = key("kind", "this word; required");
-const EACH: Key = key("each", "CPU time for each request or block, may be drawn; required");
+const KIND: Key = key("kind", "name of this kind of work; required");
+const EACH: Key = key("each", "CPU time for each request or block, may be random; required");
 
 pub(crate) const PERIODIC: KeyTable = KeyTable {
     heading: "periodic",
-    says: "Releases a piece of work in every period, even if the one before is not done.",
+    says: "Releases a piece of work in every period, even if the previous piece is not done.",
     keys: &[
         KIND,
         key("period", "time between releases; required"),
-        key("work", "CPU time of each piece, may be drawn; required"),
-        key("deadline", "time from a release until the piece must be done; default the period"),
+        key("work", "CPU time of each piece of work, may be random; required"),
+        key("deadline", "time from a release until the work must be done; default the period"),
         key("offset", "time from joining to the first release; default 0s"),
         key(
             "gap",
-            "time between releases beyond the period, may be drawn: sporadic arrivals; default 0s",
+            "time between releases in addition to the period, may be random, for sporadic \
+             arrivals; default 0s",
         ),
-        key("jitter", "delay of each release, may be drawn; later ones keep theirs; default 0s"),
+        key(
+            "jitter",
+            "delay of each release, may be random; does not shift later releases; default 0s",
+        ),
     ],
 };
 
@@ -247,19 +262,19 @@ pub(crate) const INTERACTIVE: KeyTable = KeyTable {
     says: "Computes and sleeps in turn, over and over.",
     keys: &[
         KIND,
-        key("compute", "CPU time before each sleep, may be drawn; required"),
-        key("sleep", "duration of each sleep, may be drawn; required"),
+        key("compute", "CPU time before each sleep, may be random; required"),
+        key("sleep", "duration of each sleep, may be random; required"),
     ],
 };
 
 pub(crate) const BATCH: KeyTable = KeyTable {
     heading: "batch",
-    says: "Uses an amount of CPU time, or all until an instant, then sleeps forever. Needs \
-           `total` or `until`.",
+    says: "Computes for an amount of CPU time or until a time of the run, then sleeps forever. \
+           Needs `total` or `until`.",
     keys: &[
         KIND,
         key("total", "CPU time to use"),
-        key("until", "time of the run at which it ends, however much it has used"),
+        key("until", "time of the run at which computing ends, whatever CPU time was used"),
     ],
 };
 
@@ -271,7 +286,8 @@ pub(crate) const REPLAY: KeyTable = KeyTable {
         key("list", "durations to run and to sleep in turn: [\"3ms\", \"7ms\"]"),
         key(
             "file",
-            "file of lines `run_ns,block_ns`, as `slackline show TRACE --runs VCPU` writes them",
+            "file of lines `run_ns,block_ns`, as `slackline show TRACE --runs VCPU` writes \
+             them; of any size",
         ),
     ],
 };
@@ -283,11 +299,11 @@ pub(crate) const JOBS: KeyTable = KeyTable {
     keys: &[
         KIND,
         key("work", "CPU time of each job: [\"3ms\", \"2ms\"]; the last may be \"forever\""),
-        key("ready", "when each job is ready, from joining; a job waits for the one before"),
-        key("think", "time to sleep before each job, from the end of the one before"),
+        key("ready", "when each job is ready, from joining; a job waits for the previous job"),
+        key("think", "time to sleep before each job, from the end of the previous job"),
         key(
             "file",
-            "file of lines `ready_ns,work_ns` or `think_ns,work_ns` with that title, as \
+            "file of lines `ready_ns,work_ns` or `think_ns,work_ns`, with this title line, as \
              `slackline whatif --save-scenario` writes them",
         ),
     ],
@@ -296,7 +312,7 @@ pub(crate) const JOBS: KeyTable = KeyTable {
 pub(crate) const YIELD: KeyTable = KeyTable {
     heading: "yield",
     says: "Computes and yields, over and over.",
-    keys: &[KIND, key("compute", "CPU time before each yield, may be drawn; required")],
+    keys: &[KIND, key("compute", "CPU time before each yield, may be random; required")],
 };
 
 pub(crate) const CLOCK: KeyTable = KeyTable {
@@ -306,8 +322,8 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
     keys: &[
         KIND,
         key("period", "time between multiples; required"),
-        key("compute", "CPU time of each burst, may be drawn"),
-        key("until", "end of each burst, as a delay after a multiple, however much it has used"),
+        key("compute", "CPU time of each burst, may be random"),
+        key("until", "end of each burst, as a delay after a multiple, whatever CPU time it used"),
         key("offset", "delay of each burst after its multiple; default 0s"),
     ],
 };
@@ -321,8 +337,8 @@ pub(crate) const BSP: KeyTable = KeyTable {
     keys: &[
         KIND,
         key("program", "name of the program; required"),
-        key("compute", "CPU time of a round before the exchange, may be drawn; required"),
-        key("exchange", "CPU time of the exchange, may be drawn; default none"),
+        key("compute", "CPU time of a round before the exchange, may be random; required"),
+        key("exchange", "CPU time of the exchange, may be random; default none"),
         key("latency", "time from the last node's message to the next round; default 50us"),
     ],
 };
@@ -336,8 +352,8 @@ pub(crate) const SPINLOCK: KeyTable = KeyTable {
            that does not run just then. Each round is a job. Simulated only.",
     keys: &[
         KIND,
-        key("compute", "CPU time of a round without the lock, may be drawn; required"),
-        key("hold", "CPU time of a round with the lock, may be drawn; required"),
+        key("compute", "CPU time of a round without the lock, may be random; required"),
+        key("hold", "CPU time of a round with the lock, may be random; required"),
     ],
 };
 
@@ -348,8 +364,8 @@ pub(crate) const WEB_SERVER: KeyTable = KeyTable {
         KIND,
         EACH,
         key("response", "data in each answer, as \"10KiB\"; required"),
-        key("connections", "connections at once; default 400"),
-        key("processes", "requests processed at once; default 1"),
+        key("connections", "maximum number of open connections; default 400"),
+        key("processes", "maximum number of requests processed at once; default 1"),
         key("read", "data read from the disk for each request; default none"),
     ],
 };
@@ -360,7 +376,7 @@ pub(crate) const ECHO: KeyTable = KeyTable {
     keys: &[
         KIND,
         EACH,
-        key("after", "CPU time after an answer, before it waits again; default 0s"),
+        key("after", "CPU time after an answer, before waiting for a request; default 0s"),
     ],
 };
 
@@ -371,7 +387,7 @@ pub(crate) const DISK_READ: KeyTable = KeyTable {
         KIND,
         EACH,
         key("block", "size of a block, as \"128KiB\"; required"),
-        key("readers", "reads at once; default 1"),
+        key("readers", "number of reads at once; default 1"),
     ],
 };
 
@@ -389,11 +405,11 @@ pub(crate) const COMPILE: KeyTable = KeyTable {
     says: "Computes between reads from a file server on the network. Needs [driver].",
     keys: &[
         KIND,
-        key("jobs", "jobs at once; default 1"),
+        key("jobs", "number of jobs at once; default 1"),
         EACH,
         key("read", "size of a read, as \"8KiB\"; required"),
-        key("wait", "time until the server answers, may be drawn; default 0s"),
-        key("total", "CPU time of all jobs together, then it ends; default never"),
+        key("wait", "time until the server answers, may be random; default 0s"),
+        key("total", "CPU time of all jobs together, after which the work ends; default no end"),
     ],
 };
 
@@ -402,13 +418,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_work_has_help() {
+    fn every_kind_of_work_has_a_help_entry() {
         let taught: Vec<&str> = WORK.iter().map(|kind| kind.heading).collect();
         assert_eq!(taught, crate::kinds::KINDS);
     }
 
     #[test]
-    fn every_test_of_a_claim_has_help() {
+    fn every_claim_test_has_a_help_entry() {
         for begins in crate::claim::PLAIN.map(|(begins, _)| begins).into_iter().chain(["within "]) {
             assert!(TESTS.iter().any(|test| test.name.starts_with(begins)), "{begins}");
         }

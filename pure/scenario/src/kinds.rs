@@ -1,18 +1,19 @@
 //! Kinds of work, as users write them, and their programs.
 
-mod jobs;
+pub(crate) mod jobs;
 
 use slackline_units::Span;
 
 use crate::error::ErrorKind;
 use crate::keys;
 use crate::names::checked_name;
+use crate::recording::Recording;
 use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table, shown};
-use crate::{Draw, LONGEST, Program, Step};
+use crate::{Draw, Program, Step};
 
-/// Names of all kinds of work. Those that need no devices are read here, the others with the
-/// devices.
+/// Names of all kinds of work. Kinds that need no devices are read in this module, the others in
+/// `guest::tasks`.
 pub(crate) const KINDS: &[&str] = &[
     "spin",
     "periodic",
@@ -108,7 +109,7 @@ fn locking(table: &Table<'_>) -> Result<Program, Mistake> {
     Ok(Program::locking(compute, hold))
 }
 
-/// Reads a node of a bulk-synchronous parallel program.
+/// Reads work of kind `bsp`: a node of a bulk-synchronous parallel program.
 fn bsp(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::BSP)?;
     let compute = table.need("compute", "compute = \"10ms\"")?.some_draw()?;
@@ -117,7 +118,8 @@ fn bsp(table: &Table<'_>) -> Result<Program, Mistake> {
     Ok(Program::superstep(compute, exchange.unwrap_or(Draw::Fixed(Span::ZERO)), latency))
 }
 
-/// Returns the parallel program that this work is a node of. `None` for other kinds of work.
+/// Returns the name of the parallel program of which this work is a node. `None` for other kinds of
+/// work.
 pub(crate) fn parallel(table: &Table<'_>, kind: &str) -> Result<Option<String>, Mistake> {
     if kind != "bsp" {
         return Ok(None);
@@ -126,75 +128,62 @@ pub(crate) fn parallel(table: &Table<'_>, kind: &str) -> Result<Option<String>, 
     Ok(Some(checked_name(&name)?.to_owned()))
 }
 
-/// Reads a recording: runs and blocks in turn, repeated.
+/// Reads work of kind `replay`: a recording of alternating runs and blocks, which is repeated.
 fn replay(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::REPLAY)?;
     let item = table.either("list", "file")?;
-    let spans = if item.key == "list" {
-        let elements = item.elements("an array of durations")?;
-        elements.iter().map(Item::span).collect::<Result<Vec<Span>, Mistake>>()?
-    } else {
+    if item.key == "file" {
         let path = item.text()?;
-        let text = (run.load)(path);
-        let text =
-            text.map_err(|reason| item.fault(ErrorKind::NoFile { path: shown(path), reason }))?;
-        recording(&item, path, &text)?
-    };
-    let step = |(index, span): (usize, Span)| {
-        let draw = Draw::Fixed(span);
-        if index % 2 == 0 { Step::Compute(draw) } else { Step::Sleep(draw) }
-    };
+        let file = (run.load)(path);
+        let file =
+            file.map_err(|reason| item.fault(ErrorKind::NoFile { path: shown(path), reason }))?;
+        return recorded(Recording::new(path.to_owned(), file)).map_err(|kind| item.fault(kind));
+    }
+    let elements = item.elements("an array of durations")?;
+    let spans = elements.iter().map(Item::span).collect::<Result<Vec<Span>, Mistake>>()?;
     // Steps that take no time have no effect, and could let a round of a program take none.
     let some = spans.into_iter().enumerate().filter(|(_, span)| !span.is_zero());
+    let step = |(index, span)| if index % 2 == 0 { run_for(span) } else { block_for(span) };
     let steps: Vec<Step> = some.map(step).collect();
     // A VM may have been idle all the time, so zero runs are allowed. A round that takes no time
     // would never end.
     if steps.is_empty() {
         return Err(item.fault(ErrorKind::NoTime));
     }
-    Ok(Program { steps, repeat: true })
+    Ok(Program::repeated(steps))
 }
 
-/// Title line that a recording may have.
-const HEADING: &str = "run_ns,block_ns";
+/// Maximum number of lines of a recording that is kept in memory.
+const KEPT_LINES: usize = 4096;
+
+/// Checks each line of a recording, and makes a program of it. A long one is read again while the
+/// program runs.
+fn recorded(recording: Recording) -> Result<Program, ErrorKind> {
+    let mut reader = recording.reader();
+    let (mut steps, mut lines, mut takes_time) = (Vec::new(), 0, false);
+    while let Some((run, block)) = reader.next_line()? {
+        lines += 1;
+        takes_time |= !run.is_zero() || !block.is_zero();
+        if lines <= KEPT_LINES {
+            steps.extend((!run.is_zero()).then(|| run_for(run)));
+            steps.extend((!block.is_zero()).then(|| block_for(block)));
+        }
+    }
+    match takes_time {
+        false => Err(ErrorKind::NoTime),
+        true if lines > KEPT_LINES => Ok(Program::recorded(recording)),
+        true => Ok(Program::repeated(steps)),
+    }
+}
+
+fn run_for(span: Span) -> Step {
+    Step::Compute(Draw::Fixed(span))
+}
+
+fn block_for(span: Span) -> Step {
+    Step::Sleep(Draw::Fixed(span))
+}
+
 /// The title lines of jobs.
 const HEADED_READY: &str = "ready_ns,work_ns";
 const HEADED_THINK: &str = "think_ns,work_ns";
-
-/// Reads lines of `run_ns,block_ns`. Empty lines and lines that begin with `#` are skipped.
-fn recording(item: &Item<'_>, path: &str, text: &str) -> Result<Vec<Span>, Mistake> {
-    let mut spans = Vec::new();
-    let mut is_first = true;
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim().trim_start_matches('\u{feff}');
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let is_first = std::mem::take(&mut is_first);
-        if is_first && line == HEADING {
-            continue;
-        }
-        if is_first && line.starts_with(|first: char| first.is_ascii_alphabetic()) {
-            let (path, written) = (shown(path), shown(line));
-            return Err(item.fault(ErrorKind::BadTitle { path, line: index + 1, written }));
-        }
-        let (run, block) = run_and_block(line).ok_or_else(|| {
-            let (path, written) = (shown(path), shown(line));
-            item.fault(ErrorKind::BadRecording { path, line: index + 1, written })
-        })?;
-        spans.extend([run, block]);
-    }
-    Ok(spans)
-}
-
-fn run_and_block(line: &str) -> Option<(Span, Span)> {
-    let (run, block) = line.split_once(',')?;
-    Some((number(run)?, number(block)?))
-}
-
-/// A length of time in nanoseconds, without a unit.
-fn number(text: &str) -> Option<Span> {
-    let digits = text.trim();
-    let span = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
-    Some(Span::from_ns(span.parse().ok()?)).filter(|&span| span <= LONGEST)
-}

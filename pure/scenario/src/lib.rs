@@ -1,9 +1,9 @@
 //! Scenarios as data: the host, the domains and their work, changes during the run, and claims
 //! about its results.
 //!
-//! A scenario is read from TOML and checked here only. Names become ids and texts become
-//! quantities. Any fault is an error with its place in the file and a hint. Names of domains end
-//! here: no crate below knows one. A scenario does not depend on the computer that runs it.
+//! Only this crate reads and checks scenarios, from TOML. Names become ids and texts become
+//! quantities. Any fault is an error with its position in the file and a hint. Crates below this
+//! one know no names of domains. A scenario does not depend on the computer that runs it.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -25,6 +25,7 @@ mod kinds;
 mod limits;
 mod names;
 mod parameters;
+mod recording;
 mod releases;
 mod run;
 mod table;
@@ -33,6 +34,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use slackline_policy::{Spec, Topology, Values, find};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
@@ -43,6 +45,7 @@ pub use claim::{Amount, AmountOrPromised, Claim, ClaimHosts, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
 pub use guest::{FalseTask, GuestReports, System, Task, TaskName};
+pub use recording::{FileBytes, NamedFile, RecordedSpan, Recording, RecordingReader};
 pub use releases::Releases;
 pub use work::{Program, Step, next_instant};
 
@@ -56,7 +59,7 @@ pub const MOST_STEPS: usize = 10_000_000;
 /// 584 years that a `Time` can hold.
 pub const LONGEST: Span = Span::from_secs(365 * 24 * 60 * 60);
 
-/// Shares of a domain, by name of the policy.
+/// Parameters of a domain's vCPUs under several policies, by name of the policy.
 type Shares = BTreeMap<&'static str, Values>;
 
 /// A whole scenario, as read and checked.
@@ -64,11 +67,12 @@ type Shares = BTreeMap<&'static str, Values>;
 pub struct Scenario {
     /// Title in one line.
     pub title: String,
-    /// Text of the file. A trace contains it, so that it explains itself.
+    /// Text of the scenario file. Traces contain it, so that they can be understood without the
+    /// file.
     pub text: String,
     /// Length of the run, warm-up included.
     pub length: Span,
-    /// Beginning of the run that is left out of the numbers. Shorter than the run.
+    /// Time at the beginning of the run that metrics leave out. Shorter than the run.
     pub warmup: Span,
     /// Seed of all random draws.
     pub seed: u64,
@@ -80,11 +84,13 @@ pub struct Scenario {
     pub domains: Vec<Domain>,
     /// Devices, their driver domain and the clients. `None` without a driver domain.
     pub io: Option<io::Io>,
+    /// Time that programs above all vCPUs take from CPUs, in the order of the file.
+    pub interference: Vec<Interference>,
     /// Changes during the run, by time, and at the same time in the order of the file.
     pub changes: Vec<Change>,
     /// Claims about the results, in the order of the file.
     pub claims: Vec<Claim>,
-    /// Parameters for other policies, by name of the policy, for comparisons.
+    /// Parameters for other policies, by name of the policy, used in comparisons.
     policies: BTreeMap<&'static str, Values>,
 }
 
@@ -93,7 +99,7 @@ pub struct Scenario {
 pub struct PolicyChoice {
     /// Description of the policy.
     pub spec: &'static Spec,
-    /// Values of all its parameters.
+    /// Values of all parameters of the policy.
     pub values: Values,
 }
 
@@ -105,66 +111,94 @@ pub struct HostSpec {
     pub cpus: usize,
     /// Cores, caches, nodes and sockets of the host.
     pub topology: Topology,
-    /// Cost of a context switch to another vCPU.
+    /// CPU time of a context switch to another vCPU.
     pub switch: Span,
-    /// Cost of a migration in addition to `switch`.
+    /// CPU time of a migration in addition to `switch`.
     pub migrate: MigrationCost,
-    /// Part of a domain's cache contents that a migrated vCPU finds again.
+    /// Part of a domain's cache contents that a migrated vCPU finds on its new CPU.
     pub warm: WarmCache,
     /// CPU time that an inter-processor interrupt takes from the running vCPU.
     pub ipi: Span,
-    /// Speed of a thread while one other thread of its core is busy, in millionths of full speed.
-    /// With n busy others the speed is this to the power of n. Not zero. `None` if threads do not
-    /// slow each other.
+    /// Speed of a hardware thread while one other thread of its core is busy, in millionths of full
+    /// speed. With n busy others, the speed is this to the power of n. Not zero. `None` if threads
+    /// do not slow each other.
     pub smt: Option<u32>,
     /// Speed of a CPU while more than one is busy, in millionths, in addition to `smt`. Not zero.
     /// `None` if CPUs do not slow each other.
     pub bus: Option<u32>,
-    /// Timers expire at multiples of this. Zero for exact timers.
+    /// Interval at whose multiples timers expire. Zero if timers are exact.
     pub timer_resolution: Span,
-    /// Delay of each timer after that.
+    /// Additional delay of each timer.
     pub timer_lateness: Draw,
-    /// A timer that expires takes along the timers of its CPU that are due within this time. A
-    /// timer that is armed for that time later waits until it is due.
+    /// Time by which a timer may expire early: a timer that expires also handles the timers of its
+    /// CPU that are due within this time. A timer that is set later for such a time waits until it
+    /// is due.
     pub timer_slop: Span,
-    /// Time between ticks of a CPU.
+    /// Time between two ticks of a CPU.
     pub tick: Span,
-    /// True if the ticks of the CPUs are spread evenly over `tick`. Otherwise they come at once.
+    /// True if the ticks of the CPUs are spread evenly over `tick`. If false, all CPUs tick at
+    /// once.
     pub ticks_are_staggered: bool,
-    /// Delay of the ticks of each CPU after those that `tick` and `ticks_are_staggered` yield. Less
-    /// than `tick`. Empty for no delay.
+    /// Delay of the ticks of each CPU in addition to `tick` and `ticks_are_staggered`. Less than
+    /// `tick`. Empty if there is no delay.
     pub tick_phases: Vec<Span>,
     /// CPU time that a tick takes from the running vCPU.
     pub tick_cost: Span,
-    /// Cost of a balancer that has a vCPU of its own.
+    /// CPU time of balancer calls, which a service vCPU is charged for.
     pub balancing: Balancing,
+    /// Ordinary scheduling that divides slack, as on a live host. `None` if the policy does.
+    pub fair: Option<FairSlack>,
+    /// CPU time of the scheduler when a timer expires. It counts for no vCPU.
+    pub timer_pass: Draw,
+    /// CPU time of the scheduler when a vCPU wakes. It counts for no vCPU.
+    pub wake_pass: Draw,
     /// Orders that the host refuses on purpose, in millionths of all orders.
     pub refuse: u32,
+}
+
+/// Ordinary scheduling of slack by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FairSlack {
+    /// Slice of an entity.
+    pub slice: Span,
+    /// Time between ticks, which find out that a slice is used.
+    pub tick: Span,
+    /// Time of the first tick.
+    pub phase: Span,
+}
+
+/// Time that programs above all vCPUs take from a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interference {
+    /// CPU that is taken.
+    pub cpu: CpuId,
+    /// Ready times and lengths of the jobs, in order.
+    pub jobs: Vec<(Span, Span)>,
 }
 
 /// Cost of each call of a balancer, the sum of three parts. See [`Scenario::simulated`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balancing {
-    /// Cost of a call on any host.
+    /// Cost of a call that does not depend on the host.
     pub call: Span,
     /// Cost for each CPU of the host.
     pub cpu: Span,
-    /// Cost for each vCPU of the scenario, also if it has not joined or has left.
+    /// Cost for each vCPU of the scenario, even if it has not joined or has left.
     pub vcpu: Span,
-    /// Line in the file, counted from 1. 0 if the file does not set it.
+    /// Line of the table in the file, counted from 1. 0 if the file has no such table.
     pub line: usize,
 }
 
-/// Cost of a migration, by the narrowest group that contains both CPUs.
+/// CPU time of a migration, by the narrowest group that contains both CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MigrationCost {
-    /// Between threads of a core.
+    /// Migration between threads of a core.
     pub core: Span,
-    /// Between cores with the same last-level cache.
+    /// Migration between cores with the same last-level cache.
     pub cache: Span,
-    /// Between caches of a NUMA node.
+    /// Migration between last-level caches of a NUMA node.
     pub node: Span,
-    /// Between NUMA nodes of the host.
+    /// Migration between NUMA nodes of the host.
     pub host: Span,
 }
 
@@ -172,9 +206,9 @@ pub struct MigrationCost {
 /// other domains have evicted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarmCache {
-    /// On another thread of the core.
+    /// Part found on another thread of the same core.
     pub core: u32,
-    /// On another core of the last-level cache.
+    /// Part found on another core with the same last-level cache.
     pub cache: u32,
 }
 
@@ -192,81 +226,82 @@ pub struct Relay {
 pub struct Domain {
     /// Unique name in the scenario.
     pub name: String,
-    /// Id: the index in [`Scenario::domains`].
+    /// Id of the domain: its index in [`Scenario::domains`].
     pub id: DomId,
-    /// vCPUs by number, at least one. Slots count through all domains without gaps.
+    /// vCPUs in order of number, at least one. Slots are numbered through all domains without gaps.
     pub vcpus: Vec<VcpuId>,
-    /// Program of each vCPU if the domain has no system.
+    /// Program of each vCPU if the domain has no operating system.
     pub program: Program,
     /// Parallel program whose nodes the vCPUs are, by name. `None` if they belong to none.
     pub parallel: Option<String>,
-    /// Operating system on the vCPUs. `None` if each vCPU runs `program`.
+    /// Operating system that runs on the vCPUs. `None` if each vCPU runs `program`.
     pub system: Option<System>,
-    /// CPU time lost when a vCPU runs after another vCPU or after idle.
+    /// CPU time that a vCPU loses when it runs after another vCPU or after the CPU was idle.
     pub dispatch: Span,
-    /// CPU time to refill the cache of a vCPU.
+    /// CPU time that a vCPU needs to refill its cache.
     pub cache: Span,
-    /// CPUs on which its vCPUs may run. `None` for all.
+    /// CPUs on which the domain's vCPUs may run. `None` for all CPUs.
     cpus: Option<CpuSet>,
     /// Target on a live host. `None` for a load process that runs `program`.
     pub live: Option<LiveTarget>,
-    /// Socket on which its guest reports its tasks on a live host, or a stand-in for the guest
-    /// does. `None` if it reports nothing.
+    /// Socket on which the guest, or a stand-in for it, reports its tasks on a live host. `None` if
+    /// the guest reports nothing.
     pub agent: Option<String>,
-    /// Connection through the live host, which shows the pending I/O of the guest. `None` if there
-    /// is none.
+    /// Connection to the guest through the live host, which shows the guest's pending I/O. `None`
+    /// if there is no such connection.
     pub relay: Option<Relay>,
-    /// Time at which it joins.
+    /// Time at which the domain joins.
     pub joins: Time,
     start: VcpuStart,
-    /// Time at which it leaves. `None` if it stays until the end.
+    /// Time at which the domain leaves. `None` if it stays until the end of the run.
     pub leaves: Option<Time>,
-    /// Line in the file, counted from 1.
+    /// Line of the domain in the file, counted from 1.
     pub line: usize,
     column: usize,
     shares: Shares,
-    /// Differences of single vCPUs, by number.
+    /// Settings of single vCPUs that differ from those of the domain, by vCPU number.
     exceptions: BTreeMap<u16, Exception>,
 }
 
-/// Differences of one vCPU of a domain.
+/// Settings of one vCPU that differ from those of its domain.
 #[derive(Clone, Debug)]
 struct Exception {
     cpus: Option<CpuSet>,
     start: VcpuStart,
     shares: Shares,
-    /// Work of the vCPU. `None` is that of the domain.
+    /// Work of the vCPU. `None` if it is that of the domain.
     program: Option<Program>,
 }
 
-/// A change during the run.
+/// A change of a domain or a vCPU during the run.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Time of the change: after the domain joins, before it leaves and before the end.
+    /// Time of the change. It is after the domain joins, before it leaves and before the end of the
+    /// run.
     pub at: Time,
     /// Domain that changes, as an index into [`Scenario::domains`].
     pub domain: usize,
-    /// The vCPU that changes. `None` for all vCPUs of the domain.
+    /// vCPU that changes. `None` if all vCPUs of the domain do.
     pub vcpu: Option<VcpuId>,
-    /// CPUs on which they may run from now on. `None` leaves them as they are.
+    /// CPUs on which the vCPUs may run from now on. `None` if that does not change.
     pub cpus: Option<CpuSet>,
-    /// Stop or resumption of the vCPUs. `None` for neither.
+    /// Pause of the vCPUs, or its end. `None` for neither.
     pub hold: Option<Hold>,
-    /// Line in the file, counted from 1.
+    /// Line of the change in the file, counted from 1.
     pub line: usize,
     shares: Shares,
 }
 
-/// Stop or resumption of a vCPU.
+/// Pause of a vCPU, or the end of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// The vCPU does not run until it is released, even if it is runnable.
+    /// The vCPU is paused: it does not run until it is released, even if it is runnable.
     Pause,
-    /// The vCPU goes on where it was paused.
+    /// The vCPU continues from the point at which it was paused.
     Release,
 }
 
-/// Target of scheduling on a live host.
+/// Target that a domain schedules on a live host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LiveTarget {
     /// A program that the run starts.
@@ -276,21 +311,21 @@ pub enum LiveTarget {
         /// Threads of the process that are scheduled.
         threads: Threads,
     },
-    /// A process that exists already.
+    /// A process that exists before the run.
     Pid {
-        /// Process id. Greater than zero.
+        /// Process id, which is greater than zero.
         pid: i32,
         /// Threads of the process that are scheduled.
         threads: Threads,
     },
     /// All processes of an existing cgroup, as one vCPU.
     Cgroup {
-        /// Folder of the cgroup, or its name in the kernel.
+        /// Folder of the cgroup, or its path in the cgroup hierarchy.
         path: String,
     },
-    /// All processes of a systemd unit, which are its cgroup.
+    /// All processes of a systemd unit, as one vCPU.
     Unit {
-        /// Full name, such as `web.service`.
+        /// Full name of the unit, such as `web.service`.
         name: String,
     },
 }
@@ -306,7 +341,8 @@ pub enum Threads {
 }
 
 impl fmt::Display for PolicyChoice {
-    /// Writes the name and the parameters that differ from their defaults: `edf reserve=0.1cpu`.
+    /// Writes the name of the policy and the parameters that differ from their defaults, such as
+    /// `edf reserve=0.1cpu`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.spec.name)?;
         let defaults = Values::defaults(self.spec.policy_fields).ok();
@@ -337,7 +373,7 @@ impl HostSpec {
 }
 
 impl Scenario {
-    /// Reads a scenario that names no other files.
+    /// Reads a scenario that refers to no other files.
     ///
     /// # Errors
     /// If the text is wrong. The error is about the first fault in the file.
@@ -345,8 +381,8 @@ impl Scenario {
         Scenario::with_files(text, &|_| Err("no files can be named here".into()))
     }
 
-    /// Reads a scenario. `load` returns the text of a file by its path relative to the scenario, or
-    /// the reason why that file cannot be read.
+    /// Reads a scenario. `load` receives a path relative to the scenario and returns the text of
+    /// that file, or the reason why it cannot be read.
     ///
     /// # Errors
     /// If the text is wrong. The error is about the first fault in the file.
@@ -354,16 +390,28 @@ impl Scenario {
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Scenario, ScenarioError> {
+        Scenario::with_bytes(text, &|path| Ok(Arc::new(load(path)?)))
+    }
+
+    /// Reads a scenario as [`Scenario::with_files`] does. Long recordings are not kept in memory,
+    /// but read again from their file by each program that repeats them.
+    ///
+    /// # Errors
+    /// If the text is wrong. The error is about the first fault in the file.
+    pub fn with_bytes(
+        text: &str,
+        load: &dyn Fn(&str) -> NamedFile,
+    ) -> Result<Scenario, ScenarioError> {
         file::read(text, load)
     }
 
     /// Returns the same scenario under another policy. `written` is as on a command line: `credit`,
-    /// or with parameters `credit:rules=xen-3.0.3:tick=10ms`. Other parameters are those of the
-    /// file, in `policy` or under `[policies.NAME]`, or the defaults.
+    /// or with parameters `credit:rules=xen-3.0.3:tick=10ms`. Other parameters are those in the
+    /// file, under `policy` or `[policies.NAME]`, or the defaults.
     ///
     /// # Errors
-    /// If there is no such policy, if a parameter is wrong or missing, or if a domain has no share
-    /// for the policy.
+    /// If there is no such policy, if a parameter is wrong or missing, or if a domain has no
+    /// parameters for the policy (`share`).
     pub fn with_policy(&self, written: &str) -> Result<Scenario, ScenarioError> {
         let not_in_file =
             |kind: ErrorKind| ScenarioError { line: 0, column: 0, kind: Box::new(kind) };
@@ -380,14 +428,14 @@ impl Scenario {
         Ok(Scenario { policy: PolicyChoice { spec, values }, ..self.clone() })
     }
 
-    /// Returns the vCPUs that a change is about.
+    /// Returns the vCPUs to which a change applies.
     #[must_use]
     pub fn vcpus_of<'a>(&'a self, change: &'a Change) -> &'a [VcpuId] {
         let all = &self.domains[change.domain].vcpus;
         change.vcpu.as_ref().map_or(all, std::slice::from_ref)
     }
 
-    /// Checks that every vCPU has a share under the scenario's own policy.
+    /// Checks that every vCPU has parameters for the scenario's own policy.
     fn check_shares(&self, spec: &'static Spec) -> Result<(), ScenarioError> {
         self.demand(spec, Domain::has_shares)
     }
@@ -410,11 +458,11 @@ impl Scenario {
 }
 
 impl Domain {
-    /// Returns the share of a vCPU under a policy: its own, or that of the domain, or the policy's
-    /// defaults, which reserve nothing.
+    /// Returns the parameters of a vCPU under a policy: its own, or those of the domain, or the
+    /// policy's defaults, which reserve nothing.
     ///
     /// # Errors
-    /// If the vCPU has no share and the policy needs one.
+    /// If the vCPU has no parameters and the policy needs some.
     pub fn share(&self, vcpu: VcpuId, spec: &'static Spec) -> Result<Values, ScenarioError> {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.shares.get(spec.name));
         match own.or_else(|| self.shares.get(spec.name)) {
@@ -423,42 +471,45 @@ impl Domain {
         }
     }
 
-    /// Returns the program of one of its vCPUs, if it has no system.
+    /// Returns the program of a vCPU of this domain. Meaningful only if the domain has no operating
+    /// system.
     #[must_use]
     pub fn program_of(&self, vcpu: VcpuId) -> &Program {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.program.as_ref());
         own.unwrap_or(&self.program)
     }
 
-    /// Returns the CPUs on which a vCPU may run. `None` for all.
+    /// Returns the CPUs on which a vCPU may run. `None` for all CPUs.
     #[must_use]
     pub fn cpus(&self, vcpu: VcpuId) -> Option<CpuSet> {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.cpus);
         own.or(self.cpus)
     }
 
-    /// Returns the CPU of a vCPU when it joins. `None` leaves it to the policy. The vCPU joins with
-    /// an affinity for that CPU only, and right after may run wherever it [may](Domain::cpus).
+    /// Returns the CPU on which a vCPU starts when it joins. `None` leaves the choice to the
+    /// policy. The vCPU joins with an affinity for that CPU only. Directly afterwards it gets its
+    /// full [affinity](Domain::cpus).
     #[must_use]
     pub fn starts_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         self.exceptions.get(&vcpu.number()).and_then(|own| own.start.on).or(self.start.on)
     }
 
-    /// Returns the time at which a vCPU begins its program, not before it joins. Until then it is
-    /// blocked.
+    /// Returns the time at which a vCPU begins its program. Until then the vCPU is blocked. The
+    /// time is not before the vCPU joins.
     #[must_use]
     pub fn wakes(&self, vcpu: VcpuId) -> Time {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.start.wakes);
         own.or(self.start.wakes).unwrap_or(self.joins)
     }
 
-    /// Returns true if the affinity of any vCPU is limited to some CPUs.
+    /// Returns true if the affinity of at least one vCPU is limited to some CPUs.
     #[must_use]
     pub fn is_confined(&self) -> bool {
         self.cpus.is_some() || self.exceptions.values().any(|own| own.cpus.is_some())
     }
 
-    /// Returns true if the file has a share for each vCPU, or the policy has no shares.
+    /// Returns true if the file has parameters for each vCPU under this policy, or the policy has
+    /// no vCPU parameters.
     fn says_shares(&self, spec: &'static Spec) -> bool {
         let of_its_own = || {
             let own = self.exceptions.values().filter(|own| own.shares.contains_key(spec.name));
@@ -467,8 +518,9 @@ impl Domain {
         self.shares.contains_key(spec.name) || spec.share_fields.is_empty() || of_its_own()
     }
 
-    /// Returns true if the file has all shares, or the policy's default share reserves nothing. A
-    /// default that reserves something would show users reservations that they did not make.
+    /// Returns true if the file has parameters for each vCPU under this policy, or the policy's
+    /// defaults reserve nothing. Defaults that reserve something would show users reservations that
+    /// they did not make.
     fn has_shares(&self, spec: &'static Spec) -> bool {
         let promises_nothing = || {
             let share = Values::defaults(spec.share_fields).ok();
@@ -482,7 +534,7 @@ impl Domain {
         ScenarioError { line: self.line, column: self.column, kind: Box::new(kind) }
     }
 
-    /// Returns the name of a vCPU: `web` if it is the only one, else `web.1`.
+    /// Returns the name of a vCPU: `web` if it is the only one of its domain, else `web.1`.
     #[must_use]
     pub fn vcpu_name(&self, vcpu: VcpuId) -> String {
         match self.vcpus.len() {
@@ -493,7 +545,7 @@ impl Domain {
 }
 
 impl Change {
-    /// Returns the new share under a policy. `None` if the change sets none.
+    /// Returns the new parameters under a policy. `None` if the change sets none for that policy.
     #[must_use]
     pub fn share(&self, spec: &'static Spec) -> Option<Values> {
         self.shares.get(spec.name).cloned()

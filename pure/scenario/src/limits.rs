@@ -1,8 +1,8 @@
-//! Limits on the numbers of things in a scenario.
+//! Maximum numbers of some entities in a scenario.
 
-/// Maximum number of systems of a scenario.
+/// Maximum number of domains in a scenario that have an operating system.
 pub(crate) const MOST_SYSTEMS: usize = 10_000;
-/// Maximum number of tasks of a system.
+/// Maximum number of tasks of one operating system.
 pub(crate) const MOST_TASKS: usize = 10_000;
 /// Maximum number of packets or requests that can wait in a ring.
 pub(crate) const MOST_WAITING: usize = 1 << 16;

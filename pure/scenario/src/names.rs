@@ -1,4 +1,4 @@
-//! Names of domains, vCPUs and tasks.
+//! Names of domains, vCPUs and tasks in a scenario.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::table::{Item, Mistake, shown};
 pub(crate) struct Names {
     /// Indices of domains, by name.
     pub(crate) domains: BTreeMap<String, usize>,
-    /// Number of copies, by the name that stands for them.
+    /// Number of copies of a domain, by the name that stands for all copies.
     pub(crate) families: BTreeMap<String, usize>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
     Ok(name)
 }
 
-/// Reads a name that a domain may have. It may have inner dots.
+/// Reads a name that a domain may have. The name may have dots between its parts.
 pub(crate) fn checked_domain_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
     let name = item.text()?;
     let is_part = |part: &str| !part.is_empty() && part.chars().all(is_fine);
@@ -43,7 +43,7 @@ pub(crate) fn checked_domain_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistak
 }
 
 impl Names {
-    /// Returns the index of the domain that an item names.
+    /// Returns the index of the domain that a value of the file names.
     pub(crate) fn domain(&self, item: &Item<'_>, all: &[Domain]) -> Result<usize, Mistake> {
         match self.find(item.text()?, all, item)? {
             (index, None) => Ok(index),
@@ -60,8 +60,8 @@ impl Names {
         self.domains.contains_key(name)
     }
 
-    /// Returns the index of the domain that a name means, and the vCPU if the name is one of a
-    /// vCPU.
+    /// Returns the index of the domain that has this name, or that has a vCPU of this name. In the
+    /// second case, returns the vCPU too.
     pub(crate) fn find(
         &self,
         name: &str,

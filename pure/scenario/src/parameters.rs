@@ -1,4 +1,4 @@
-//! Parameters of policies and of shares, as their policy declares them.
+//! Parameters of policies and of vCPUs, as their policy declares them.
 
 use slackline_policy::{Field, FieldError, RawValue, Spec, Values, find};
 use slackline_units::{CpuShare, Span};
@@ -8,20 +8,22 @@ use crate::Shares;
 use crate::error::{ErrorKind, Part};
 use crate::table::{Item, Mistake, Table, shown};
 
-/// Returns the policy of a name, which stands at byte `at`.
+/// Returns the policy with this name. `at` is the byte of the file at which the name stands, for
+/// errors.
 pub(crate) fn policy(name: &str, at: usize) -> Result<&'static Spec, Mistake> {
     let unknown = || Mistake::new(at, ErrorKind::UnknownPolicy { name: shown(name) });
     find(name).ok_or_else(unknown)
 }
 
-/// Reads the parameters of a policy from a table. The key `name` is not one of them.
+/// Reads the parameters of a policy from a table. The key `name`, which selects the policy, is
+/// skipped.
 pub(crate) fn of_policy(spec: &'static Spec, table: &Table<'_>) -> Result<Values, Mistake> {
     let mut items = table.items();
     items.retain(|item| item.key != "name");
     values(spec, Part::Policy, &items, &[]).map_err(|fault| fault.or_at(table.at))
 }
 
-/// Returns the parameters of a policy with some replaced. `set` is written
+/// Returns the parameters `values` of a policy with those in `set` replaced. `set` is written as in
 /// `rules=xen-3.0.3:tick=10ms`.
 pub(crate) fn overlaid(
     spec: &'static Spec,
@@ -44,12 +46,12 @@ pub(crate) fn overlaid(
     values.map_err(|error| ErrorKind::Field(printable(error)))
 }
 
-/// Returns the parameters unless some of them conflict.
+/// Returns the parameters. The error is that of a conflict between some of them.
 fn without_conflict(spec: &Spec, values: Values) -> Result<Values, FieldError> {
     (spec.conflict)(&values).map_or(Ok(values), Err)
 }
 
-/// Field for the CPU of all vCPUs of a domain together.
+/// Field `cpu`: the CPU of all vCPUs of a domain together.
 const TOGETHER: &[Field] = &[Field::share(
     CPU,
     "1cpu",
@@ -58,7 +60,7 @@ const TOGETHER: &[Field] = &[Field::share(
 )];
 const CPU: &str = "cpu";
 
-/// Owner of a share.
+/// Receiver of the vCPU parameters in a table.
 #[derive(Clone, Copy)]
 pub(crate) enum ShareOwner {
     /// A vCPU of a domain with this number of vCPUs.
@@ -67,7 +69,8 @@ pub(crate) enum ShareOwner {
     Domain(usize),
 }
 
-/// Reads all shares of a domain or of a change.
+/// Reads the vCPU parameters in a table of a domain, a vCPU or a change, for each policy that it
+/// names.
 pub(crate) fn shares(table: &Table<'_>, whose: ShareOwner) -> Result<Shares, Mistake> {
     let Some(item) = table.get("share") else { return Ok(Shares::new()) };
     let mut shares = Shares::new();
@@ -87,7 +90,7 @@ pub(crate) fn shares(table: &Table<'_>, whose: ShareOwner) -> Result<Shares, Mis
     Ok(shares)
 }
 
-/// A fault without a place if a key is missing.
+/// A fault without a position if a key is missing, since a missing key has none.
 struct UnplacedMistake {
     at: Option<usize>,
     kind: ErrorKind,
@@ -99,8 +102,8 @@ impl UnplacedMistake {
     }
 }
 
-/// Reads a share with `cpu` in place of `slice`: each vCPU gets an equal share of it, and its
-/// unused budget is lent to its siblings (`spread = "use"`).
+/// Reads vCPU parameters with `cpu` in place of `slice`: each vCPU gets an equal part of it, and
+/// its unused budget is lent to its siblings (`spread = "use"`).
 fn together(
     spec: &'static Spec,
     (cpu, (spread, word)): (&Item<'_>, (&'static str, &'static str)),
@@ -144,7 +147,7 @@ fn even(share: CpuShare, period: Span, vcpus: usize) -> Span {
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// Reads the values in the file, and adds `more`.
+/// Reads the parameters in the file, and adds those in `more`.
 fn values(
     spec: &'static Spec,
     part: Part,
@@ -174,7 +177,7 @@ fn values(
     })
 }
 
-/// Reads one parameter as it is written.
+/// Reads one parameter as written in the file.
 fn parameter<'a>(item: &Item<'a>, field: &'static Field) -> Result<RawValue<'a>, UnplacedMistake> {
     match item.value() {
         DeValue::String(text) => Ok(RawValue::Text(text)),
@@ -187,7 +190,7 @@ fn parameter<'a>(item: &Item<'a>, field: &'static Field) -> Result<RawValue<'a>,
     }
 }
 
-/// Returns the error with quotations that fit in a message of one line.
+/// Returns the error with all quoted text made fit for a message of one line.
 fn printable(error: FieldError) -> FieldError {
     match error {
         FieldError::Unknown { name, meant } => FieldError::Unknown { name: shown(&name), meant },

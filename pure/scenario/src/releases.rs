@@ -1,38 +1,39 @@
-//! Instants at which a program's pieces of work are released, the same simulated and live.
+//! Release times of a program's pieces of work, which are the same simulated and live.
 
 use slackline_units::{Span, Time};
 
 use crate::{Draw, Step, Stream};
 
-/// Releases of a program so far, and all that follow from its [`Step::Release`].
+/// Generator of the release times of a program, from its [`Step::Release`].
 #[derive(Clone, Debug)]
 pub struct Releases {
-    /// Start of the program, from which releases are counted.
+    /// Time at which the program began, from which releases are counted.
     began: Time,
-    /// Last release without its jitter. `None` before the first.
+    /// Time of the last release without its jitter. `None` before the first release.
     nominal: Option<Time>,
-    /// Last release. The next is never earlier.
+    /// Time of the last release. The next one is never earlier.
     latest: Time,
-    /// Draws of arrivals. They are apart from those of computing, so that what is released does not
-    /// depend on how far the program has come. `None` until something is drawn.
+    /// Random draws for release times. They are separate from the draws for computing, so that
+    /// releases do not depend on the progress of the program. `None` until the first draw.
     draws: Option<Stream>,
 }
 
 impl Releases {
-    /// Releases of a program that begins now.
+    /// Creates the release times of a program that begins at `began`.
     #[must_use]
     pub fn of_program_from(began: Time) -> Releases {
         Releases { began, nominal: None, latest: began, draws: None }
     }
 
-    /// Returns true after the first release.
+    /// Returns true if there has been a release.
     #[must_use]
     pub fn have_begun(&self) -> bool {
         self.nominal.is_some()
     }
 
-    /// Returns the next release. `work` is the stream of the program's own draws, from which the
-    /// stream of arrivals is created at its first draw. `None` if the step is no [`Step::Release`].
+    /// Returns the time of the next release. `work` is the stream of the program's own draws, from
+    /// which the stream for release times is created at the first draw. `None` if the step is not a
+    /// [`Step::Release`].
     #[inline]
     pub fn next(&mut self, step: &Step, work: &Stream) -> Option<Time> {
         let Step::Release { period, offset, gap, jitter, .. } = step else { return None };

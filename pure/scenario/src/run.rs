@@ -3,16 +3,21 @@
 use slackline_units::{Span, Time};
 
 use crate::error::ErrorKind;
+use crate::recording::NamedFile;
 use crate::table::{Item, Mistake, Source};
+
+/// Function that returns a file by its path relative to the scenario, or the reason why it cannot
+/// be read.
+pub(crate) type Load<'a> = &'a dyn Fn(&str) -> NamedFile;
 
 /// Facts about the run that the reader of a domain needs.
 pub(crate) struct RunContext<'a> {
     pub(crate) source: &'a Source<'a>,
-    pub(crate) load: &'a dyn Fn(&str) -> Result<String, String>,
+    pub(crate) load: Load<'a>,
     pub(crate) length: Span,
     /// Number of CPUs of the host.
     pub(crate) cpus: usize,
-    /// True if a domain drives devices. Its name is `driver`.
+    /// True if a domain drives devices; `driver` is then its name.
     pub(crate) has_driver: bool,
     pub(crate) driver: Option<&'a str>,
 }

@@ -1,4 +1,4 @@
-//! Reader of one TOML table, key by key. Each value knows its place in the file.
+//! Reader of one TOML table, key by key. Each value knows its position in the file.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, ScenarioError};
 use crate::keys::KeyTable;
 use crate::{Draw, LONGEST, ParseDrawError};
 
-/// A fault, and the byte of the file at which it stands.
+/// A fault of a scenario, with its position as a byte of the file.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     pub(crate) at: usize,
@@ -29,7 +29,7 @@ impl Mistake {
     }
 }
 
-/// Text of the file, and the starts of its lines.
+/// Text of the scenario file, and the starts of its lines.
 pub(crate) struct Source<'a> {
     pub(crate) text: &'a str,
     lines: Vec<usize>,
@@ -41,7 +41,8 @@ impl<'a> Source<'a> {
         Source { text, lines: std::iter::once(0).chain(after_newline).collect() }
     }
 
-    /// Returns line and column of a byte, both counted from 1, the column in characters.
+    /// Returns line and column of the byte `at`, both counted from 1. The column is counted in
+    /// characters.
     pub(crate) fn position(&self, at: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|&start| start <= at);
         let before = self.text.get(self.lines[line - 1]..at).unwrap_or("");
@@ -60,8 +61,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Returns a text that fits in a message of one line: its first line, not too long, without control
-/// characters.
+/// Returns the text in a form that fits in a message of one line: its first line, shortened,
+/// without control characters.
 pub(crate) fn shown(text: &str) -> String {
     const MOST: usize = 60;
     let line = text.lines().next().unwrap_or("");
@@ -70,31 +71,31 @@ pub(crate) fn shown(text: &str) -> String {
     line[..end].chars().map(printable).chain(rest.chars()).collect()
 }
 
-/// Returns a character that may be shown: none that moves a terminal's cursor or reverses the text.
+/// Returns the character, or a substitute if it would move a terminal's cursor or reverse the text.
 pub(crate) fn printable(c: char) -> char {
     let turns_text = matches!(c,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if c.is_control() || turns_text { '\u{fffd}' } else { c }
 }
 
-/// A table with its place in the file.
+/// A TOML table with its position in the file.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
     source: &'a Source<'a>,
     entries: &'a DeTable<'a>,
-    /// Byte at which it begins.
+    /// Byte of the file at which the table begins.
     pub(crate) at: usize,
     /// Name of the table in messages.
     place: &'static str,
 }
 
-/// A value with its key.
+/// A TOML value with its key.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
     source: &'a Source<'a>,
     /// Key of the value. Empty for an element of an array.
     pub(crate) key: &'a str,
-    /// Byte at which the key begins, or the value if there is no key.
+    /// Byte of the file at which the key begins. If there is no key, that of the value.
     pub(crate) key_at: usize,
     value: &'a Spanned<DeValue<'a>>,
 }
@@ -117,7 +118,7 @@ impl<'a> Table<'a> {
         items
     }
 
-    /// Fails at the first key that is not in `keys`.
+    /// Returns the table. The error is about the first key that is not in `keys`.
     pub(crate) fn allow(self, keys: &'static [&'static str]) -> Result<Table<'a>, Mistake> {
         match self.items().iter().find(|item| !keys.contains(&item.key)) {
             None => Ok(self),
@@ -128,7 +129,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Fails at the first key that `table` does not list.
+    /// Returns this table. The error is about its first key that `table` does not list.
     pub(crate) fn taught(self, table: &'static KeyTable) -> Result<Table<'a>, Mistake> {
         let knows = |key: &str| table.keys.iter().any(|known| known.name == key);
         match self.items().iter().find(|item| !knows(item.key)) {
@@ -147,7 +148,8 @@ impl<'a> Table<'a> {
         Some(Item { source, key: key.get_ref(), key_at, value })
     }
 
-    /// Returns the value of a required key. `example` shows the key as users write it.
+    /// Returns the value of a required key. `example` shows the key as users write it, for the
+    /// error.
     pub(crate) fn need(
         &self,
         key: &'static str,
@@ -157,7 +159,7 @@ impl<'a> Table<'a> {
         self.get(key).ok_or_else(missing)
     }
 
-    /// Reads the value of a key, if it is there.
+    /// Reads the value of a key with `read`. `None` if the key is missing.
     pub(crate) fn maybe<T>(
         &self,
         key: &str,
@@ -166,7 +168,8 @@ impl<'a> Table<'a> {
         self.get(key).map(read).transpose()
     }
 
-    /// Returns the value of one of two keys. Fails unless exactly one is there.
+    /// Returns the value of one of two keys. The error occurs unless exactly one of them is
+    /// present.
     pub(crate) fn either(
         &self,
         one: &'static str,
@@ -178,8 +181,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns the value of one of several keys. Fails unless exactly one is there. `keys` lists
-    /// them for the message.
+    /// Returns the value of one of several keys. The error occurs unless exactly one of them is
+    /// present. `keys` lists them for the message.
     pub(crate) fn one_of(
         &self,
         all: &[&'static str],
@@ -203,23 +206,23 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Returns the byte at which the value begins.
+    /// Returns the byte of the file at which the value begins.
     pub(crate) fn at(&self) -> usize {
         self.value.span().start
     }
 
-    /// Returns the line of the value, counted from 1.
+    /// Returns the line at which the value begins, counted from 1.
     pub(crate) fn line(&self) -> usize {
         self.source.position(self.at()).0
     }
 
-    /// Returns `key = value` as in the file.
+    /// Returns `key = value` as written in the file.
     pub(crate) fn written(&self) -> String {
         let value = self.source.excerpt(self.value.span());
         if self.key.is_empty() { value } else { format!("{} = {value}", shown(self.key)) }
     }
 
-    /// Returns the value as in the file, whatever its type.
+    /// Returns the value as written in the file, of any type.
     pub(crate) fn raw(&self) -> &'a str {
         self.source.text.get(self.value.span()).unwrap_or("")
     }
@@ -243,7 +246,7 @@ impl<'a> Item<'a> {
         Ok(Table { source: self.source, entries, at: self.at(), place })
     }
 
-    /// Returns the elements of an array, each without a key.
+    /// Returns the elements of an array as items without keys.
     pub(crate) fn elements(&self, wants: &'static str) -> Result<Vec<Item<'a>>, Mistake> {
         let DeValue::Array(values) = self.value() else {
             return Err(self.wrong_type(wants));
@@ -274,7 +277,7 @@ impl<'a> Item<'a> {
         self.value().as_bool().ok_or_else(|| self.wrong_type("true or false"))
     }
 
-    /// Reads a word of a list. Returns its index.
+    /// Reads one of these words. Returns the index of the word.
     pub(crate) fn word(&self, words: &'static [&'static str]) -> Result<usize, Mistake> {
         let word = self.text()?;
         words.iter().position(|known| *known == word).ok_or_else(|| {
@@ -283,7 +286,7 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// Reads a whole number in a range.
+    /// Reads a whole number within `range`.
     pub(crate) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, Mistake> {
         let DeValue::Integer(number) = self.value() else {
             return Err(self.wrong_type("a whole number"));
@@ -295,7 +298,7 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// Reads a whole number that counts things in memory.
+    /// Reads a whole number within `range` that counts something in memory.
     pub(crate) fn count(&self, range: RangeInclusive<usize>) -> Result<usize, Mistake> {
         let number = self.number(*range.start() as u64..=*range.end() as u64)?;
         Ok(usize::try_from(number).expect("a number within a range of usize"))
@@ -357,8 +360,8 @@ impl<'a> Item<'a> {
         Ok(draw)
     }
 
-    /// Returns the text of a duration. A number without a unit, the most frequent mistake, gets an
-    /// error of its own.
+    /// Returns the text of a duration. A number without a unit is the most frequent mistake and has
+    /// an error of its own.
     fn timely(&self) -> Result<&'a str, Mistake> {
         match self.value() {
             DeValue::String(text) => Ok(text),
@@ -379,12 +382,14 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Reads `12.5%` as millionths. `None` if it is anything else, or finer than a millionth.
+/// Reads a percentage such as `12.5%` as millionths. `None` if the text is no percentage, or finer
+/// than a millionth.
 pub(crate) fn percentage(text: &str) -> Option<u64> {
     decimal(text.trim().strip_suffix('%')?)
 }
 
-/// Reads `12.5` as 125,000 ten-thousandths. Ten-thousandths of a percent are millionths.
+/// Reads a decimal number such as `12.5` in ten-thousandths (125,000). For a percentage, these are
+/// millionths.
 pub(crate) fn decimal(number: &str) -> Option<u64> {
     const PLACES: usize = 4;
     const SCALE: u64 = 10_000;

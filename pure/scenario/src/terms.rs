@@ -1,4 +1,5 @@
-//! Affinity and start of vCPUs, and the differences of single vCPUs.
+//! Affinity and start of vCPUs, and settings of single vCPUs that differ from those of their
+//! domain.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table};
 use crate::{Exception, guest, keys, parameters};
 
-/// Reads `cpus = [0, 1]` on a host with `cpus` CPUs.
+/// Reads an affinity such as `cpus = [0, 1]` on a host with `cpus` CPUs.
 pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
-    const WANTS: &str = "a non-empty array of CPU numbers";
+    const WANTS: &str = "an array of at least one CPU number";
     let mut set = CpuSet::NONE;
     for element in item.elements(WANTS)? {
         let cpu = CpuId::new(element.count(0..=cpus - 1)?);
@@ -24,7 +25,7 @@ pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
     if set.is_empty() { Err(item.wrong_type(WANTS)) } else { Ok(set) }
 }
 
-/// Start of a vCPU as a table sets it.
+/// CPU and time at which a vCPU starts, as a table sets them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct VcpuStart {
     pub(crate) on: Option<CpuId>,
@@ -32,7 +33,8 @@ pub(crate) struct VcpuStart {
 }
 
 impl VcpuStart {
-    /// Reads `starts_on` and `wakes` of vCPUs that may run on `cpus` and are present for `stay`.
+    /// Reads `starts_on` and `wakes` of vCPUs. `cpus` is their affinity, and `stay` has the times
+    /// at which their domain joins and leaves.
     pub(crate) fn read(
         run: &RunContext<'_>,
         table: &Table<'_>,
@@ -68,7 +70,8 @@ pub(crate) struct Membership {
     pub(crate) leaves: Option<Time>,
 }
 
-/// Reads every `[[domain.vcpu]]` of a domain with `vcpus` vCPUs, which may run on `all` by default.
+/// Reads every `[[domain.vcpu]]` of a domain with `vcpus` vCPUs. Their affinity is `all` unless
+/// they set another.
 pub(crate) fn exceptions(
     run: &RunContext<'_>,
     table: &Table<'_>,

@@ -1,116 +1,139 @@
-//! Work of a vCPU as a small program: compute, block, wait for the next release.
+//! Work of a vCPU as a small program, whose steps compute, block, or wait for the next release.
 
 use slackline_units::{Span, Time};
 
 use crate::Draw;
 use crate::io::DeviceStep;
+use crate::recording::Recording;
 
 /// Program of a vCPU from the time its domain joins. A program that does not repeat blocks forever
 /// after its last step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Steps, in the order in which they run.
     pub steps: Vec<Step>,
-    /// True if the first step follows the last. Each round of a repeated program takes time or has
-    /// a release.
+    /// True if the first step follows the last one. Each round of a repeated program takes time or
+    /// has a release.
     pub repeat: bool,
+    /// Recording that the program repeats after its last step, instead of its steps. `None` for
+    /// most programs.
+    pub recording: Option<Recording>,
 }
 
-/// A step of a program. Computing is measured in CPU time, so it takes longer if the vCPU does not
-/// always run.
+/// A step of a program. The length of a computing step is CPU time, so the step takes longer if the
+/// vCPU does not always run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Uses an amount of CPU time.
     Compute(Draw),
     /// Uses all CPU time. No step after it is reached.
     ComputeForever,
-    /// Uses all CPU time until an instant of the clock, and none if it has passed.
+    /// Uses all CPU time until an instant of the clock. Uses none if that instant has passed.
     ComputeUntil {
-        /// The instant is the next `offset + n * period` of the host's clock, later than now. Not
-        /// zero. `None` if it is `offset` after the start of the run.
+        /// Interval of the instants, which are `offset + n * period` of the host's clock; the next
+        /// one counts. Not zero. `None` if the instant is `offset` after the start of the run.
         period: Option<Span>,
-        /// Delay after a multiple of the period, or after the start.
+        /// Delay of the instant after a multiple of the period, or after the start of the run.
         offset: Span,
     },
     /// Blocks for a duration.
     Sleep(Draw),
-    /// Blocks until the next release, or goes on at once if it has passed. Releases come at
-    /// `offset + n * period` after the domain joined, even if the piece of work before is not done.
-    /// None is left out. A gap moves all later releases. A jitter moves one release, and never
-    /// before its predecessor.
+    /// Blocks until the next release, or continues at once if that has passed. Releases occur at
+    /// `offset + n * period` after the domain joined, even if the previous piece of work is not
+    /// done. No release is left out. A gap delays all later releases. A jitter delays one release,
+    /// but not beyond the order of releases.
     Release {
         /// Time from one release to the next. Not zero.
         period: Span,
-        /// Time from a release until its piece of work must be done. `None` without a deadline.
+        /// Time from a release until its piece of work must be done. `None` if there is no
+        /// deadline.
         deadline: Option<Span>,
-        /// Time from joining to the first release.
+        /// Time from joining of the domain to the first release.
         offset: Span,
-        /// Time between two releases in addition to the period, for a sporadic task.
+        /// Time that is added to the period between two releases, for a sporadic task.
         gap: Draw,
-        /// Delay of each release.
+        /// Delay of each single release.
         jitter: Draw,
     },
-    /// Blocks until the next instant `offset + n * period` of the host's clock. It is later than
-    /// now: instants that have passed are left out.
+    /// Blocks until the next instant `offset + n * period` of the host's clock. Instants that have
+    /// passed are left out.
     Instant {
-        /// Time between two instants at which the vCPU wakes. Not zero.
+        /// Time between two instants. Not zero.
         period: Span,
         /// Delay of each instant after a multiple of the period.
         offset: Span,
     },
-    /// Yields the rest of the timeslice. A vCPU with one program yields its CPU. A task of a system
-    /// goes behind the others of its priority.
+    /// Yields the rest of the timeslice. A vCPU with one program yields its CPU. A task of an
+    /// operating system goes behind the other tasks of its priority.
     Yield,
-    /// Completes the piece of work that was released last. Without releases, a piece begins when
-    /// the one before is done.
+    /// Completes the piece of work that was released last. Without releases, the next piece begins
+    /// then.
     Done,
-    /// Blocks until every node of the parallel program has come to the same barrier, and the
+    /// Blocks until every node of the parallel program has reached the same barrier, and the
     /// message of the last one has arrived. Only vCPUs of a domain that belongs to a parallel
     /// program have this step.
     Barrier {
-        /// Time that a message takes. Not zero.
+        /// Time that the message takes. Not zero.
         latency: Span,
     },
-    /// Takes the spin lock that all vCPUs of the domain share. A vCPU that finds it taken uses CPU
-    /// time until it gets the lock. vCPUs get the lock in the order of their requests, even if they
-    /// do not run.
+    /// Takes the spin lock that all vCPUs of the domain share. A vCPU that finds the lock taken
+    /// uses CPU time until it gets the lock. vCPUs get the lock in the order of their requests,
+    /// even if they do not run.
     Lock,
-    /// Releases the spin lock. The next vCPU has it at once.
+    /// Releases the spin lock. The next vCPU that waits for the lock has it at once.
     Unlock,
-    /// A step that needs a device. Only tasks of a domain with a system have it.
+    /// Step that needs a device. Only tasks of a domain with an operating system have it.
     Device(DeviceStep),
 }
 
 impl Program {
+    /// Creates a program that takes these steps and then blocks forever.
+    #[must_use]
+    pub fn once(steps: Vec<Step>) -> Program {
+        Program { steps, ..Program::default() }
+    }
+
+    /// Creates a program that repeats these steps.
+    #[must_use]
+    pub fn repeated(steps: Vec<Step>) -> Program {
+        Program { steps, repeat: true, ..Program::default() }
+    }
+
+    /// Creates a program that runs and blocks as in a recording, and repeats it.
+    #[must_use]
+    pub fn recorded(recording: Recording) -> Program {
+        Program { recording: Some(recording), ..Program::default() }
+    }
+
     /// Creates a program that uses all CPU time.
     #[must_use]
     pub fn spin() -> Program {
-        Program { steps: vec![Step::ComputeForever], repeat: false }
+        Program::once(vec![Step::ComputeForever])
     }
 
     /// Creates a program that computes `total` and then blocks forever.
     #[must_use]
     pub fn batch(total: Span) -> Program {
-        Program { steps: vec![Step::Compute(Draw::Fixed(total))], repeat: false }
+        Program::once(vec![Step::Compute(Draw::Fixed(total))])
     }
 
-    /// Creates a program that computes and blocks in turn.
+    /// Creates a program that computes and blocks alternately.
     #[must_use]
     pub fn interactive(compute: Draw, sleep: Draw) -> Program {
-        Program { steps: vec![Step::Compute(compute), Step::Sleep(sleep)], repeat: true }
+        Program::repeated(vec![Step::Compute(compute), Step::Sleep(sleep)])
     }
 
-    /// Creates a program that computes and yields in turn.
+    /// Creates a program that computes and yields alternately.
     #[must_use]
     pub fn yielding(compute: Draw) -> Program {
-        Program { steps: vec![Step::Compute(compute), Step::Yield], repeat: true }
+        Program::repeated(vec![Step::Compute(compute), Step::Yield])
     }
 
-    /// Creates a program that computes after each instant that finds it blocked. `instant` is a
-    /// [`Step::Instant`], and `compute` uses CPU time.
+    /// Creates a program that computes after each instant, unless it still computes at that
+    /// instant. `instant` is a [`Step::Instant`], and `compute` uses CPU time.
     #[must_use]
     pub fn by_the_clock(instant: Step, compute: Step) -> Program {
-        Program { steps: vec![instant, compute], repeat: true }
+        Program::repeated(vec![instant, compute])
     }
 
     /// Creates a program that uses all CPU time until an instant of the run, and then blocks
@@ -118,33 +141,33 @@ impl Program {
     #[must_use]
     pub fn until(instant: Span) -> Program {
         let step = Step::ComputeUntil { period: None, offset: instant };
-        Program { steps: vec![step], repeat: false }
+        Program::once(vec![step])
     }
 
-    /// Returns true if the program computes until an instant.
+    /// Returns true if the program computes until an instant of the clock.
     #[must_use]
     pub fn has_instants(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::ComputeUntil { .. }))
     }
 
     /// Creates a program that computes, exchanges messages with the other nodes and waits for all
-    /// of them. Each round is a piece of work.
+    /// of them. Each round counts as a piece of work.
     #[must_use]
     pub fn superstep(compute: Draw, exchange: Draw, latency: Span) -> Program {
         let computes = [compute, exchange].map(Step::Compute);
         let steps = [&computes[..], &[Step::Barrier { latency }, Step::Done]].concat();
-        Program { steps, repeat: true }
+        Program::repeated(steps)
     }
 
-    /// Creates a program that computes without and then with the lock of the domain. Each round is
-    /// a piece of work.
+    /// Creates a program that computes first without and then with the domain's spin lock. Each
+    /// round counts as a piece of work.
     #[must_use]
     pub fn locking(compute: Draw, hold: Draw) -> Program {
         let (compute, hold) = (Step::Compute(compute), Step::Compute(hold));
-        Program { steps: vec![compute, Step::Lock, hold, Step::Unlock, Step::Done], repeat: true }
+        Program::repeated(vec![compute, Step::Lock, hold, Step::Unlock, Step::Done])
     }
 
-    /// Returns true if the program takes the lock of the domain.
+    /// Returns true if the program takes the domain's spin lock.
     #[must_use]
     pub fn locks(&self) -> bool {
         self.steps.contains(&Step::Lock)
@@ -154,7 +177,7 @@ impl Program {
     /// [`Step::Release`].
     #[must_use]
     pub fn periodic(release: Step, work: Draw) -> Program {
-        Program { steps: vec![release, Step::Compute(work), Step::Done], repeat: true }
+        Program::repeated(vec![release, Step::Compute(work), Step::Done])
     }
 }
 

@@ -106,11 +106,12 @@ mod tests {
             since: 1,
             revision: 1,
             identity: None,
+            by_uuid: None,
         }
     }
 
     #[test]
-    fn budget_counts_all_reservations_of_its_owner_only() {
+    fn budget_of_an_owner_counts_all_and_only_its_reservations() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(1_500_000)), machines: Some(3) };
         let rows = [
             row(OWNER, terms(3, 10, 2)),
@@ -122,7 +123,8 @@ mod tests {
         let Err(refusal) = allows(terms(6, 10, 1)) else { panic!("1.53 of 1.5") };
         assert_eq!(
             refusal.to_string(),
-            "cannot reserve: uid 1000 would have 1.533334cpu, and the budget is 1.5cpu"
+            "cannot reserve: uid 1000 would have 1.533334cpu in total, more than the budget of \
+             1.5cpu"
         );
         // A change replaces the old terms and is not added to them.
         let change = |new| budget.allows(OWNER, rows[1..].iter(), (Some(rows[0].terms), new));
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_above_a_lowered_budget_may_only_reduce() {
+    fn owner_above_a_lowered_budget_may_only_reduce_reservations() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: Some(1) };
         let before = Some(terms(5, 10, 1));
         let change = |new| budget.allows(OWNER, std::iter::empty(), (before, new));
@@ -146,7 +148,7 @@ mod tests {
         let Err(refusal) = budget.allows(OWNER, rows.iter(), (None, terms(1, 100, 1))) else {
             panic!("a second one");
         };
-        let says = "cannot reserve: uid 1000 would have 2 reservations, and the budget is 1";
+        let says = "cannot reserve: uid 1000 would have 2 reservations, more than the budget of 1";
         assert_eq!(refusal.to_string(), says);
     }
 }

@@ -3,7 +3,6 @@
 
 use crate::binding::Binding;
 use crate::event::Event;
-use crate::machine::Identity;
 use crate::name::{Key, Name};
 use crate::principal::Principal;
 use crate::request::Ticket;
@@ -54,10 +53,10 @@ pub(crate) enum Kind {
     Paused(bool),
     /// The gang is broken, and the reservation goes on without it.
     Alone,
-    /// The VM of the reservation is now this one.
-    Machine(Option<Identity>),
+    /// The VM of the reservation is now another one.
+    Machine,
     /// The reservation is now for the VM with this binding.
-    Bound(Binding, Option<Identity>),
+    Bound(Binding),
     /// The reservation has ended.
     Ended,
     /// A request changed nothing, since the reservation was so already.
@@ -87,14 +86,15 @@ impl Kind {
                 row.paused = *paused;
                 true
             }
-            Kind::Machine(identity) => {
-                row.identity = *identity;
-                row.user = after.user;
+            Kind::Machine => {
+                (row.identity, row.user) = (after.identity, after.user);
+                row.by_uuid.clone_from(&after.by_uuid);
                 true
             }
-            Kind::Bound(binding, identity) => {
-                (row.binding, row.identity) = (binding.clone(), *identity);
-                row.user = after.user;
+            Kind::Bound(binding) => {
+                row.binding = binding.clone();
+                (row.identity, row.user) = (after.identity, after.user);
+                row.by_uuid.clone_from(&after.by_uuid);
                 true
             }
             Kind::Alone => {

@@ -37,6 +37,9 @@ pub enum EventKind {
     Asked(Verb),
     /// The VM of a reservation appeared.
     Appeared,
+    /// The libvirt domain of a reservation has another name, which the reservation follows. Says
+    /// which.
+    Renamed(String),
     /// The VM of a reservation disappeared.
     Vanished,
     /// The number of vCPUs of a VM changed.
@@ -61,6 +64,8 @@ pub enum EventKind {
     Revoked(String),
     /// A reservation that had no room fits again.
     Fits,
+    /// The end time of the reservation has come.
+    Expired,
     /// The gang of the reservation is broken. Names the lost member.
     GangBroken(String),
     /// The keeper died and was replaced.
@@ -82,23 +87,25 @@ pub enum EventKind {
 
 impl EventKind {
     /// Words of the events that no request is, with the meaning of each.
-    pub const WORDS: [(&str, &str); 18] = [
-        ("appeared", "the VM is there again; its threads are scheduled"),
+    pub const WORDS: [(&str, &str); 20] = [
+        ("appeared", "the VM has started again; its threads are scheduled"),
+        ("renamed", "libvirt has renamed the VM; the reservation follows its UUID; says the names"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
         ("vcpus", "the number of vCPUs of the VM has changed"),
-        ("meddled", "a change of held threads was undone; says which"),
-        ("contested", "an administrator's or libvirt's change is respected; says which"),
-        ("settled", "such a change was undone; the threads are scheduled again"),
+        ("meddled", "a change that a VM made to its held threads was undone; says which"),
+        ("contested", "a change by an administrator or libvirt stays in place; says which"),
+        ("settled", "the change behind `contested` was undone; threads are scheduled again"),
         ("adopted", "a new daemon enforces the reservation again"),
-        ("not-adopted", "a new daemon cannot enforce it; says why"),
-        ("granted", "a user or client has a new role"),
-        ("revoked", "a grant was removed"),
-        ("fits", "a reservation that lost its capacity has it again"),
+        ("not-adopted", "a new daemon cannot enforce the reservation; says why"),
+        ("granted", "a user or remote client received a role"),
+        ("revoked", "a user or remote client lost its grant"),
+        ("fits", "a reservation that had lost its capacity has it again"),
+        ("expired", "the reservation has ended, as its end time has come; its VM runs on"),
         ("keeper-replaced", "the keeper process died and was replaced"),
-        ("gang-broken", "a member of the gang is lost; says which"),
+        ("gang-broken", "the gang of the reservation lost a member; says which"),
         ("clock-stepped", "the wall clock was set; says which periods are longer or shorter"),
         ("overloaded", "a CPU cannot deliver what is reserved on it; says both numbers"),
-        ("overload-ended", "the CPU can deliver it again"),
+        ("overload-ended", "a CPU can deliver what is reserved on it again"),
         ("ledger-failing", "the ledger cannot be written; says why"),
         ("ledger-whole", "the ledger is written again; says how many events were lost"),
     ];
@@ -109,6 +116,7 @@ impl EventKind {
         match self {
             EventKind::Asked(verb) => verb.word(),
             EventKind::Appeared => "appeared",
+            EventKind::Renamed(_) => "renamed",
             EventKind::Vanished => "vanished",
             EventKind::Vcpus { .. } => "vcpus",
             EventKind::Meddled(_) => "meddled",
@@ -119,6 +127,7 @@ impl EventKind {
             EventKind::Granted(_) => "granted",
             EventKind::Revoked(_) => "revoked",
             EventKind::Fits => "fits",
+            EventKind::Expired => "expired",
             EventKind::KeeperReplaced => "keeper-replaced",
             EventKind::GangBroken(_) => "gang-broken",
             EventKind::ClockStepped(_) => "clock-stepped",
@@ -140,6 +149,7 @@ impl fmt::Display for EventKind {
             }
             EventKind::Vcpus { there } => write!(out, "{word}: the VM has {there}"),
             EventKind::NotAdopted(why)
+            | EventKind::Renamed(why)
             | EventKind::Meddled(why)
             | EventKind::Contested(why)
             | EventKind::LedgerFailing(why)
@@ -164,10 +174,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_event_word_is_explained() {
+    fn every_event_kind_has_a_help_text() {
         let text = String::new;
         let all = [
             EventKind::Appeared,
+            EventKind::Renamed(text()),
             EventKind::Vanished,
             EventKind::Vcpus { there: 1 },
             EventKind::Meddled(text()),
@@ -178,6 +189,7 @@ mod tests {
             EventKind::Granted(text()),
             EventKind::Revoked(text()),
             EventKind::Fits,
+            EventKind::Expired,
             EventKind::KeeperReplaced,
             EventKind::GangBroken(text()),
             EventKind::ClockStepped(text()),

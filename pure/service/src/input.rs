@@ -38,6 +38,15 @@ pub enum Input {
         /// Binding that the VM was found by.
         binding: Binding,
     },
+    /// A libvirt domain that a reservation [waits for](crate::Service::waiting) may run under
+    /// another name, as it has the UUID of the domain that was last held. Repeated like
+    /// [`Input::Appeared`].
+    Renamed {
+        /// Binding of the reservation.
+        from: Binding,
+        /// Binding of the domain by its new name.
+        to: Binding,
+    },
     /// A held VM has ended, and its threads are no longer held.
     Vanished {
         /// Domain of its reservation.

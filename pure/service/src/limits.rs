@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_have_a_lower_limit_and_refusal_names_retry_time() {
+    fn change_requests_have_a_lower_rate_limit_naming_the_retry_time() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut changes = |at| limits.count(at, Principal::User(1), Verb::Change);
         assert_eq!((0..200).filter(|_| changes(ms(0)).is_ok()).count(), 60);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_principals_are_dropped_when_the_table_is_full() {
+    fn idle_principals_are_dropped_from_a_full_rate_limit_table() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         for uid in 0..4096 {
             limits.count(ms(0), Principal::User(uid), Verb::List).unwrap();

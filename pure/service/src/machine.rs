@@ -3,6 +3,8 @@
 use slackline_policy::AdmitError;
 use slackline_units::{CpuId, Span};
 
+use crate::binding::Binding;
+
 /// Identity of a VM while the kernel runs. Two VMs always differ in it, even if one gets the
 /// process number or the name of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +35,9 @@ pub struct Machine {
     /// True if only programs of root can have given the VM its name, as with libvirt domains and
     /// system units. Any other VM chooses its own name.
     pub is_vouched: bool,
+    /// Binding of a libvirt domain by its UUID, which it keeps when it is renamed. `None` for any
+    /// other VM.
+    pub by_uuid: Option<Binding>,
     /// Numbers of its vCPUs, ascending, possibly with gaps. What is scheduled as one vCPU, such as
     /// a cgroup, has only number 0.
     pub vcpus: Vec<u16>,
@@ -121,12 +126,12 @@ mod tests {
     fn seats(vcpus: &[u16], places: u16, before: &[Option<u16>]) -> Vec<Option<u16>> {
         let identity = Identity::Group { inode: 1 };
         let vcpus = vcpus.to_vec();
-        let machine = Machine { identity, user: 0, is_vouched: false, vcpus };
+        let machine = Machine { identity, user: 0, is_vouched: false, by_uuid: None, vcpus };
         Seats::fill(&machine, places, before).vcpus
     }
 
     #[test]
-    fn vcpu_keeps_its_place_while_others_come_and_go() {
+    fn vcpu_keeps_its_index_while_other_vcpus_come_and_go() {
         assert_eq!(seats(&[0, 1, 2], 2, &[]), [Some(0), Some(1)]);
         assert_eq!(seats(&[0], 2, &[]), [Some(0), None]);
         assert_eq!(seats(&[0, 2], 2, &[Some(0), Some(1)]), [Some(0), Some(2)]);

@@ -1,6 +1,6 @@
 //! Reasons to refuse a request. A refused request has no effect.
 
-use slackline_units::{CpuShare, Reservation, Span};
+use slackline_units::{CpuShare, Reservation, Span, WallTime};
 
 use crate::binding::Binding;
 use crate::name::Name;
@@ -118,6 +118,14 @@ pub enum Refusal {
         /// Time until the requested begin.
         ahead: Span,
     },
+    /// The end of the reservation is not in the future.
+    #[error("cannot end a reservation at {until}: it is {now} already")]
+    EndPassed {
+        /// End in the request.
+        until: WallTime,
+        /// Current time of the wall clock.
+        now: WallTime,
+    },
     /// The caller's role does not allow this request.
     #[error("cannot {verb}: the caller's role does not allow it")]
     NotAllowed {
@@ -148,7 +156,7 @@ pub enum Refusal {
         terms: Terms,
     },
     /// The reservations of the owner would exceed its budget of CPU time.
-    #[error("cannot reserve: {owner} would have {asked}, and the budget is {most}")]
+    #[error("cannot reserve: {owner} would have {asked} in total, more than the budget of {most}")]
     OverBudgetCpu {
         /// Owner of the budget.
         owner: Principal,
@@ -158,7 +166,9 @@ pub enum Refusal {
         most: CpuShare,
     },
     /// The owner would have more reservations than its budget allows.
-    #[error("cannot reserve: {owner} would have {asked} reservations, and the budget is {most}")]
+    #[error(
+        "cannot reserve: {owner} would have {asked} reservations, more than the budget of {most}"
+    )]
     OverBudgetMachines {
         /// Owner of the budget.
         owner: Principal,
@@ -210,7 +220,7 @@ pub enum Refusal {
         what: Binding,
     },
     /// The idempotency key was used before for another request.
-    #[error("cannot use this key again: it belongs to another request: {was}")]
+    #[error("cannot use this idempotency key: another request has used it: {was}")]
     KeyReused {
         /// Text of the earlier request, in one line.
         was: String,
@@ -285,12 +295,14 @@ impl Refusal {
                 let us = u64::try_from(share).unwrap_or_default();
                 Some(format!("the same share is --slice {} --period 1s", Span::from_us(us)))
             }
-            Refusal::Held { .. } => {
-                Some(format!("wait up to {}: it ends then unless it begins", crate::gang::LEASE))
-            }
+            Refusal::Held { .. } => Some(format!(
+                "wait up to {}: the reservation ends then unless the gang starts",
+                crate::gang::LEASE
+            )),
             Refusal::TooLate { .. } | Refusal::TooFar { .. } => {
                 Some("set the clocks of the gang's hosts to the same time".into())
             }
+            Refusal::EndPassed { .. } => Some("give a later time, in UTC".into()),
             Refusal::NotAllowed { .. } | Refusal::NotOwner { .. } => {
                 Some("see the roles in `slackline help service`".into())
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use slackline_units::{Span, Time};
+use slackline_units::{Span, Time, WallTime};
 
 use crate::binding::Binding;
 use crate::gang::Gang;
@@ -35,6 +35,8 @@ pub enum Request {
         /// User who owns the VM. `None` means the owner of the VM that is found. If there is no VM
         /// yet, it means the caller, or the first user that a named caller may reserve for.
         user: Option<u32>,
+        /// End of the reservation, in the future. `None` lets it last until it is released.
+        until: Option<WallTime>,
     },
     /// Admits a reservation for a gang and holds it, unused, for [`LEASE`](crate::gang::LEASE). It
     /// is written to the ledger only when it begins.
@@ -75,6 +77,8 @@ pub enum Request {
         phase: Option<Option<Span>>,
         /// New number of vCPUs. An amount per vCPU is not affected.
         vcpus: Option<u16>,
+        /// New end, in the future. `Some(None)` lets it last until it is released.
+        until: Option<Option<WallTime>>,
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
@@ -198,14 +202,15 @@ impl fmt::Display for Request {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb();
         match self {
-            Request::Reserve { name, amount, exact, phase, vcpus, binding, user } => {
+            Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until } => {
                 write!(out, "{verb} {name} {amount} exact={exact}")?;
                 phase.map_or(Ok(()), |phase| write!(out, " phase={phase}"))?;
                 vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
                 binding.as_ref().map_or(Ok(()), |binding| write!(out, " for {binding}"))?;
-                user.map_or(Ok(()), |user| write!(out, " of uid {user}"))
+                user.map_or(Ok(()), |user| write!(out, " of uid {user}"))?;
+                until.map_or(Ok(()), |until| write!(out, " until={until}"))
             }
-            Request::Change { name, amount, exact, phase, vcpus, if_revision } => {
+            Request::Change { name, amount, exact, phase, vcpus, until, if_revision } => {
                 write!(out, "{verb} {name}")?;
                 amount.map_or(Ok(()), |amount| write!(out, " {amount}"))?;
                 exact.map_or(Ok(()), |exact| write!(out, " exact={exact}"))?;
@@ -215,6 +220,11 @@ impl fmt::Display for Request {
                     None => {}
                 }
                 vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
+                match until {
+                    Some(Some(until)) => write!(out, " until={until}")?,
+                    Some(None) => write!(out, " until=none")?,
+                    None => {}
+                }
                 write_revision(out, *if_revision)
             }
             Request::Rebind { name, binding, if_revision } => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::binding::Binding;
+use crate::binding::{Binding, BindingKind};
 use crate::gang::Gang;
 use crate::machine::{Identity, Machine};
 use crate::name::Name;
@@ -34,6 +34,9 @@ pub struct Row {
     pub revision: u64,
     /// The VM that was last held for this reservation. `None` if there was none.
     pub identity: Option<Identity>,
+    /// Binding by UUID of the libvirt domain that was last held. `None` if the reservation is not
+    /// for a libvirt domain, or had none yet.
+    pub by_uuid: Option<Binding>,
 }
 
 impl Row {
@@ -43,6 +46,17 @@ impl Row {
     pub fn means(&self, machine: &Machine) -> bool {
         let is_named = machine.is_vouched && self.user == 0;
         self.identity == Some(machine.identity) || self.user == machine.user || is_named
+    }
+}
+
+impl Row {
+    /// Notes the UUID of a VM that is held for this reservation.
+    pub(crate) fn note_uuid(&mut self, machine: Option<&Machine>) {
+        if self.binding.kind() != BindingKind::Libvirt {
+            self.by_uuid = None;
+        } else if let Some(machine) = machine {
+            self.by_uuid.clone_from(&machine.by_uuid);
+        }
     }
 }
 

@@ -4,10 +4,12 @@ mod adopt;
 mod apply;
 mod asked;
 mod change;
+mod expiry;
 mod gang;
 mod hold;
 mod machines;
 mod rebind;
+mod rename;
 mod reserve;
 mod show;
 mod written;
@@ -97,6 +99,7 @@ impl Service {
             Input::Committed { seq } => self.committed(now, seq, world),
             Input::NotCommitted { seq, fault } => self.not_committed(now, seq, &fault, world),
             Input::Appeared { binding } => self.appeared(now, &binding, world),
+            Input::Renamed { from, to } => self.renamed(now, &from, &to, world),
             Input::Vanished { domain, identity } => self.vanished(now, (domain, identity), world),
             Input::Vcpus { domain, machine } => self.vcpus(now, domain, machine, world),
             Input::Meddled { domain, what } => self.meddled(now, domain, what),
@@ -114,11 +117,12 @@ impl Service {
         self.settle(now, world);
     }
 
-    /// Returns the bindings of reservations that wait for their VM, with the user who should own
-    /// it. The caller looks for these VMs and reports them as [`Input::Appeared`].
-    pub fn waiting(&self) -> impl Iterator<Item = (&Binding, u32)> {
+    /// Returns reservations that wait for their VM. The caller looks for these VMs by their
+    /// bindings and reports them as [`Input::Appeared`]. If there is none with the binding of a
+    /// libvirt domain but one with its UUID, it reports [`Input::Renamed`].
+    pub fn waiting(&self) -> impl Iterator<Item = &Row> {
         let waiting = self.book.iter().filter(|entry| entry.is_waiting());
-        waiting.map(|entry| (&entry.row.binding, entry.row.user))
+        waiting.map(|entry| &entry.row)
     }
 
     /// Returns the VM that must be looked up before a request is decided. `None` if there is none.
@@ -256,16 +260,17 @@ impl Service {
         }
     }
 
-    /// Finishes an input: retries what has no room, ends leases, begins a commit, and sets the
-    /// timer.
+    /// Finishes an input: retries what has no room, ends leases and reservations whose end has
+    /// come, begins a commit, and sets the timer.
     fn settle(&mut self, now: Time, world: &mut impl World) {
         if self.try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);
         }
         self.end_leases(now, world);
+        let next_end = self.end_expired(now, world);
         self.write(now, world);
         let leases = self.book.iter().filter_map(|entry| entry.lease).map(Lease::over);
-        let rings = leases.chain(self.try_again).chain(self.writer.again()).min();
+        let rings = leases.chain(self.try_again).chain(self.writer.again()).chain(next_end).min();
         if let Some(at) = rings.filter(|_| rings != self.rings) {
             world.ring(at);
             self.rings = rings;

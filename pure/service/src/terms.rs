@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use slackline_units::{CpuShare, Reservation, ReservationError, Span};
+use slackline_units::{CpuShare, Reservation, ReservationError, Span, WallTime};
 
-/// Terms of a reservation: slice, period and hard limit of each vCPU, and the number of vCPUs.
+/// Terms of a reservation: slice, period and hard limit of each vCPU, the number of vCPUs, and the
+/// end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     each: Reservation,
@@ -12,6 +13,7 @@ pub struct Terms {
     by_use: bool,
     phase: Option<Span>,
     vcpus: u16,
+    until: Option<WallTime>,
 }
 
 /// Reason why terms are invalid under every policy.
@@ -107,7 +109,7 @@ impl Terms {
         if !(1..=Terms::MOST_VCPUS).contains(&vcpus) {
             return Err(TermsError::Vcpus { is: vcpus });
         }
-        Ok(Terms { each, exact, by_use: false, phase: None, vcpus })
+        Ok(Terms { each, exact, by_use: false, phase: None, vcpus, until: None })
     }
 
     /// Returns true if a slice may take a CPU from all others for longer than
@@ -161,6 +163,24 @@ impl Terms {
         }
     }
 
+    /// Returns the terms with this end. `None` lets the reservation last until it is released.
+    #[must_use]
+    pub const fn with_end(self, until: Option<WallTime>) -> Terms {
+        Terms { until, ..self }
+    }
+
+    /// Returns the time at which the reservation ends by itself. `None` if it does not.
+    #[must_use]
+    pub const fn until(self) -> Option<WallTime> {
+        self.until
+    }
+
+    /// Returns true if the scheduler need not know of a change from `other` to these terms, as only
+    /// the end differs.
+    pub(crate) fn is_enforced_as(self, other: Terms) -> bool {
+        self.with_end(None) == other.with_end(None)
+    }
+
     /// Returns the reservation of each vCPU.
     #[must_use]
     pub const fn each(self) -> Reservation {
@@ -194,7 +214,8 @@ impl Terms {
     }
 
     /// Returns true if these terms need no more than `other` in any respect: not a larger share,
-    /// not a shorter period, not more vCPUs. They fit wherever `other` fits, whatever the phases.
+    /// not a shorter period, not more vCPUs. They fit wherever `other` fits, whatever the phases
+    /// and the ends.
     #[must_use]
     pub fn is_within(self, other: Terms) -> bool {
         !self.each.is_more_than(other.each)
@@ -204,14 +225,15 @@ impl Terms {
 }
 
 impl fmt::Display for Terms {
-    /// Writes `2ms/10ms exact for 2 vCPUs`, followed by `by use` and `in phase 3ms` if these are
-    /// set.
+    /// Writes `2ms/10ms exact for 2 vCPUs`, followed by `by use`, `in phase 3ms` and
+    /// `until 2026-12-01T18:00:00Z` if these are set.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = if self.exact { " exact" } else { "" };
         let plural = if self.vcpus == 1 { "" } else { "s" };
         let by_use = if self.by_use { " by use" } else { "" };
         write!(out, "{}{exact} for {} vCPU{plural}{by_use}", self.each, self.vcpus)?;
-        self.phase.map_or(Ok(()), |phase| write!(out, " in phase {phase}"))
+        self.phase.map_or(Ok(()), |phase| write!(out, " in phase {phase}"))?;
+        self.until.map_or(Ok(()), |until| write!(out, " until {until}"))
     }
 }
 
@@ -269,6 +291,7 @@ pub(crate) struct TermsChange {
     pub(crate) exact: Option<bool>,
     pub(crate) phase: Option<Option<Span>>,
     pub(crate) vcpus: Option<u16>,
+    pub(crate) until: Option<Option<WallTime>>,
 }
 
 impl TermsChange {
@@ -284,7 +307,8 @@ impl TermsChange {
             None => Terms::new(terms.each, exact, vcpus)
                 .map(|changed| changed.spread_by_use(terms.by_use)),
         };
-        changed.and_then(|changed| changed.with_phase(self.phase.unwrap_or(terms.phase)))
+        let changed = changed?.with_phase(self.phase.unwrap_or(terms.phase))?;
+        Ok(changed.with_end(self.until.unwrap_or(terms.until)))
     }
 }
 
@@ -308,6 +332,23 @@ mod tests {
         Reservation::new(Span::from_us(slice_us), Span::from_us(period_us)).unwrap()
     }
 
+    const NO_CHANGE: TermsChange =
+        TermsChange { amount: None, exact: None, phase: None, vcpus: None, until: None };
+
+    #[test]
+    fn end_stays_unless_it_is_changed_and_needs_no_capacity() {
+        let forever = Terms::new(each(2_000, 10_000), false, 1).unwrap();
+        let until: WallTime = "2026-12-01T18:00".parse().unwrap();
+        let ends = forever.with_end(Some(until));
+        assert_eq!(ends.to_string(), "2ms/10ms for 1 vCPU until 2026-12-01T18:00:00Z");
+        assert!(ends != forever && ends.is_enforced_as(forever));
+        assert!(ends.is_within(forever) && forever.is_within(ends));
+        let exact = TermsChange { exact: Some(true), ..NO_CHANGE }.of(ends).unwrap();
+        assert_eq!((exact.until(), exact.exact()), (Some(until), true));
+        assert!(!exact.is_enforced_as(ends));
+        assert_eq!(TermsChange { until: Some(None), ..NO_CHANGE }.of(ends), Ok(forever));
+    }
+
     #[test]
     fn share_of_several_vcpus_is_divided_equally_and_rounded_up() {
         let share = CpuShare::from_ppm(1_500_000);
@@ -323,13 +364,13 @@ mod tests {
     /// A share for all vCPUs is borrowed by use, a slice for each is not. A change keeps the
     /// setting of fields that it does not name.
     #[test]
-    fn share_together_allows_borrowing_and_slice_for_each_does_not() {
+    fn cpu_share_for_all_vcpus_allows_borrowing_slice_does_not() {
         let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
         let three = together.terms(true, 3).unwrap();
         assert_eq!(three.to_string(), "2ms/10ms exact for 3 vCPUs by use");
         let each_of = |vcpus| Amount::Each(each(2_000, 10_000)).terms(true, vcpus).unwrap();
         assert!(three.by_use() && !each_of(3).by_use() && three != each_of(3));
-        let nothing = TermsChange { amount: None, exact: None, phase: None, vcpus: None };
+        let nothing = NO_CHANGE;
         let change = |change: TermsChange| change.of(three).unwrap();
         assert!(change(TermsChange { exact: Some(false), ..nothing }).by_use());
         let one = change(TermsChange { vcpus: Some(1), ..nothing });
@@ -339,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_terms_are_refused_with_the_bound() {
+    fn invalid_reservation_parameters_are_refused_with_the_bound() {
         let says = |each, vcpus| Terms::new(each, false, vcpus).unwrap_err().to_string();
         assert_eq!(
             says(each(19, 20), 1),
@@ -352,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_is_shorter_than_the_period_and_needs_no_capacity() {
+    fn phase_of_a_whole_period_is_refused_and_phase_needs_no_capacity() {
         let terms = Terms::new(each(2_000, 10_000), true, 2).unwrap();
         let late = terms.with_phase(Some(Span::from_us(9_999))).unwrap();
         assert_eq!(late.to_string(), "2ms/10ms exact for 2 vCPUs in phase 9.999ms");
@@ -363,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_within_others_only_if_no_part_is_larger() {
+    fn reservation_is_within_another_only_if_no_parameter_is_larger() {
         let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
         let old = terms(5_000, 10_000, 2);
         for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {
@@ -375,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn long_period_is_enforced_in_each_second() {
+    fn reservation_with_a_long_period_is_enforced_in_each_second() {
         let terms = |slice: Span, period: Span| {
             let each = Reservation::new(slice, period).unwrap();
             Terms::new(each, true, 2).unwrap()

@@ -81,6 +81,10 @@ pub trait World {
     /// capacity for excess that the domain received.
     fn leave(&mut self, domain: DomId);
 
+    /// Returns how far the wall clock is ahead of the service's clock. A later step of the wall
+    /// clock is reported as [`Input::ClockStepped`](crate::Input::ClockStepped).
+    fn wall_ahead(&mut self) -> Span;
+
     /// Returns the available capacity of each CPU for this period.
     fn room(&mut self, period: Span) -> Vec<CpuCapacity>;
 

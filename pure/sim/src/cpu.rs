@@ -6,15 +6,17 @@
 
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
-use slackline_scenario::{Draw, HostSpec, MigrationCost, Purpose, Scenario, Stream};
+use slackline_scenario::{Draw, FairSlack, HostSpec, MigrationCost, Purpose, Scenario, Stream};
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::account::Account;
 use crate::cold::CacheModel;
+use crate::fair::FairClass;
 use crate::guest::Guests;
 use crate::overhead::{PendingOverhead, VcpuOverhead};
 use crate::queue::{Event, Queue};
+use crate::taken::TakenTime;
 
 /// Event of a CPU. At one instant, they occur in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,11 +53,13 @@ struct Cpu {
     /// Time up to which its work has been counted. Later than now while it pays overhead.
     worked: Time,
     unpaid: PendingOverhead,
+    taken: TakenTime,
     work_ends: Time,
     limit: ArmedTimer,
     alarm: ArmedTimer,
     lateness: Stream,
     refusals: Stream,
+    passes: Stream,
 }
 
 /// Precision of the timers of all CPUs.
@@ -75,6 +79,8 @@ pub(crate) struct Cpus {
     timers: Timers,
     refuse_ppm: u32,
     account: Account,
+    /// Ordinary scheduling of slack. `None` if the policy divides it.
+    pub(crate) fair: Option<Box<FairClass>>,
 }
 
 /// Costs of dispatching a vCPU on a CPU.
@@ -103,11 +109,13 @@ impl Cpus {
             measured: Time::START,
             worked: Time::START,
             unpaid: PendingOverhead::NONE,
+            taken: TakenTime::default(),
             work_ends: Time::NEVER,
             limit: OFF,
             alarm: OFF,
             lateness: stream(cpu, Purpose::Timer),
             refusals: stream(cpu, Purpose::Refusal),
+            passes: stream(cpu, Purpose::Pass),
         };
         let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
         Cpus {
@@ -124,6 +132,9 @@ impl Cpus {
             },
             timers: Timers::new(host),
             refuse_ppm: host.refuse,
+            fair: host.fair.map(|FairSlack { slice, tick, phase }| {
+                Box::new(FairClass::new((slice, tick, phase), host.cpus, vcpus))
+            }),
             account: Account::new(scenario),
         }
     }
@@ -184,8 +195,8 @@ impl Cpus {
     pub(crate) fn go_on(&mut self, cpu: CpuId, now: Time, guests: &Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         let vcpu = this.occupant.expect("the CPU has an occupant");
-        this.worked = now;
-        this.work_ends = now.after(self.account.time((cpu, vcpu), guests.left(vcpu)));
+        this.worked = this.taken.until(now);
+        this.work_ends = this.worked.after(self.account.time((cpu, vcpu), guests.left(vcpu)));
         self.refresh(cpu);
     }
 
@@ -241,6 +252,7 @@ impl Cpus {
             self.count(cpu, now, guests);
             let this = &mut self.cpus[cpu.index()];
             this.unpaid.pay(now, (cpu, this.occupant), &mut self.account.records);
+            this.taken.end(cpu, now, &mut self.account.records);
         }
     }
 
@@ -277,6 +289,70 @@ impl Cpus {
         this.unpaid.add(now, kind, span);
         this.worked = this.worked.after(span);
         self.recount(cpu, guests);
+    }
+
+    /// Takes a CPU from all vCPUs for a while, from now or from the end of what is taken already.
+    pub(crate) fn take(&mut self, cpu: CpuId, now: Time, span: Span, guests: &mut Guests<'_>) {
+        if span.is_zero() {
+            return;
+        }
+        self.count(cpu, now, guests);
+        let this = &mut self.cpus[cpu.index()];
+        this.unpaid.pay(now, (cpu, this.occupant), &mut self.account.records);
+        this.unpaid.postpone(span);
+        // What is not measured yet must be kept.
+        let passed = if this.occupant.is_some() { this.measured } else { now };
+        this.taken.drop_passed(cpu, passed, &mut self.account.records);
+        this.taken.take(now, span);
+        this.worked = this.worked.max(now).after(span);
+        self.recount(cpu, guests);
+    }
+
+    /// Takes the time of a scheduling pass. One that is under way handles this event as well.
+    pub(crate) fn take_pass(&mut self, cpu: CpuId, now: Time, of: &Draw, guests: &mut Guests<'_>) {
+        let this = &mut self.cpus[cpu.index()];
+        let end = now.after(this.passes.draw(of));
+        let span = end.since(this.taken.until(now));
+        self.take(cpu, now, span, guests);
+    }
+
+    /// Returns true if the order that a CPU was given last has reached its limit.
+    pub(crate) fn is_exhausted(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu.index()].limit.due == Time::NEVER
+    }
+
+    /// Returns the occupant of a CPU, and the time since another one in which it was not taken.
+    pub(crate) fn ran_since(&self, cpu: CpuId, since: Time, now: Time) -> Span {
+        let (from, taken) = self.cpus[cpu.index()].taken.within(since, now);
+        now - from - taken
+    }
+
+    /// Returns the occupant of a CPU. `None` if it has none.
+    pub(crate) fn occupant_of(&self, cpu: CpuId) -> Option<VcpuId> {
+        self.cpus[cpu.index()].occupant
+    }
+
+    /// Lets another vCPU run within the same order.
+    pub(crate) fn exchange(
+        &mut self,
+        cpu: CpuId,
+        vcpu: Option<VcpuId>,
+        now: Time,
+        guests: &mut Guests<'_>,
+    ) {
+        let Cpus { cpus, moves, account, .. } = self;
+        let this = &mut cpus[cpu.index()];
+        let limit = this.limit;
+        this.stop(cpu, now, guests, (moves, account));
+        match vcpu {
+            Some(vcpu) => {
+                let takes = account.time((cpu, vcpu), guests.left(vcpu));
+                this.start((cpu, vcpu), (now, takes), (moves, account));
+            }
+            None => this.was_idle = true,
+        }
+        this.limit = limit;
+        self.refresh(cpu);
     }
 
     /// Returns the CPU on which a vCPU ran last. `None` if it never ran.
@@ -341,8 +417,9 @@ impl Cpu {
         let home = moves.homes[vcpu.slot()].replace(cpu);
         let before = self.last.filter(|_| !self.was_idle);
         self.unpaid.pay(now, (cpu, None), &mut account.records);
+        let free = self.taken.until(now);
         if self.last != Some(vcpu) {
-            self.unpaid.add(now, OverheadKind::Switch, moves.switch);
+            self.unpaid.add(free, OverheadKind::Switch, moves.switch);
         }
         let mut own = std::mem::take(&mut moves.owing[vcpu.slot()]);
         if let Some(home) = home.filter(|&home| home != cpu) {
@@ -352,14 +429,14 @@ impl Cpu {
             own.refill = moves.cold.refill((vcpu, own.refill), (cpu, home));
             own.refill += moves.cold.dispatch(vcpu, before);
         }
-        self.unpaid.add(now, OverheadKind::Migration, own.migration);
-        self.unpaid.add(now, OverheadKind::Refill, own.refill);
+        self.unpaid.add(free, OverheadKind::Migration, own.migration);
+        self.unpaid.add(free, OverheadKind::Refill, own.refill);
         self.was_idle = false;
         self.occupant = Some(vcpu);
         self.last = Some(vcpu);
         self.began = now;
         self.measured = now;
-        self.worked = self.unpaid.end(now);
+        self.worked = self.unpaid.end(free);
         self.work_ends = self.worked.after(takes);
     }
 
@@ -418,25 +495,19 @@ impl<'a> VirtualHardware<'a> {
         VirtualHardware { now: Time::START, cpus, guests, queue: Queue::new() }
     }
 
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
     /// Sets the current time.
     #[inline]
     pub(crate) fn advance(&mut self, now: Time) {
         self.now = now;
     }
-}
 
-impl Hardware for VirtualHardware<'_> {
+    /// Carries out an order as it stands.
     #[inline(always)]
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
-        let this = &mut self.cpus.cpus[cpu.index()];
-        let vcpu = this.occupant?;
-        let from = std::mem::replace(&mut this.measured, now);
-        let ran = now - from;
-        (!ran.is_zero()).then_some(CpuUse { vcpu, cpu, from, to: now, ran })
-    }
-
-    #[inline(always)]
-    fn carry_out(&mut self, order: Order) -> Outcome {
+    pub(crate) fn carry_out_exactly(&mut self, order: Order) -> Outcome {
         let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
         let Cpus { cpus, moves, timers, refuse_ppm, account, .. } = &mut self.cpus;
         let this = &mut cpus[cpu.index()];
@@ -459,7 +530,8 @@ impl Hardware for VirtualHardware<'_> {
                     }
                 }
                 if outcome == Outcome::Done {
-                    let until = until.unwrap_or(Time::NEVER);
+                    let taken = this.taken.until(self.now) - self.now;
+                    let until = until.map_or(Time::NEVER, |until| until.after(taken));
                     timers.arm(&mut this.limit, until, self.now, &mut this.lateness);
                 }
             }
@@ -469,6 +541,27 @@ impl Hardware for VirtualHardware<'_> {
             self.cpus.busy_changed(cpu, self.now, &mut self.guests);
         }
         outcome
+    }
+}
+
+impl Hardware for VirtualHardware<'_> {
+    #[inline(always)]
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
+        let this = &mut self.cpus.cpus[cpu.index()];
+        let vcpu = this.occupant?;
+        let (from, taken) = this.taken.within(std::mem::replace(&mut this.measured, now), now);
+        let ran = now - from - taken;
+        this.taken.drop_passed(cpu, now, &mut self.cpus.account.records);
+        (!ran.is_zero()).then_some(CpuUse { vcpu, cpu, from, to: now, ran })
+    }
+
+    #[inline(always)]
+    fn carry_out(&mut self, order: Order) -> Outcome {
+        if self.cpus.fair.is_some() {
+            self.carry_out_fairly(order)
+        } else {
+            self.carry_out_exactly(order)
+        }
     }
 
     #[inline(always)]

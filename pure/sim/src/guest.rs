@@ -13,7 +13,7 @@ mod steps;
 mod system;
 mod told;
 
-use slackline_scenario::{Purpose, Scenario, Stream};
+use slackline_scenario::{ErrorKind, Purpose, Scenario, Stream};
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 
@@ -67,6 +67,11 @@ impl<'a> Guests<'a> {
     #[inline]
     pub(crate) fn vcpu(&self, slot: usize) -> VcpuId {
         self.guests[slot].id
+    }
+
+    /// Returns all vCPUs that a condition holds for.
+    pub(crate) fn all_at(&self, holds: impl Fn(VcpuId) -> bool) -> Vec<VcpuId> {
+        self.guests.iter().map(|guest| guest.id).filter(|&vcpu| holds(vcpu)).collect()
     }
 
     /// Starts the program of a guest.
@@ -181,6 +186,11 @@ impl<'a> Guests<'a> {
         }
     }
 
+    /// Takes the reason why a recording could not be read to the end.
+    pub(crate) fn take_failure(&mut self) -> Option<ErrorKind> {
+        self.works.iter_mut().find_map(Work::take_failure)
+    }
+
     /// Continues the program of a guest, and returns its next need.
     #[inline(always)]
     pub(crate) fn advance<S: Sink>(
@@ -195,8 +205,9 @@ impl<'a> Guests<'a> {
         let mut at_once = StepLimit::new();
         let need = loop {
             let need = progress.advance(work, now, &mut at_once, |job| {
-                let (released, deadline) = (job.released, job.deadline);
-                sink.record(&Record::Job { vcpu, task: None, released, deadline, done: now });
+                let (released, deadline, done) = (job.released, job.deadline, now);
+                let (task, client) = (None, None);
+                sink.record(&Record::Job { vcpu, task, client, released, deadline, done });
             });
             match need {
                 ProgramNeed::Lock if !locks.take(vcpu) => {

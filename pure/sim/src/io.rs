@@ -115,7 +115,12 @@ impl<'a> Io<'a> {
             }
             Event::Client => self.act(about, context),
             Event::Expire => self.expire(about, context),
-            Event::Wake | Event::Allow | Event::Tick | Event::Task => {
+            Event::Wake
+            | Event::Allow
+            | Event::Tick
+            | Event::FairTick
+            | Event::Interfere
+            | Event::Task => {
                 unreachable!("not of devices")
             }
         }

@@ -10,6 +10,7 @@
 mod account;
 mod cold;
 mod cpu;
+mod fair;
 mod guest;
 mod header;
 mod io;
@@ -17,6 +18,7 @@ mod overhead;
 mod queue;
 mod speed;
 mod system;
+mod taken;
 
 pub use header::trace_header;
 
@@ -26,7 +28,8 @@ use std::ops::ControlFlow;
 use slackline_host::policy::{AdmitError, Values};
 use slackline_host::{Broken, Fact, Fault, Host, Report, VcpuTerms};
 use slackline_scenario::{
-    Action, ActionKind, DeclinedVcpu, NotAdmitted, Scenario, ScenarioError, SharesInForce, actions,
+    Action, ActionKind, DeclinedVcpu, ErrorKind, NotAdmitted, Scenario, ScenarioError,
+    SharesInForce, actions,
 };
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
@@ -46,6 +49,9 @@ pub enum RunError {
     /// A vCPU has no share, although the policy needs one.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
+    /// A recording that the simulation reads has changed since it was checked.
+    #[error("{0}")]
+    Recording(ErrorKind),
     /// The contract between host and policy was broken, which is a bug.
     #[error("{0}")]
     Broken(#[from] Broken),
@@ -108,6 +114,10 @@ struct Sim<'a> {
     /// Time of the next action or of the end, whichever comes first.
     next_stop: Time,
     outcome: SimResults,
+    /// True if scheduling passes take time.
+    has_passes: bool,
+    /// Number of jobs of each interference so far.
+    interfered: Vec<usize>,
     /// True if every item of a system goes through the queue. Tests compare both ways.
     #[cfg(test)]
     one_by_one: bool,
@@ -131,6 +141,10 @@ impl<'a> Sim<'a> {
             end: Time::START + scenario.length,
             next_stop: Time::START,
             outcome: SimResults::default(),
+            has_passes: [scenario.host.timer_pass, scenario.host.wake_pass]
+                .iter()
+                .any(|pass| !pass.scale().is_zero()),
+            interfered: vec![0; scenario.interference.len()],
             #[cfg(test)]
             one_by_one: false,
         };
@@ -144,6 +158,8 @@ impl<'a> Sim<'a> {
         mut goes_on: impl FnMut(Time) -> ControlFlow<()>,
     ) -> Result<SimResults, RunError> {
         self.start_ticks();
+        self.start_interference();
+        let scenario = self.scenario;
         while let Some((now, event)) = self.next() {
             self.outcome.events += u64::from(!matches!(event, NextStep::Settle));
             if self.outcome.events.is_multiple_of(OFTEN) && goes_on(now).is_break() {
@@ -157,6 +173,7 @@ impl<'a> Sim<'a> {
                 NextStep::Cpu(cpu, Timer::Work) => self.work_done(now, cpu, sink)?,
                 NextStep::Cpu(cpu, timer) => {
                     let due = self.hardware.cpus.take_timer(cpu, timer, now);
+                    self.take_pass(now, Some(cpu), &scenario.host.timer_pass);
                     if now > due {
                         sink.record(&Record::RangLate { at: now, cpu, late: now - due });
                     }
@@ -174,6 +191,10 @@ impl<'a> Sim<'a> {
                     }
                 }
                 NextStep::Event(Event::Tick, cpu) => self.tick(now, cpu),
+                NextStep::Event(Event::FairTick, cpu) => {
+                    self.fair_tick(now, CpuId::new(cpu), sink)?;
+                }
+                NextStep::Event(Event::Interfere, index) => self.interfere(now, index),
                 NextStep::Event(event, about) => self.happen(now, (event, about), sink)?,
             }
         }
@@ -185,7 +206,8 @@ impl<'a> Sim<'a> {
             .for_each(|vcpu| self.record_overdue(vcpu, self.end, sink));
         self.tell_account(sink);
         self.step(self.end, Fact::Ended, sink)?;
-        Ok(self.outcome)
+        let failed = self.hardware.guests.take_failure().or_else(|| self.systems.take_failure());
+        failed.map_or(Ok(self.outcome), |error| Err(RunError::Recording(error)))
     }
 
     fn find_next_stop(&mut self) {
@@ -222,6 +244,10 @@ impl<'a> Sim<'a> {
 
     #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, fact: Fact<'_>, sink: &mut S) -> Result<(), Box<Fault>> {
+        if let (true, Fact::Woke(vcpu)) = (self.has_passes, &fact) {
+            let pass = &self.scenario.host.wake_pass;
+            self.take_pass(now, self.hardware.cpus.home(*vcpu), pass);
+        }
         self.step_once(now, fact, sink)?;
         if self.untold.is_empty() { Ok(()) } else { self.tell_what_was_untold(now, sink) }
     }
@@ -235,6 +261,9 @@ impl<'a> Sim<'a> {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         self.hardware.advance(now);
+        if self.hardware.cpus.fair.is_some() {
+            return self.step_fairly(now, fact, sink);
+        }
         let stepped = self.host.step(Report { now, used: &[], fact }, &mut self.hardware, sink);
         self.tell_account(sink);
         stepped

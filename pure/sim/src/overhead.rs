@@ -31,6 +31,11 @@ impl PendingOverhead {
         self.queue.push((kind, span));
     }
 
+    /// Postpones what is not paid: nothing is paid for a while.
+    pub(crate) fn postpone(&mut self, span: Span) {
+        self.from = self.from.after(span);
+    }
+
     /// Pays what lies before `now`, by the vCPU that ran since the last payment, and records it.
     #[inline]
     pub(crate) fn pay(

@@ -17,6 +17,10 @@ pub(crate) enum Event {
     Allow,
     /// The tick of this CPU, or of all CPUs.
     Tick,
+    /// The kernel of this CPU looks if the slice of an ordinary thread is used.
+    FairTick,
+    /// The next job of this interference is ready.
+    Interfere,
     /// This packet arrives at the network card.
     Arrive,
     /// This packet reaches a client or server outside.
@@ -36,9 +40,13 @@ pub(crate) enum Event {
 }
 
 /// All events, by number.
-const EVENTS: [Event; 11] = {
-    use Event::{Allow, Arrive, Client, Disk, Emit, Expire, Interrupt, Reach, Task, Tick, Wake};
-    [Wake, Allow, Tick, Arrive, Reach, Emit, Interrupt, Disk, Client, Expire, Task]
+const EVENTS: [Event; 13] = {
+    use Event::{Allow, Arrive, Client, Disk, Emit, Expire, Interfere, Interrupt, Reach, Task};
+    use Event::{FairTick, Tick, Wake};
+    [
+        Wake, Allow, Tick, FairTick, Interfere, Arrive, Reach, Emit, Interrupt, Disk, Client,
+        Expire, Task,
+    ]
 };
 
 const ARITY: usize = 4;
@@ -267,7 +275,7 @@ mod tests {
     proptest! {
         /// Compares with a sorted set. Events of one time come out in the order of their requests.
         #[test]
-        fn events_come_out_in_order(
+        fn event_queue_returns_events_by_time_then_by_request_order(
             steps in prop::collection::vec((0u64..1_000, 0usize..8, 0usize..2), 0..400),
         ) {
             let mut queue = Queue::new();
@@ -291,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn event_keeps_its_kind_and_subject_in_the_queue() {
+    fn event_queue_returns_events_with_their_kind_and_subject() {
         let mut queue = Queue::new();
         for (about, event) in EVENTS.into_iter().enumerate() {
             queue.push(Time::START, event, about);

@@ -4,6 +4,7 @@
 mod tests;
 
 use slackline_host::{Fact, Fault};
+use slackline_scenario::Draw;
 use slackline_trace::{OverheadKind, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuHint, VcpuId};
 
@@ -67,6 +68,34 @@ impl Sim<'_> {
         for cpu in 0..firsts {
             let later = host.first_tick(cpu);
             self.hardware.queue.push(Time::START + later, Event::Tick, cpu);
+        }
+    }
+
+    pub(crate) fn start_interference(&mut self) {
+        for (index, interference) in self.scenario.interference.iter().enumerate() {
+            if let Some(&(ready, _)) = interference.jobs.first() {
+                self.hardware.queue.push(Time::START + ready, Event::Interfere, index);
+            }
+        }
+    }
+
+    /// Lets a program above all vCPUs take its CPU.
+    pub(crate) fn interfere(&mut self, now: Time, index: usize) {
+        let jobs = &self.scenario.interference[index].jobs;
+        let cpu = self.scenario.interference[index].cpu;
+        let (_, length) = jobs[self.interfered[index]];
+        self.interfered[index] += 1;
+        self.hardware.cpus.take(cpu, now, length, &mut self.hardware.guests);
+        if let Some(&(ready, _)) = jobs.get(self.interfered[index]) {
+            self.hardware.queue.push(Time::START + ready, Event::Interfere, index);
+        }
+    }
+
+    /// Takes the time of a scheduling pass over a CPU.
+    #[inline]
+    pub(crate) fn take_pass(&mut self, now: Time, cpu: Option<CpuId>, pass: &Draw) {
+        if let (true, Some(cpu)) = (self.has_passes, cpu) {
+            self.hardware.cpus.take_pass(cpu, now, pass, &mut self.hardware.guests);
         }
     }
 

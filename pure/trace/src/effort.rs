@@ -1,8 +1,9 @@
-//! Work that a trace asks of its reader, bounded by the amount that was read.
+//! Limit on the work that a trace causes for its reader, in proportion to the size of the trace.
 //!
-//! Metrics count periods, seconds and tenths of seconds. A few bytes can claim that a run took
-//! centuries, or that a period is a nanosecond. So a trace may ask for [`STEPS`] such steps, and
-//! for [`STEPS_OF_ENTRY`] more with each entry. A recorded run asks for a few per entry.
+//! Metrics take a step for each period, second and tenth of a second. A few bytes can claim that a
+//! run took centuries, or that a period is a nanosecond. So a trace may cause at most [`STEPS`]
+//! such steps, and [`STEPS_OF_ENTRY`] more for each entry. A recorded run causes a few steps per
+//! entry.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -12,64 +13,66 @@ use slackline_units::{Span, Time, VcpuId};
 use crate::record::Record;
 use crate::sink::{Sink, VcpuName};
 
-/// Steps that any trace may ask for: a few seconds of work.
+/// Number of steps that any trace may cause: a few seconds of work.
 const STEPS: u64 = 100_000_000;
 
-/// Further steps for each entry.
+/// Number of further steps that a trace may cause for each of its entries.
 const STEPS_OF_ENTRY: u64 = 10_000;
 
-/// The longest time that a record may say of itself. Sums of many still fit.
+/// Longest duration that a record may contain. Sums of many such durations still fit in 64 bits.
 const LONGEST: Span = Span::from_secs(365 * 24 * 3600);
 
-/// Steps for each vCPU in a second, whatever it is promised: it has a data point in each tenth.
+/// Number of steps for each vCPU in a second, whatever it reserves, since a vCPU has data points
+/// for each tenth of a second.
 const STEPS_A_SECOND: u64 = 100;
 
-/// A step a nanosecond as a whole number, so that slower rates are one too.
+/// One step per nanosecond in fixed point, so that slower rates are whole numbers too.
 const ONE: u128 = 1 << 40;
 
-/// A trace tells of more time than so few entries can.
+/// Error of a trace that covers more time than its few entries can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Implausible {
-    /// The first entry that does, counted from one.
+    /// Number of the first entry that covers too much time, counted from one.
     pub entry: u64,
 }
 
 impl fmt::Display for Implausible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = self.entry;
-        write!(out, "entry {entry} of the trace tells of more time than so few entries can")
+        write!(out, "the trace claims more time by entry {entry} than so few entries can cover")
     }
 }
 
 impl core::error::Error for Implausible {}
 
-/// Adds up the work that a trace asks for.
+/// Sum of the work that a trace causes for its reader.
 #[derive(Debug, Default)]
 pub struct Effort {
     entries: u64,
-    /// The first entry that asked for too much.
+    /// First entry that exceeded the limit. `None` if no entry did.
     refused: Option<Implausible>,
     now: Time,
-    /// Steps so far, times [`ONE`].
+    /// Number of steps so far, times [`ONE`].
     steps: u128,
-    /// Steps a nanosecond, times [`ONE`].
+    /// Number of steps per nanosecond, times [`ONE`].
     rate: u128,
     vcpus: BTreeMap<VcpuId, Rate>,
 }
 
-/// Contribution of a vCPU to the rate of steps.
+/// Steps per nanosecond that a vCPU causes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
-    /// Periods per nanosecond, times [`ONE`]. Periods in which the vCPU is blocked take no steps.
+    /// Number of periods per nanosecond, times [`ONE`]. Periods in which the vCPU is blocked cause
+    /// no steps.
     periods: u128,
     is_asleep: bool,
 }
 
 impl Effort {
-    /// Checks that the trace asks for no more work than its size allows.
+    /// Checks that the trace causes no more work than its size allows.
     ///
     /// # Errors
-    /// If it asks for more, or a record claims a length of time above a year.
+    /// If the trace causes more work, or a record contains a duration of more than a year.
     pub fn check(&self) -> Result<(), Implausible> {
         self.refused.map_or(Ok(()), Err)
     }
@@ -123,7 +126,7 @@ impl Sink for Effort {
     }
 }
 
-/// Returns true if each length of time in the record is plausible.
+/// Returns true if each duration in the record is at most `LONGEST`.
 fn is_plausible(record: &Record) -> bool {
     let spans: [Span; 3] = match *record {
         Record::Promised { reservation: Some(each), phase, .. } => {
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn time_and_periods_are_bounded_by_the_number_of_entries() {
+    fn trace_time_and_periods_are_bounded_by_its_number_of_entries() {
         let run = |period: Span, length: Span| {
             let mut effort = effort(period);
             effort.record(&Record::Ended { at: Time::START.after(length) });
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_of_a_blocked_vcpu_cost_nothing() {
+    fn trace_bound_ignores_periods_of_a_blocked_vcpu() {
         let mut effort = effort(Span::from_us(10));
         effort.record(&Record::Blocked { at: Time::START, vcpu: vcpu() });
         let at = Time::START.after(Span::from_secs(24 * 3600));
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn record_of_centuries_is_refused() {
+    fn trace_record_of_centuries_is_refused_as_implausible() {
         let mut effort = effort(Span::from_ms(10));
         effort.record(&ran(Time::START, Span::from_secs(24 * 3600)));
         assert_eq!(effort.check(), Ok(()));

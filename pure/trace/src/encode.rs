@@ -1,4 +1,4 @@
-//! Entries as bytes: a tag, numbers and texts. What each is stands with the format, in `write`.
+//! Encoding of entries as bytes: a tag, numbers and texts. `write` describes the format.
 
 use slackline_units::{CpuId, CpuSet, Entitlement, Reservation, Span, Time, VcpuId};
 use slackline_units::{Pending, Task, TaskId, Tasks, VcpuHint};
@@ -8,20 +8,21 @@ use crate::host_thread::{HostThread, HostThreadId, Note};
 use crate::record::{OffCpu, Record, Service, WakeMark};
 use crate::sink::VcpuName;
 
-/// A number that stands for none, where none of those that there are is that large.
+/// Number that stands for an absent value. No value that can be absent is that large.
 pub(crate) const NOTHING: u64 = u64::MAX;
 
-/// After the last entry.
+/// Tag that follows the last entry.
 pub(crate) const END: u8 = 0;
 
-/// Number of bits of an overhead's kind. The flag above them says that a vCPU follows.
+/// Number of bits of the kind of overhead in a [`Record::Spent`]. The bit above them is set if a
+/// vCPU follows.
 pub(crate) const KIND_BITS: u32 = 3;
 
-/// Flags of an order.
+/// Flag of an order that was refused.
 pub(crate) const REFUSED: u64 = 4;
 pub(crate) const LIMITED: u64 = 8;
 
-/// Makes bytes of entries. A time is told by how far it is from the one before.
+/// Encodes entries as bytes. A time is written as its difference to the time before.
 pub(crate) struct Encoder {
     pub(crate) buffer: Vec<u8>,
     last: Time,
@@ -32,7 +33,7 @@ impl Encoder {
         Encoder { buffer: Vec::with_capacity(capacity), last: Time::START }
     }
 
-    /// Returns the time to which the next one refers.
+    /// Returns the time to which the next encoded time refers.
     pub(crate) fn last(&self) -> Time {
         self.last
     }
@@ -70,27 +71,21 @@ impl Encoder {
                 self.cpu(cpu);
                 self.number(late.ns());
             }
-            Record::Job { vcpu, task, released, deadline, done } => {
-                self.time(done);
-                self.vcpu(vcpu);
-                self.difference(done, released);
-                self.difference(deadline, done);
-                if let Some(task) = task {
-                    self.number(u64::from(task.number()));
-                }
-            }
             Record::Served { at, by, of, service } => {
                 self.time(at);
                 self.vcpu(by);
                 self.vcpu(of);
                 self.service(&service);
             }
+            Record::Job { .. }
+            | Record::ClientStarted { .. }
+            | Record::Unfinished { .. }
+            | Record::Moved { .. } => self.of_workload(record),
             Record::ClockSet { .. }
             | Record::Refused { .. }
             | Record::Changed { .. }
-            | Record::Unfinished { .. }
             | Record::Spun { .. }
-            | Record::Moved { .. }
+            | Record::Boosted { .. }
             | Record::Slowed { .. }
             | Record::Stopped { .. }
             | Record::Spent { .. }
@@ -106,9 +101,52 @@ impl Encoder {
         }
     }
 
-    /// The records that are rare: what is known of a whole CPU or of its speed, and of data.
+    /// Writes records of jobs, clients and data.
+    fn of_workload(&mut self, record: &Record) {
+        match *record {
+            Record::Job { vcpu, task, client, released, deadline, done } => {
+                self.time(done);
+                self.vcpu(vcpu);
+                self.difference(done, released);
+                self.difference(deadline, done);
+                match client {
+                    Some(client) => {
+                        self.number(u64::from(client.number()));
+                        self.task_id(task);
+                    }
+                    None => task.iter().for_each(|task| self.number(u64::from(task.number()))),
+                }
+            }
+            Record::ClientStarted { at, client, vcpu } => {
+                self.time(at);
+                self.number(u64::from(client.number()));
+                self.vcpu(vcpu);
+            }
+            Record::Unfinished { at, vcpu, task, released, deadline } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.difference(at, released);
+                self.difference(at, deadline);
+                self.task_id(task);
+            }
+            Record::Moved { at, vcpu, bytes } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.number(bytes);
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes rare records of a vCPU, and records of a whole CPU or its speed.
     fn seldom(&mut self, record: &Record) {
         match *record {
+            Record::Boosted { vcpu, from, to, used_up } => {
+                self.time(to);
+                self.vcpu(vcpu);
+                self.difference(to, from);
+                self.number(u64::from(used_up));
+            }
             Record::ClockSet { at, ahead } => {
                 self.time(at);
                 self.number(ahead.ns());
@@ -117,11 +155,6 @@ impl Encoder {
                 self.time(at);
                 self.vcpu(vcpu);
                 self.cpu(cpu);
-            }
-            Record::Moved { at, vcpu, bytes } => {
-                self.time(at);
-                self.vcpu(vcpu);
-                self.number(bytes);
             }
             Record::Slowed { vcpu, from, to, work } => {
                 self.time(to);
@@ -133,13 +166,6 @@ impl Encoder {
                 self.time(at);
                 self.difference(at, due);
                 self.vcpu(vcpu);
-            }
-            Record::Unfinished { at, vcpu, task, released, deadline } => {
-                self.time(at);
-                self.vcpu(vcpu);
-                self.difference(at, released);
-                self.difference(at, deadline);
-                self.task_id(task);
             }
             Record::Stopped { vcpu, from, to } => {
                 self.time(to);
@@ -441,6 +467,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::Refused { .. } => 8,
         Record::Declined { .. } => 9,
         Record::Changed { .. } => 10,
+        Record::Job { client: Some(_), .. } => tag::ANSWERED,
         Record::Job { task: None, .. } => 11,
         Record::Overhead { .. } => 12,
         Record::Ended { .. } => 13,
@@ -456,6 +483,8 @@ fn record_tag(record: &Record) -> u8 {
         Record::Stopped { .. } => 23,
         Record::Elsewhere { .. } => 24,
         Record::Unfinished { .. } => 25,
+        Record::ClientStarted { .. } => tag::CLIENT_STARTED,
+        Record::Boosted { .. } => tag::BOOSTED,
         Record::OnCpu { .. } => 26,
         Record::Awoken { .. } => 27,
         Record::Halted { .. } => 28,
@@ -464,7 +493,7 @@ fn record_tag(record: &Record) -> u8 {
     }
 }
 
-/// First bytes of names and exchanges, which are not records.
+/// First bytes of names and exchanges, and of records of clients and boosts.
 pub(crate) mod tag {
     pub(crate) const NAMED: u8 = 31;
     pub(crate) const JOINED: u8 = 32;
@@ -483,6 +512,9 @@ pub(crate) mod tag {
     pub(crate) const TOLD_PENDING: u8 = 45;
     pub(crate) const SETTLED: u8 = 46;
     pub(crate) const CLOCK_SET: u8 = 47;
+    pub(crate) const ANSWERED: u8 = 48;
+    pub(crate) const CLIENT_STARTED: u8 = 49;
+    pub(crate) const BOOSTED: u8 = 50;
     pub(crate) const NOTICED: u8 = 64;
     pub(crate) const MEASURED: u8 = 65;
     pub(crate) const RUN: u8 = 66;
@@ -518,7 +550,7 @@ fn fact_tag(fact: &KeptFact) -> u8 {
     }
 }
 
-/// Initial value of a checksum.
+/// Initial value of an FNV-1a checksum.
 pub(crate) const CHECKSUM_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Extends an FNV-1a checksum of 64 bits by these bytes.

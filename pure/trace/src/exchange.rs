@@ -1,6 +1,7 @@
-//! Exchanges between the hardware and its host: events and measurements one way, orders the other.
+//! Exchanges between the hardware and the host that drives the policy. The hardware sends events
+//! and measurements, the host sends orders.
 //!
-//! In their order they are all that a run depends on: a host that receives the same events and
+//! The exchanges in their order determine a run: a host that receives the same events and
 //! measurements must give the same orders.
 
 use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, VcpuHint, VcpuId};
@@ -8,24 +9,26 @@ use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, VcpuHint, VcpuId};
 /// CPU time that a vCPU used on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuUse {
-    /// vCPU that used the time.
+    /// vCPU that used the CPU time.
     pub vcpu: VcpuId,
-    /// CPU that it ran on.
+    /// CPU on which the vCPU ran.
     pub cpu: CpuId,
-    /// Start of the interval. Not earlier than the end of the last interval reported for this CPU.
+    /// Start of the interval. It is not earlier than the end of the last interval reported for this
+    /// CPU.
     pub from: Time,
-    /// End of the interval, not after the report.
+    /// End of the interval, at the time of the report or before.
     pub to: Time,
     /// CPU time used in the interval, at most its length.
     pub ran: Span,
 }
 
-/// Event on the hardware. `T` is the form of a vCPU's parameters, `W` the form of its hints.
+/// Event that the hardware reports. `T` is the form of a vCPU's parameters, `W` the form of its
+/// hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact<T, W> {
     /// A vCPU joins, blocked, with these parameters.
     Joined(VcpuId, T),
-    /// A vCPU is to get these parameters.
+    /// The parameters of a vCPU change to these.
     TermsChanged(VcpuId, T),
     /// A vCPU left the host.
     Left(VcpuId),
@@ -33,23 +36,23 @@ pub enum Fact<T, W> {
     Woke(VcpuId),
     /// A vCPU blocks: it has no more work.
     Blocked(VcpuId),
-    /// A runnable vCPU is paused; it wakes when it is resumed.
+    /// A runnable vCPU is paused. It wakes when it is resumed.
     Paused(VcpuId),
-    /// The occupant of a CPU gives up the rest of its timeslice.
+    /// The vCPU that occupies a CPU gives up the rest of its timeslice.
     Yielded(CpuId),
-    /// The occupant of a CPU has run until its limit.
+    /// The vCPU that occupies a CPU has run until the limit of its timeslice.
     LimitReached(CpuId),
     /// The policy's timer for a CPU expired.
     AlarmRang(CpuId),
     /// A vCPU gives a hint about its guest's tasks, or about I/O that it does for others.
     Told(VcpuId, W),
-    /// A vCPU that was refused can run again.
+    /// A vCPU that the hardware refused to run can run again.
     Allowed(VcpuId),
-    /// The clock to which phases refer is ahead of the host's time by this much from now on.
+    /// From now on, the clock to which phases refer is ahead of the host's time by this much.
     ClockSet(Span),
-    /// Time has passed without any event.
+    /// Time has passed without any other event.
     Passed,
-    /// The instant has no more events: the CPUs to reschedule are rescheduled now.
+    /// No more events follow at this instant. The host now reschedules the CPUs that need it.
     Settled,
     /// The run is over.
     Ended,
@@ -82,22 +85,22 @@ impl<T, W> Fact<T, W> {
     }
 }
 
-/// Order to the hardware.
+/// Order that the host gives to the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Run `vcpu` on `cpu`, and report when the limit is reached. If it runs there already, only
-    /// the limit or the entitlement changes.
+    /// Run `vcpu` on `cpu`, and report when the limit is reached. If `vcpu` runs on `cpu` already,
+    /// only the limit or the entitlement changes.
     Run {
         /// CPU to run on.
         cpu: CpuId,
-        /// vCPU to run on `cpu`.
+        /// vCPU that is to run on `cpu`.
         vcpu: VcpuId,
-        /// End of the timeslice. `None` is without limit.
+        /// End of the timeslice. With `None` the timeslice has no limit.
         until: Option<Time>,
         /// Entitlement by which the vCPU runs.
         entitlement: Entitlement,
     },
-    /// Leave `cpu` without a vCPU.
+    /// Leave `cpu` idle: no vCPU runs on it.
     Idle {
         /// CPU to leave idle.
         cpu: CpuId,
@@ -109,26 +112,26 @@ pub enum Order {
 pub enum Outcome {
     /// The order was carried out.
     Done,
-    /// The order could not be carried out; the CPU is now idle.
+    /// The order could not be carried out. The CPU is idle now.
     Refused,
 }
 
 /// Event that owns its parameters and hints, for recording.
 pub type KeptFact = Fact<Box<WrittenTerms>, Box<VcpuHint>>;
 
-/// Parameters of a vCPU in the form that is recorded.
+/// Parameters of a vCPU in the form in which they are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenTerms {
-    /// Share with all its fields, such as `slice=6ms period=10ms exact=true`.
+    /// Parameters with all their fields, such as `slice=6ms period=10ms exact=true`.
     pub share: String,
-    /// CPUs that the vCPU may run on. `None` allows all.
+    /// CPUs that the affinity of the vCPU allows. `None` allows all CPUs.
     pub cpus: Option<CpuSet>,
 }
 
 /// One exchange between the hardware and its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// The hardware reports CPU time that it noticed without being asked; the event follows.
+    /// The hardware reports CPU time of a vCPU without being asked, before it reports an event.
     Noticed(CpuUse),
     /// The hardware reports an event.
     Reported {
@@ -137,7 +140,8 @@ pub enum Exchange {
         /// Event that the hardware reported.
         fact: KeptFact,
     },
-    /// The host measured an occupant's CPU time, which was not zero.
+    /// The host measured the CPU time of the vCPU that occupies a CPU. Recorded only if it is not
+    /// zero.
     Measured(CpuUse),
     /// The host gave an order.
     Ordered {
@@ -150,9 +154,9 @@ pub enum Exchange {
     AlarmSet {
         /// CPU of the timer.
         cpu: CpuId,
-        /// Expiry of the timer. `None` disarms it.
+        /// Time at which the timer expires. `None` if the timer is cleared.
         alarm: Option<Time>,
     },
-    /// The policy declined the share in the event: nothing has changed.
+    /// The policy refused the parameters in the last event, so nothing has changed.
     Declined,
 }

@@ -1,4 +1,4 @@
-//! Threads of the host by identity: what else ran beside the vCPUs.
+//! Identities of host threads: vCPU threads, and the threads that ran beside them.
 
 use slackline_units::{Time, VcpuId};
 
@@ -8,7 +8,7 @@ use slackline_units::{Time, VcpuId};
 pub struct HostThreadId(u32);
 
 impl HostThreadId {
-    /// The thread with this number.
+    /// Creates the thread number `number` of a trace.
     #[must_use]
     pub const fn new(number: u32) -> HostThreadId {
         HostThreadId(number)
@@ -26,7 +26,7 @@ impl HostThreadId {
 pub enum HostThreadKind {
     /// Thread of a vCPU.
     Vcpu,
-    /// Another thread of a VM's process: emulation or I/O.
+    /// Thread of a VM's process that is no vCPU, such as emulation or I/O.
     Monitor,
     /// Thread of Slackline itself.
     Slackline,
@@ -37,7 +37,7 @@ pub enum HostThreadKind {
 }
 
 impl HostThreadKind {
-    /// All kinds, in the order of their numbers.
+    /// All kinds, in the order of the numbers by which traces store them.
     pub const ALL: [HostThreadKind; 5] = [
         HostThreadKind::Vcpu,
         HostThreadKind::Monitor,
@@ -47,8 +47,8 @@ impl HostThreadKind {
     ];
 }
 
-/// Identity of a host thread from now on. It precedes all records of the thread. Arguments of
-/// commands are never part of it.
+/// Identity of a host thread from a given time on. It precedes all records of the thread. The
+/// arguments of its command are never recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostThread {
     /// Time from which the identity holds.
@@ -57,7 +57,7 @@ pub struct HostThread {
     pub id: HostThreadId,
     /// Kind of the thread.
     pub kind: HostThreadKind,
-    /// The vCPU whose thread it is. `None` for all others.
+    /// vCPU to which the thread belongs. `None` if the thread is no vCPU thread.
     pub vcpu: Option<VcpuId>,
     /// Thread id on the host; 0 in an anonymised trace.
     pub tid: u32,
@@ -69,9 +69,9 @@ pub struct HostThread {
     pub name: String,
     /// Name of the process, without its arguments.
     pub command: String,
-    /// Name of the VM that the process belongs to. Empty if it belongs to none.
+    /// Name of the VM to which the process belongs. Empty if it belongs to no VM.
     pub vm: String,
-    /// Systemd unit or cgroup of the process. Empty if it is in the root group.
+    /// Systemd unit or cgroup of the process. Empty if the process is in the root group.
     pub group: String,
 }
 

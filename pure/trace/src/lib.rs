@@ -1,8 +1,9 @@
-//! Records of a run, and their file format. All observations of a run are recorded here, and
-//! nothing is computed.
+//! Records of a run, and their file format. This crate stores observations and computes nothing
+//! from them.
 //!
 //! A *record* is an event for readers and metrics. An *exchange* is one message between the
-//! hardware and its host. All exchanges in their order are enough to replay a run.
+//! hardware and the host that drives the policy. All exchanges in their order are enough to replay
+//! a run.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]

@@ -1,4 +1,4 @@
-//! A trace read back: the header, then an entry at a time.
+//! Reading of a trace: the header first, then one entry at a time.
 
 mod index;
 mod of_host;
@@ -7,7 +7,7 @@ mod seldom;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use slackline_units::{CpuId, CpuSet, DomId, Entitlement, Span, TaskId, Time, VcpuId};
+use slackline_units::{ClientId, CpuId, CpuSet, DomId, Entitlement, Span, TaskId, Time, VcpuId};
 use slackline_units::{Pending, Task, Tasks, Urgency, VcpuHint};
 use thiserror::Error;
 
@@ -27,32 +27,32 @@ pub enum ReadError {
     /// The input could not be read.
     #[error("cannot read the trace")]
     Io(#[source] io::Error),
-    /// The file does not begin like a trace.
+    /// The file does not begin with the first bytes of a trace.
     #[error("this is not a Slackline trace")]
     NotATrace,
-    /// The trace has a version that cannot be read.
+    /// The version of the trace is not supported.
     #[error(
         "this is a trace of version {version}; \
-         versions {OLDEST_VERSION} to {VERSION} are read here"
+         this program reads versions {OLDEST_VERSION} to {VERSION}"
     )]
     OtherVersion {
         /// Version of the trace.
         version: u32,
     },
     /// The file ends before the trace does.
-    #[error("the trace ends in the middle, after {entries} entries")]
+    #[error("the trace is cut off after {entries} entries")]
     Truncated {
         /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
     /// The file goes on after the checksum.
-    #[error("there is something behind the end of the trace, after {entries} entries")]
+    #[error("the file has more data after the end of the trace, which has {entries} entries")]
     Trailing {
         /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
     /// An entry names a vCPU that has no name.
-    #[error("entry {entry} of the trace is about a vCPU in slot {slot}, which nobody has")]
+    #[error("entry {entry} of the trace names vCPU slot {slot}, but no vCPU has that slot")]
     UnknownVcpu {
         /// Number of the entry, counted from zero.
         entry: u64,
@@ -60,7 +60,7 @@ pub enum ReadError {
         slot: u64,
     },
     /// An entry names a CPU that the header does not have.
-    #[error("entry {entry} of the trace is about CPU {cpu}, and there are {cpus}")]
+    #[error("entry {entry} of the trace names CPU {cpu}, but the trace has {cpus} CPUs, from 0")]
     UnknownCpu {
         /// Number of the entry, counted from zero.
         entry: u64,
@@ -84,20 +84,20 @@ pub struct Reader<R: Read> {
     last: Time,
     entries: u64,
     header: Header,
-    /// By slot: the vCPU that was named last.
+    /// vCPU that was last named for each slot.
     vcpus: BTreeMap<u64, VcpuId>,
-    /// Number of host threads so far: they are numbered in turn.
+    /// Number of host threads read so far. Host threads are numbered in order of appearance.
     host_threads: u32,
     is_over: bool,
-    /// True if the trace may lack its end.
+    /// True if the trace is a recording, which is valid without its end.
     is_recording: bool,
-    /// True if it does.
+    /// True if the trace is a recording and its end is missing.
     is_cut: bool,
     /// True if an index follows the checksum.
     has_index: bool,
 }
 
-/// Error inside an entry, before its position is added.
+/// Error within an entry, without the position of the entry.
 enum Damage {
     Io(io::Error),
     Version(u32),
@@ -115,10 +115,10 @@ impl From<io::Error> for Damage {
 type Part<T> = Result<T, Damage>;
 
 impl<R: Read> Reader<R> {
-    /// Reads the header. The input should be buffered.
+    /// Creates a reader and reads the header. The input should be buffered.
     ///
     /// # Errors
-    /// If the input is no trace, or one of another version.
+    /// If the input is no trace, or a trace of another version.
     pub fn new(input: R) -> Result<Reader<R>, ReadError> {
         let header = Header {
             title: String::new(),
@@ -167,10 +167,10 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// The next entry, or none after the last.
+    /// Returns the next entry. `None` after the last one.
     ///
     /// # Errors
-    /// When the trace is cut short or damaged, or tells of a vCPU or CPU that there is not.
+    /// If the trace is cut short or damaged, or refers to an unknown vCPU or CPU.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, ReadError> {
         if self.is_over {
             return Ok(None);
@@ -184,8 +184,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Returns true if this is a recording that ended without its end: its recorder was killed, or
-    /// the disk was full.
+    /// Returns true if this is a recording whose end is missing: its recorder was killed, or the
+    /// disk was full.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut
@@ -216,7 +216,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Hands everything that is left to a sink.
+    /// Passes all remaining entries to a sink.
     ///
     /// # Errors
     /// As [`Reader::next_entry`].
@@ -304,6 +304,7 @@ impl<R: Read> Reader<R> {
             tag::NAMED => Entry::Named(self.read_named()?),
             tag::HOST_THREAD => Entry::HostThread(Box::new(self.read_host_thread()?)),
             tag::NOTE => Entry::Note(Note { name: self.text()?, text: self.text()? }),
+            tag::ANSWERED..=tag::BOOSTED => Entry::Record(self.read_record(tag)?),
             tag if tag > tag::NAMED => Entry::Exchange(self.read_exchange(tag)?),
             tag => Entry::Record(self.read_record(tag)?),
         })
@@ -394,12 +395,11 @@ impl<R: Read> Reader<R> {
                 let at = self.time()?;
                 Record::Changed { due: self.before(at)?, at, vcpu: self.vcpu()? }
             }
-            11 | 17 => {
-                let (done, vcpu) = (self.time()?, self.vcpu()?);
-                let released = self.before(done)?;
-                let deadline = self.after(done)?;
-                let task = if tag == 17 { Some(self.task()?) } else { None };
-                Record::Job { vcpu, task, released, deadline, done }
+            11 | 17 | tag::ANSWERED => self.read_job(tag)?,
+            tag::BOOSTED => self.read_boosted()?,
+            tag::CLIENT_STARTED => {
+                let (at, client) = (self.time()?, self.client()?);
+                Record::ClientStarted { at, client, vcpu: self.vcpu()? }
             }
             12 => Record::Overhead { cpu: self.cpu()?, used: Span::from_ns(self.number()?) },
             13 => Record::Ended { at: self.time()? },
@@ -513,6 +513,10 @@ impl<R: Read> Reader<R> {
         u16::try_from(self.number()?).map(TaskId::new).map_err(|_| Damage::Damaged)
     }
 
+    fn client(&mut self) -> Part<ClientId> {
+        u16::try_from(self.number()?).map(ClientId::new).map_err(|_| Damage::Damaged)
+    }
+
     fn pending(&mut self) -> Part<Pending> {
         let mut pending = Pending::nothing(DomId::new(self.small()?));
         (pending.items, pending.asked) = (self.small()?, self.small()?);
@@ -551,7 +555,7 @@ impl<R: Read> Reader<R> {
         known.map(CpuId::new).ok_or(Damage::UnknownCpu(number))
     }
 
-    /// CPUs of any machine.
+    /// Reads a set of CPUs, which may contain CPUs that the header does not have.
     fn set(&mut self) -> Part<CpuSet> {
         (0..self.number()?).map(|_| self.index(CpuId::LIMIT - 1).map(CpuId::new)).collect()
     }

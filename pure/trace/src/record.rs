@@ -1,20 +1,21 @@
-//! The records of a trace. Times are on the run's own clock, which starts at zero.
+//! Records of a trace. Times are on the run's own clock, which starts at zero.
 
-use slackline_units::{CpuId, Reservation, Span, TaskId, Time, VcpuId};
+use slackline_units::{ClientId, CpuId, Reservation, Span, TaskId, Time, VcpuId};
 
 use crate::host_thread::HostThreadId;
 
 /// Event of a run, as recorded for users and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A vCPU joined, blocked.
+    /// A vCPU joined the host. It is blocked at first.
     Joined {
-        /// Time of the event.
+        /// Time at which the vCPU joined.
         at: Time,
         /// vCPU that joined the host.
         vcpu: VcpuId,
     },
-    /// Reservation of a vCPU from now on. Its periods follow from here, or lie on a grid.
+    /// Reservation of a vCPU from now on. Its periods follow one another from this time, or begin
+    /// at fixed times if there is a phase.
     Promised {
         /// Time from which the reservation holds.
         at: Time,
@@ -24,20 +25,20 @@ pub enum Record {
         reservation: Option<Reservation>,
         /// True if the slice is a hard limit.
         exact: bool,
-        /// Phase of the grid on which the periods begin. `None` without a grid.
+        /// Phase of the vCPU's periods. `None` if they do not begin at fixed times.
         phase: Option<Span>,
     },
-    /// The clock to which phases refer is ahead of the run's own by this much from now on. Until
-    /// the first such record the two are equal.
+    /// From now on, the clock to which phases refer is ahead of the run's own clock by this much.
+    /// Until the first such record the two clocks are equal.
     ClockSet {
-        /// Time from which the lead holds.
+        /// Time from which the difference of the clocks holds.
         at: Time,
-        /// Lead over the run's clock.
+        /// Time by which the clock of phases is ahead of the run's clock.
         ahead: Span,
     },
     /// A vCPU left the host.
     Left {
-        /// Time of the event.
+        /// Time at which the vCPU left.
         at: Time,
         /// vCPU that left the host.
         vcpu: VcpuId,
@@ -56,7 +57,7 @@ pub enum Record {
         /// vCPU that became blocked.
         vcpu: VcpuId,
     },
-    /// A runnable vCPU was paused; it wakes when it is resumed.
+    /// A runnable vCPU was paused. It wakes when it is resumed.
     Paused {
         /// Time of the pause.
         at: Time,
@@ -65,66 +66,77 @@ pub enum Record {
     },
     /// A run interval of a vCPU.
     Ran {
-        /// vCPU that had the CPU.
+        /// vCPU that ran in the interval.
         vcpu: VcpuId,
-        /// CPU that it ran on.
+        /// CPU on which the vCPU ran.
         cpu: CpuId,
-        /// Start of the interval.
+        /// Start of the run interval.
         from: Time,
-        /// End of the interval.
+        /// End of the run interval.
         to: Time,
-        /// CPU time used in the interval, as measured.
+        /// CPU time used in the run interval, as measured.
         used: Span,
-        /// Timeslice granted at the start. `None` is without limit.
+        /// Length limit of the timeslice when it was granted. `None` if it had no limit.
         granted: Option<Span>,
-        /// CPU time used beyond the limit.
+        /// CPU time used beyond the limit of the timeslice.
         late: Span,
         /// Reason why the vCPU stopped running.
         end: RanEnd,
-        /// True if the time was reserved, false if it was slack.
+        /// True if the CPU time was reserved, false if it was slack.
         due: bool,
+    },
+    /// A vCPU ran while its last wake-up let it precede others, as in Credit.
+    Boosted {
+        /// vCPU with the boost.
+        vcpu: VcpuId,
+        /// Time at which it got the CPU.
+        from: Time,
+        /// Time at which the boost ended or it lost the CPU.
+        to: Time,
+        /// True if the boost ended while the vCPU ran on.
+        used_up: bool,
     },
     /// A vCPU worked on a CPU that others slowed: the other threads of its core, or whoever shares
     /// the way to memory. Its CPU time is in [`Record::Ran`], this part of it too.
     Slowed {
         /// vCPU that was slowed.
         vcpu: VcpuId,
-        /// Start of the interval.
+        /// Start of the interval in which the vCPU was slowed.
         from: Time,
         /// End of the interval, within which the speed was constant.
         to: Time,
-        /// CPU time that the same work takes at full speed.
+        /// CPU time that the same work would have taken at full speed.
         work: Span,
     },
-    /// A live host kept a runnable vCPU from running: it has a hard limit and its budget was
+    /// A live host kept a runnable vCPU from running, since it has a hard limit and its budget was
     /// exhausted.
     Stopped {
         /// vCPU that was stopped.
         vcpu: VcpuId,
-        /// Time of the stop.
+        /// Time at which the vCPU was stopped.
         from: Time,
-        /// Time when it was resumed or left, or when the run ended.
+        /// Time at which the vCPU was resumed or left, or the run ended.
         to: Time,
     },
-    /// CPU time that a vCPU received while its threads were left to another program. It is charged
-    /// to no CPU of the run and to no slice.
+    /// CPU time that a vCPU received while its threads were left to another program. The time is
+    /// charged to no CPU of the run and to no slice.
     Elsewhere {
         /// vCPU that used the time.
         vcpu: VcpuId,
-        /// Start of the interval.
+        /// Start of the interval in which the CPU time was counted.
         from: Time,
-        /// End of the interval.
+        /// End of the interval in which the CPU time was counted.
         to: Time,
         /// CPU time that the kernel counted in the interval, on all CPUs together.
         used: Span,
     },
     /// A timer of a CPU expired late.
     RangLate {
-        /// Time when it expired.
+        /// Time at which the timer expired.
         at: Time,
         /// CPU of the timer.
         cpu: CpuId,
-        /// Delay after the time set.
+        /// Delay after the time for which the timer was set.
         late: Span,
     },
     /// The hardware could not carry out an order.
@@ -133,34 +145,45 @@ pub enum Record {
         at: Time,
         /// vCPU that should have run.
         vcpu: VcpuId,
-        /// CPU it should have run on.
+        /// CPU on which the vCPU should have run.
         cpu: CpuId,
     },
-    /// A change in the scenario was not admitted; the old reservation stands.
+    /// Admission refused a change that the scenario asked for. The old reservation stays in force.
     Declined {
-        /// Time of the refusal.
+        /// Time at which the change was refused.
         at: Time,
         /// vCPU whose change was declined.
         vcpu: VcpuId,
     },
     /// A change in the scenario has taken effect on the host.
     Changed {
-        /// Time when it was due.
+        /// Time for which the scenario asked for the change.
         due: Time,
-        /// Time when it took effect.
+        /// Time at which the change took effect.
         at: Time,
         /// vCPU that was changed.
         vcpu: VcpuId,
     },
+    /// A client on the network began to send requests or data.
+    ClientStarted {
+        /// Time of the start.
+        at: Time,
+        /// Client that started to send.
+        client: ClientId,
+        /// First vCPU of the domain that it talks to.
+        vcpu: VcpuId,
+    },
     /// A workload finished a piece of work that had a release, and perhaps a deadline.
     Job {
-        /// vCPU of the job; in a domain with tasks, its first vCPU.
+        /// vCPU that did the work. In a domain with tasks, the first vCPU of the domain.
         vcpu: VcpuId,
-        /// Task of the job. `None` if the domain does not distinguish tasks.
+        /// Task that did the work. `None` if the domain does not distinguish tasks.
         task: Option<TaskId>,
+        /// Client whose request the job answered. `None` for work of the domain's own.
+        client: Option<ClientId>,
         /// Time at which the work was released.
         released: Time,
-        /// Deadline of the work, or `NEVER`.
+        /// Deadline of the work. `NEVER` if it had none.
         deadline: Time,
         /// Time at which the work was complete.
         done: Time,
@@ -170,16 +193,18 @@ pub enum Record {
     Unfinished {
         /// Time when the vCPU left or the run ended.
         at: Time,
-        /// vCPU of the job; in a domain with tasks, its first vCPU.
+        /// vCPU that should have done the work. In a domain with tasks, the first vCPU of the
+        /// domain.
         vcpu: VcpuId,
-        /// Task of the job. `None` if the domain does not distinguish tasks.
+        /// Task that should have done the work. `None` if the domain does not distinguish tasks.
         task: Option<TaskId>,
         /// Time at which the work was released.
         released: Time,
-        /// Deadline, which has passed.
+        /// Deadline of the work, which has passed.
         deadline: Time,
     },
-    /// A vCPU got the spin lock for which it had used CPU time, or gave up.
+    /// A vCPU stopped spinning for a spin lock: it got the lock, or gave up. Spinning uses CPU
+    /// time.
     Spun {
         /// Time when spinning ended.
         at: Time,
@@ -188,124 +213,126 @@ pub enum Record {
         /// CPU time spent spinning, at full speed.
         used: Span,
     },
-    /// A driver domain served the devices of another, since the last such record of the two.
+    /// A driver domain did I/O for the devices of another domain, since the last such record for
+    /// the two domains.
     Served {
-        /// Time of the record: end of the service.
+        /// Time of the record: the end of the work.
         at: Time,
         /// vCPU of the driver domain.
         by: VcpuId,
-        /// First vCPU of the domain that was served.
+        /// First vCPU of the domain for which the I/O was done.
         of: VcpuId,
-        /// Work that was done.
+        /// Work that the driver domain did.
         service: Service,
     },
-    /// Data of a workload reached its end: the domain, or the other side that the domain sent it.
+    /// Data of a workload arrived at its destination: in the domain, or at the peer to which the
+    /// domain sent it.
     Moved {
         /// Time at which the data arrived.
         at: Time,
-        /// First vCPU of the domain.
+        /// First vCPU of the domain that received or sent the data.
         vcpu: VcpuId,
-        /// Number of bytes without headers.
+        /// Number of bytes that arrived, without headers.
         bytes: u64,
     },
-    /// A simulated CPU spent time on something that is not a vCPU's program. What a vCPU paid is
-    /// part of its CPU time in [`Record::Ran`].
+    /// A simulated CPU spent time on overhead, not on the program of a vCPU. Overhead that is
+    /// charged to a vCPU is also part of its CPU time in [`Record::Ran`].
     Spent {
-        /// CPU that spent the time.
+        /// CPU that spent the time on overhead.
         cpu: CpuId,
-        /// The vCPU that paid. `None` if no vCPU ran.
+        /// vCPU to which the time is charged. `None` if no vCPU ran.
         vcpu: Option<VcpuId>,
         /// Kind of the overhead.
         kind: OverheadKind,
-        /// Start of the time.
+        /// Start of the overhead.
         from: Time,
-        /// End of the time.
+        /// End of the overhead.
         to: Time,
     },
-    /// CPU time that scheduling took on a live CPU over the whole run.
+    /// Total CPU time that scheduling took on a live CPU over the whole run.
     Overhead {
         /// CPU that was scheduled.
         cpu: CpuId,
-        /// CPU time used by scheduling.
+        /// CPU time used by scheduling on the CPU.
         used: Span,
     },
     /// Kernel accounting of a CPU that other programs may use as well. The first record of a CPU
-    /// has no length and marks when its accounting starts.
+    /// covers no time and marks the start of its accounting.
     Accounted {
-        /// CPU that is accounted.
+        /// CPU whose time the kernel counted.
         cpu: CpuId,
-        /// Start of the interval.
+        /// Start of the interval that the kernel counted.
         from: Time,
-        /// End of the interval.
+        /// End of the interval that the kernel counted.
         to: Time,
         /// Time in which the CPU was idle.
         idle: Span,
-        /// Steal: time that a hypervisor below gave to others.
+        /// Steal: time that a hypervisor below this host gave to others.
         stolen: Span,
-        /// CPU time that scheduling took there.
+        /// CPU time that scheduling took on the CPU.
         dispatching: Span,
     },
     /// A host thread was on a CPU.
     OnCpu {
-        /// Thread that had the CPU.
+        /// Thread that ran on the CPU.
         thread: HostThreadId,
-        /// CPU that it had.
+        /// CPU on which the thread ran.
         cpu: CpuId,
-        /// Start of the interval.
+        /// Time at which the thread got the CPU.
         from: Time,
-        /// End of the interval.
+        /// Time at which the thread left the CPU.
         to: Time,
         /// State of the thread when it left the CPU.
         end: OffCpu,
     },
     /// A host thread became runnable.
     Awoken {
-        /// Time of the event.
+        /// Time at which the thread became runnable.
         at: Time,
         /// Thread that became runnable.
         thread: HostThreadId,
-        /// CPU of the event: the last one of the thread for [`WakeMark::Waking`], the one where it
-        /// waits for [`WakeMark::Wakeup`].
+        /// CPU of the event. For [`WakeMark::Waking`] it is the CPU on which the thread last ran,
+        /// for [`WakeMark::Wakeup`] the CPU on which it now waits.
         cpu: CpuId,
-        /// Event of the kernel that marks the wake.
+        /// Kernel event that marks the wake.
         mark: WakeMark,
     },
-    /// A signal kept a host thread from running.
+    /// A host thread was kept from running by a signal.
     Halted {
         /// Thread that was stopped.
         thread: HostThreadId,
-        /// Time when it left its CPU.
+        /// Time at which the thread left its CPU.
         from: Time,
-        /// Time when it was continued, or the end of the recording.
+        /// Time at which the thread was continued, or the recording ended.
         to: Time,
     },
-    /// The recorder lost events of a CPU: what ran there in the interval is not known.
+    /// The recorder lost events of a CPU. Which threads ran on the CPU in that interval is unknown.
     Lost {
         /// CPU whose events were lost.
         cpu: CpuId,
-        /// Last time before the gap.
+        /// Time of the last event before the gap.
         from: Time,
-        /// First time after the gap.
+        /// Time of the first event after the gap.
         to: Time,
-        /// Minimum number of events lost.
+        /// Number of events lost, at least.
         events: u64,
     },
-    /// Kernel accounting of a host thread, to check the recording by.
+    /// Kernel accounting of a host thread, with which the recording can be checked.
     Counted {
-        /// Thread that is accounted.
+        /// Thread whose time the kernel counted.
         thread: HostThreadId,
-        /// Start of the interval.
+        /// Start of the interval that the kernel counted.
         from: Time,
-        /// End of the interval.
+        /// End of the interval that the kernel counted.
         to: Time,
-        /// CPU time that the kernel counted.
+        /// CPU time of the thread that the kernel counted.
         used: Span,
-        /// Time on run queues that the kernel counted: CPU ready.
+        /// Time that the thread waited in run queues, as the kernel counted it.
         ready: Span,
     },
-    /// The run is over. Always last.
+    /// The run is over. This is always the last record.
     Ended {
-        /// Time of the end.
+        /// Time at which the run ended.
         at: Time,
     },
 }
@@ -313,23 +340,22 @@ pub enum Record {
 /// Kind of time that a simulated CPU spends outside the programs of vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OverheadKind {
-    /// Switching to another vCPU.
+    /// Switch to another vCPU.
     Switch,
     /// A vCPU's migration to another CPU.
     Migration,
-    /// The cold caches of a vCPU after others: what its domain loses at each dispatch, and what it
-    /// fills again.
+    /// Refilling of caches at a dispatch, after other vCPUs used the CPU.
     Refill,
     /// Timer tick of the CPU.
     Tick,
     /// Interrupts of devices and of other CPUs.
     Interrupt,
-    /// The calls of the policy's balancer, which a vCPU of their own makes.
+    /// Calls of the policy's balancer, for which a service vCPU runs.
     Balancing,
 }
 
 impl OverheadKind {
-    /// All kinds, in the order of their numbers.
+    /// All kinds, in the order of the numbers by which traces store them.
     pub const ALL: [OverheadKind; 6] = [
         OverheadKind::Switch,
         OverheadKind::Migration,
@@ -343,26 +369,27 @@ impl OverheadKind {
 /// Work that a driver domain did for another domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// CPU time that it took.
+    /// CPU time that the work took.
     pub used: Span,
-    /// Packets handed over to the domain: a page each.
+    /// Packets handed over to the domain, one page each.
     pub received: u32,
-    /// Packets sent for it: a page each.
+    /// Packets sent for the domain, one page each.
     pub sent: u32,
-    /// Requests to a disk, done.
+    /// Completed requests to a disk.
     pub requests: u32,
-    /// Events: times that one of the two told the other to look.
+    /// Event notifications that one of the two domains sent to the other.
     pub events: u32,
 }
 
 impl Record {
-    /// Returns when the event began and when it was over. A record of the whole run has its start
-    /// for both.
+    /// Returns the times at which the event began and ended. For a record about the whole run, both
+    /// are the start of the run.
     #[must_use]
     pub fn when(&self) -> (Time, Time) {
         match *self {
             Record::Ran { from, to, .. }
             | Record::Spent { from, to, .. }
+            | Record::Boosted { from, to, .. }
             | Record::Slowed { from, to, .. }
             | Record::Stopped { from, to, .. }
             | Record::Elsewhere { from, to, .. }
@@ -384,6 +411,7 @@ impl Record {
             | Record::Refused { at, .. }
             | Record::Declined { at, .. }
             | Record::Changed { at, .. }
+            | Record::ClientStarted { at, .. }
             | Record::Unfinished { at, .. }
             | Record::Spun { at, .. }
             | Record::Served { at, .. }
@@ -399,18 +427,18 @@ impl Record {
 pub enum OffCpu {
     /// The thread has blocked.
     Blocked,
-    /// The thread still wants a CPU.
+    /// The thread is still runnable.
     Ready,
-    /// The recording ended, or events were lost: the state is not known.
+    /// Unknown, since the recording ended or events were lost.
     Unknown,
 }
 
-/// Event of the kernel that marks a wake.
+/// Kernel event that marks a wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeMark {
-    /// `sched_waking`, on the CPU of the waker.
+    /// `sched_waking`: recorded on the CPU of the waker.
     Waking,
-    /// `sched_wakeup`, on the CPU that carries the wake out.
+    /// `sched_wakeup`: recorded on the CPU that carries out the wake.
     Wakeup,
 }
 
@@ -429,23 +457,24 @@ pub enum RanEnd {
     Over,
 }
 
-/// Capabilities of the host to observe a run. Whatever it cannot observe is not in the trace and is
-/// shown as a dash.
+/// Facts about a run that the host can observe. A fact that the host cannot observe is not in the
+/// trace and is shown as a dash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knowledge {
     /// True if blocks and wakes are known.
     pub sleep: bool,
-    /// True if exact run intervals are known. Otherwise only the CPU time between two measurements
-    /// is.
+    /// True if exact run intervals are known. If false, only the CPU time between two measurements
+    /// is known.
     pub stretches: bool,
     /// Maximum difference between counted CPU time and the run intervals. Zero if both are exact.
     pub resolution: Span,
-    /// True if all overhead is told by [`Record::Spent`]. Simulated traces of version 4 have none.
+    /// True if all overhead is recorded by [`Record::Spent`]. Simulated traces of version 4 lack
+    /// it.
     pub overhead: bool,
 }
 
 impl Knowledge {
-    /// Capabilities of a simulated host.
+    /// Facts that a simulated host can observe: all of them.
     pub const ALL: Knowledge =
         Knowledge { sleep: true, stretches: true, resolution: Span::ZERO, overhead: true };
 }

@@ -1,5 +1,4 @@
-//! Receivers of a run: traits and types that take records, names and exchanges as they are
-//! produced.
+//! Sinks of a run: traits and types that receive records, names and exchanges as they are produced.
 
 use slackline_units::{Time, VcpuId};
 
@@ -7,40 +6,40 @@ use crate::exchange::Exchange;
 use crate::host_thread::{HostThread, Note};
 use crate::record::Record;
 
-/// Name of a vCPU from now on. It precedes all else that is recorded of the vCPU, and comes again
-/// whenever another vCPU takes the slot.
+/// Name of a vCPU from a given time on. The name precedes all other entries of the vCPU. If another
+/// vCPU gets the same slot, its name follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcpuName {
     /// Time from which the name holds.
     pub at: Time,
     /// vCPU that is named.
     pub vcpu: VcpuId,
-    /// Name of the vCPU: that of its domain, and its number if the domain has several vCPUs.
+    /// Name of the vCPU: the name of its domain, and its number if the domain has several vCPUs.
     pub name: String,
-    /// The name of its domain.
+    /// Name of the domain to which the vCPU belongs.
     pub domain: String,
 }
 
 /// Receiver of the records of a run.
 pub trait Sink {
-    /// Takes the next record of the run.
+    /// Receives the next record of the run.
     fn record(&mut self, record: &Record);
 
-    /// Takes the name of a vCPU.
+    /// Receives the name of a vCPU.
     fn named(&mut self, _named: &VcpuName) {}
 
-    /// Takes the identity of a host thread.
+    /// Receives the identity of a host thread.
     fn host_thread(&mut self, _thread: &HostThread) {}
 
-    /// Takes a fact about the recording.
+    /// Receives a fact about the recording.
     fn note(&mut self, _note: &Note) {}
 
-    /// Returns true if exchanges are used. If not, they need not be made.
+    /// Returns true if this sink uses exchanges. If not, the caller need not produce them.
     fn wants_exchanges(&self) -> bool {
         false
     }
 
-    /// Takes one exchange between the hardware and its host.
+    /// Receives one exchange between the hardware and the host that drives the policy.
     fn exchange(&mut self, _exchange: &Exchange) {}
 }
 
@@ -49,11 +48,11 @@ pub trait Sink {
 pub enum Entry {
     /// Event of the run.
     Record(Record),
-    /// Name of a vCPU from now on.
+    /// Name of a vCPU from a given time on.
     Named(VcpuName),
-    /// Exchange between the hardware and its host.
+    /// Exchange between the hardware and the host that drives the policy.
     Exchange(Exchange),
-    /// Identity of a host thread from now on.
+    /// Identity of a host thread from a given time on.
     HostThread(Box<HostThread>),
     /// Fact about the recording.
     Note(Note),
@@ -72,7 +71,7 @@ impl Entry {
     }
 }
 
-/// Keeps all entries in their order.
+/// Sink that stores all entries in order.
 impl Sink for Vec<Entry> {
     fn record(&mut self, record: &Record) {
         self.push(Entry::Record(*record));
@@ -99,19 +98,19 @@ impl Sink for Vec<Entry> {
     }
 }
 
-/// Keeps the records, for tests and short runs.
+/// Sink that stores the records, for tests and short runs.
 impl Sink for Vec<Record> {
     fn record(&mut self, record: &Record) {
         self.push(*record);
     }
 }
 
-/// Sink that discards all records.
+/// Sink that discards all entries.
 impl Sink for () {
     fn record(&mut self, _: &Record) {}
 }
 
-/// Passes each entry to both sinks.
+/// Sink that passes each entry to two other sinks.
 impl<A: Sink, B: Sink> Sink for (A, B) {
     fn record(&mut self, record: &Record) {
         self.0.record(record);
@@ -143,7 +142,7 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     }
 }
 
-/// Passes entries on if there is a sink.
+/// Sink that passes entries on to the inner sink if there is one.
 impl<S: Sink> Sink for Option<S> {
     fn record(&mut self, record: &Record) {
         if let Some(sink) = self {

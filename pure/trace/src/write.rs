@@ -1,22 +1,24 @@
-//! A trace as a file: a small header, what happened as it happened, and a checksum.
+//! File format of a trace: a small header, the entries in the order in which they were produced,
+//! and a checksum.
 //!
 //! ```text
 //! slackline-trace-6 NEWLINE
 //! header    numbers and texts, in the order of `Header`
-//! entry*    a tag byte and numbers; a name comes before whoever it is of
+//! entry*    a tag byte and numbers; a name comes before the entries of its vCPU
 //! 0         the end
 //! checksum  8 bytes, little endian: FNV-1a of everything before
 //! index     where blocks of entries begin: see `index`
 //! ```
 //!
-//! A recording has checkpoints: a tag byte and the checksum of everything before. It may end
-//! without an end, as its recorder may have been killed; then all its entries count.
+//! A recording has checkpoints: a tag byte and the checksum of everything before. The end of a
+//! recording may be missing, since its recorder may have been killed. All its entries are valid
+//! then.
 //!
-//! A number is a variable-length integer, seven bits a byte, least first. A text is its length and
-//! its bytes. Times are differences: to the previous entry's time, or to another time of the same
-//! entry, as signed numbers in zigzag form. A vCPU is its slot: whose that is, the last name says
-//! that the slot was given. So a record takes about ten bytes, and what passed between machine and
-//! host about seven.
+//! A number is a variable-length integer with seven bits per byte, least significant bits first. A
+//! text is its length and its bytes. Times are differences to the time of the previous entry, or to
+//! another time of the same entry, as signed numbers in zigzag form. A vCPU is written as its slot.
+//! It is the vCPU that was last named for that slot. So a record takes about ten bytes, and an
+//! exchange between hardware and host about seven.
 
 mod index;
 
@@ -36,27 +38,28 @@ pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
 /// Version of the traces that are written.
 pub(crate) const VERSION: u32 = 6;
 /// Oldest version that can be read. Version 5 added overhead and unfinished work, version 6 the
-/// index, host threads, notes and checkpoints; neither removed anything.
+/// index, host threads, notes, checkpoints, clients and boosts; neither removed anything.
 pub(crate) const OLDEST_VERSION: u32 = 4;
 
-/// Flag of the header: an index follows the checksum.
+/// Flag in the header: an index follows the checksum.
 pub(crate) const HAS_INDEX: u64 = 32;
 
 const FLUSH_AT: usize = 1 << 16;
 
-/// Writes a trace.
+/// Writer of a trace.
 ///
-/// Recording cannot fail. An error of the output is kept until [`Writer::finish`] returns it.
+/// Recording cannot fail. An error of the output is stored until [`Writer::finish`] returns it.
 pub struct Writer<W: Write> {
     out: W,
     sum: u64,
     encoder: Encoder,
-    /// By CPU: the timer that was recorded last. A host repeats timers that have not changed.
+    /// Timer that was recorded last for each CPU. The host repeats timers that have not changed;
+    /// they are not recorded again.
     alarms: Vec<Option<Time>>,
     failed: Option<io::Error>,
-    /// True if the trace stays readable when its end is missing.
+    /// True if the trace is a recording, which stays readable if its end is missing.
     is_recording: bool,
-    /// Index, except of a recording.
+    /// Builder of the index. `None` for a recording.
     index: Option<IndexBuilder>,
     /// Number of bytes handed to the output.
     written: u64,
@@ -69,7 +72,8 @@ impl<W: Write> Writer<W> {
         Writer::begin(out, header, false)
     }
 
-    /// Starts a recording with this header. It can be read also if its end is missing.
+    /// Starts a recording with this header. Unlike other traces, it can be read if its end is
+    /// missing.
     #[must_use]
     pub fn recording(out: W, header: &Header) -> Writer<W> {
         Writer::begin(out, header, true)
@@ -116,10 +120,10 @@ impl<W: Write> Writer<W> {
         writer
     }
 
-    /// Hands all entries so far to the output, and writes a checkpoint behind them.
+    /// Passes all entries so far to the output. In a recording, writes a checkpoint after them.
     ///
     /// # Errors
-    /// The first error of the output; nothing is written after it.
+    /// The first error of the output. Nothing is written after it.
     pub fn checkpoint(&mut self) -> io::Result<()> {
         self.flush_buffer();
         if self.is_recording {
@@ -184,7 +188,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Tells the index that all entries so far are in the output.
+    /// Reports to the index builder that all entries so far are in the output.
     fn note_flushed(&mut self) {
         let position = self.position();
         if let Some(index) = &mut self.index {
@@ -234,15 +238,15 @@ impl<W: Write> Sink for Writer<W> {
     }
 }
 
-/// Checksum of the records of a run and of nothing else in its trace. Runs with the same events
-/// have the same checksum.
+/// Checksum of the records of a run. Names, exchanges and the header do not count, so runs with the
+/// same records have the same checksum.
 pub struct Checksum {
     sum: u64,
     encoder: Encoder,
 }
 
 impl Checksum {
-    /// Starts a checksum with these bytes, which identify the run.
+    /// Starts a checksum with the bytes `about`, which identify the run.
     #[must_use]
     pub fn new(about: &[u8]) -> Checksum {
         Checksum { sum: checksum(CHECKSUM_START, about), encoder: Encoder::new(64) }

@@ -1,4 +1,5 @@
-//! Round trips of the file format, and damaged files, which are refused with the position.
+//! Tests of the file format: round trips, and damaged files, which are refused with the position of
+//! the damage.
 
 use std::io::{self, Write};
 
@@ -8,8 +9,8 @@ use slackline_trace::{
     Record, Service, Sink, VcpuName, WakeMark, Writer, WrittenTerms,
 };
 use slackline_units::{
-    CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time,
-    Urgency, VcpuHint, VcpuId,
+    ClientId, CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks,
+    Time, Urgency, VcpuHint, VcpuId,
 };
 
 fn vcpu() -> VcpuId {
@@ -76,16 +77,11 @@ fn records() -> Vec<Record> {
         ran(true, RanEnd::Limit),
         ran(false, RanEnd::Over),
         Record::Slowed { vcpu, from: at(100), to: at(1000), work: Span::from_ns(585) },
+        Record::Boosted { vcpu, from: at(100), to: at(1000), used_up: true },
+        Record::Boosted { vcpu, from: at(100), to: at(1000), used_up: false },
         Record::Stopped { vcpu, from: at(100), to: at(1000) },
         Record::Elsewhere { vcpu, from: at(100), to: at(1000), used: Span::from_ns(1700) },
-        Record::Job { vcpu, task: None, released: at(5), deadline: Time::NEVER, done: at(900) },
-        Record::Job {
-            vcpu,
-            task: Some(TaskId::new(u16::MAX)),
-            released: at(5),
-            deadline: at(40),
-            done: at(901),
-        },
+        Record::ClientStarted { at: at(902), client: ClientId::new(1), vcpu },
         Record::Served { at: at(902), by: vcpu, of: vcpu, service },
         Record::Spun { at: at(902), vcpu, used: late },
         Record::Moved { at: at(903), vcpu, bytes: u64::MAX },
@@ -114,6 +110,44 @@ fn records() -> Vec<Record> {
         Record::Spent { cpu, vcpu: None, kind: OverheadKind::Switch, from: at(7), to: at(9) },
         Record::Spent { cpu, vcpu: Some(vcpu), kind, from: at(100), to: at(2001) },
         Record::Ended { at: at(u64::MAX) },
+    ]
+}
+
+fn jobs() -> Vec<Record> {
+    let vcpu = vcpu();
+    vec![
+        Record::Job {
+            vcpu,
+            task: None,
+            client: None,
+            released: at(5),
+            deadline: Time::NEVER,
+            done: at(900),
+        },
+        Record::Job {
+            vcpu,
+            task: Some(TaskId::new(u16::MAX)),
+            client: None,
+            released: at(5),
+            deadline: at(40),
+            done: at(901),
+        },
+        Record::Job {
+            vcpu,
+            task: Some(TaskId::new(0)),
+            client: Some(ClientId::new(u16::MAX)),
+            released: at(5),
+            deadline: Time::NEVER,
+            done: at(901),
+        },
+        Record::Job {
+            vcpu,
+            task: None,
+            client: Some(ClientId::new(0)),
+            released: at(5),
+            deadline: at(40),
+            done: at(902),
+        },
     ]
 }
 
@@ -213,7 +247,7 @@ fn entries() -> Vec<Entry> {
     all.push(Entry::Note(Note { name: "kernel".into(), text: "6.18".into() }));
     all.extend((0..5).map(|number| Entry::HostThread(Box::new(host_thread(number)))));
     all.extend(records_of_host().into_iter().map(Entry::Record));
-    all.extend(records().into_iter().map(Entry::Record));
+    all.extend(records().into_iter().chain(jobs()).map(Entry::Record));
     all
 }
 
@@ -233,7 +267,7 @@ fn read(file: &[u8]) -> Result<(Header, Vec<Entry>), ReadError> {
 }
 
 #[test]
-fn written_entries_are_read_back() {
+fn written_trace_entries_are_read_back() {
     assert_eq!(
         read(&written(&entries())).expect("a complete trace is read"),
         (header(), entries())
@@ -241,13 +275,13 @@ fn written_entries_are_read_back() {
 }
 
 #[test]
-fn aborted_run_is_read_to_its_last_entry() {
+fn trace_of_an_aborted_run_is_read_to_its_last_entry() {
     let entries = &entries()[..5];
     assert_eq!(read(&written(entries)).expect("a complete trace is read").1, entries);
 }
 
 #[test]
-fn unchanged_timer_is_written_once() {
+fn unchanged_timer_is_written_to_the_trace_once() {
     let set = |alarm| Entry::Exchange(Exchange::AlarmSet { cpu: CpuId::new(0), alarm });
     let (off, one, two) = (set(None), set(Some(at(1))), set(Some(at(2))));
     let told = [&off, &one, &one, &two, &two, &off, &off].map(Clone::clone);
@@ -256,7 +290,7 @@ fn unchanged_timer_is_written_once() {
 }
 
 #[test]
-fn slot_belongs_to_vcpu_named_last() {
+fn trace_slot_belongs_to_the_vcpu_named_last() {
     let (first, second) = (vcpu(), VcpuId::new(0, DomId::new(9), 0));
     let next = VcpuName { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
     let told = [
@@ -269,7 +303,7 @@ fn slot_belongs_to_vcpu_named_last() {
 }
 
 #[test]
-fn unknown_vcpu_or_cpu_is_reported_with_its_entry() {
+fn unknown_vcpu_or_cpu_in_a_trace_is_reported_with_its_entry() {
     let stranger = VcpuId::new(5, DomId::new(0), 0);
     let known = Entry::Named(named(0, at(0), "web.1"));
     let told = [known, Entry::Record(Record::Woke { at: at(1), vcpu: stranger })];
@@ -281,13 +315,13 @@ fn unknown_vcpu_or_cpu_is_reported_with_its_entry() {
     assert!(matches!(error, ReadError::UnknownCpu { entry: 0, cpu: 2, cpus: 2 }), "{error}");
 }
 
-/// FNV-1a checksum of 64 bits.
+/// Returns the FNV-1a checksum of 64 bits.
 fn checksum(bytes: &[u8]) -> u64 {
     let step = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Removes the index and its flag, but leaves the checksum wrong.
+/// Removes the index and the header flag for it, but leaves the checksum wrong.
 fn without_index(written: &mut Vec<u8>) {
     let (length, rest) = written.split_last_chunk::<8>().map(|(all, it)| (*it, all.len())).unwrap();
     written.truncate(rest + 8 - usize::try_from(u64::from_le_bytes(length)).unwrap());
@@ -299,7 +333,7 @@ fn without_index(written: &mut Vec<u8>) {
 
 /// A version 4 trace reads like a version 6 trace that has no overhead and no index.
 #[test]
-fn version_4_is_read_without_overhead() {
+fn trace_of_version_4_is_read_without_overhead() {
     let mut header = header();
     header.knows.overhead = false;
     let mut written = Vec::new();
@@ -318,7 +352,7 @@ fn version_4_is_read_without_overhead() {
     assert_eq!((found, entries.len()), (header, 3));
 }
 
-/// Each recording ends somewhere, and then all before that counts.
+/// Cuts a recording at every byte. All entries before the cut are read.
 #[test]
 fn recording_without_its_end_is_read_to_its_last_entry() {
     let all = entries();
@@ -346,7 +380,7 @@ fn recording_without_its_end_is_read_to_its_last_entry() {
 }
 
 #[test]
-fn change_before_a_checkpoint_of_a_recording_is_detected() {
+fn changed_byte_before_a_checkpoint_of_a_recording_is_detected() {
     let mut file = Vec::new();
     let mut writer = Writer::recording(&mut file, &header());
     let text = "x".repeat(100);
@@ -360,7 +394,7 @@ fn change_before_a_checkpoint_of_a_recording_is_detected() {
 }
 
 #[test]
-fn host_thread_must_be_named_in_turn() {
+fn host_thread_used_before_it_is_named_is_damage() {
     let thread = HostThread { id: HostThreadId::new(1), ..host_thread(1) };
     let told = [Entry::HostThread(Box::new(thread))];
     assert!(matches!(read(&written(&told)), Err(ReadError::Damaged { entries: 0 })));
@@ -379,7 +413,7 @@ fn error_for_other_trace_version_states_that_version() {
 }
 
 #[test]
-fn truncation_at_any_byte_is_detected() {
+fn trace_truncation_at_any_byte_is_detected() {
     let file = written(&entries());
     for end in 0..file.len() {
         assert!(read(&file[..end]).is_err(), "cut at {end} of {}", file.len());
@@ -387,14 +421,14 @@ fn truncation_at_any_byte_is_detected() {
 }
 
 #[test]
-fn trailing_byte_is_detected() {
+fn trailing_byte_after_a_trace_is_detected() {
     let mut file = written(&entries());
     file.push(0);
     assert!(matches!(read(&file), Err(ReadError::Trailing { .. })));
 }
 
 #[test]
-fn change_of_any_byte_is_detected() {
+fn change_of_any_trace_byte_is_detected() {
     let file = written(&entries());
     for at in 0..file.len() {
         let mut damaged = file.clone();
@@ -404,7 +438,7 @@ fn change_of_any_byte_is_detected() {
 }
 
 #[test]
-fn write_error_is_returned_by_finish() {
+fn trace_write_error_is_returned_by_finish() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -420,13 +454,13 @@ fn write_error_is_returned_by_finish() {
 }
 
 #[test]
-fn checksum_covers_records_in_order() {
+fn trace_checksum_covers_records_in_order() {
     let sum = |entries: &[Entry], about: &[u8]| {
         let mut sum = Checksum::new(about);
         entries.iter().for_each(|entry| entry.pass_to(&mut sum));
         sum.sum()
     };
-    let records = records_of_host().into_iter().chain(records());
+    let records = records_of_host().into_iter().chain(records()).chain(jobs());
     let records: Vec<Entry> = records.map(Entry::Record).collect();
     assert_eq!(sum(&entries(), b"it"), sum(&records, b"it"));
     assert_ne!(sum(&records, b"it"), sum(&records, b"that"));

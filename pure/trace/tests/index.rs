@@ -1,4 +1,4 @@
-//! A window of a trace, read by its index.
+//! Tests of reading a window of a trace by its index.
 
 use std::cell::Cell;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -35,8 +35,8 @@ fn header() -> Header {
     }
 }
 
-/// CPU 0 has a run interval each 10 us, of one vCPU or the other. CPU 1 has one interval that lasts
-/// from 1 s to 3 s.
+/// Returns entries in which CPU 0 has a run interval every 10 us, alternately of two vCPUs. CPU 1
+/// has one interval that lasts from 1 s to 3 s.
 fn entries() -> Vec<Entry> {
     let name =
         |slot| VcpuName { at: at(0), vcpu: vcpu(slot), name: slot.to_string(), domain: "d".into() };
@@ -82,7 +82,7 @@ fn written(entries: &[Entry]) -> Vec<u8> {
     file
 }
 
-/// The run intervals that touch a window, in their order, and the number of all others.
+/// Sink that collects the run intervals that touch a window, in their order, and counts all others.
 struct Window {
     from: Time,
     end: Time,
@@ -113,7 +113,7 @@ impl Sink for Window {
     }
 }
 
-/// Counts the bytes that are read.
+/// Input that counts the bytes that are read from it.
 struct Counted<'a> {
     file: Cursor<&'a [u8]>,
     read: &'a Cell<u64>,
@@ -158,7 +158,7 @@ fn window_read_by_index_equals_window_of_whole_trace() {
 }
 
 #[test]
-fn damage_in_read_block_or_index_is_detected() {
+fn damaged_trace_block_or_index_is_detected_when_read() {
     let file = written(&entries());
     let window = (at(10_000), at(20_000));
     let read = |file: &[u8]| -> Result<(), ReadError> {
@@ -178,7 +178,7 @@ fn damage_in_read_block_or_index_is_detected() {
 }
 
 #[test]
-fn vcpu_named_later_in_a_slot_is_known_in_its_blocks() {
+fn window_knows_a_vcpu_named_later_in_a_reused_slot() {
     let mut all = entries();
     let next = VcpuId::new(0, DomId::new(9), 0);
     let named = VcpuName { at: at(4_000_000), vcpu: next, name: "next".into(), domain: "e".into() };

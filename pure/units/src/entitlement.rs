@@ -1,13 +1,13 @@
-//! Entitlement by which a vCPU receives CPU time.
+//! Ground on which a vCPU receives CPU time: reserved time or slack.
 
-/// Entitlement by which a vCPU runs.
+/// Ground on which a vCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Entitlement {
-    /// Time reserved in the current period: it precedes everything else on the CPU.
+    /// Time that is reserved in the current period. It precedes all other work on the CPU.
     Due,
-    /// Reserved time that an earlier period failed to deliver: it precedes all vCPUs without
-    /// entitlement.
+    /// Reserved time that an earlier period failed to deliver. It precedes slack, but not time
+    /// reserved in the current period.
     Arrears,
-    /// Slack. On a host that Slackline does not own alone, it is shared with the other threads.
+    /// Slack. On a host that also runs other programs, their threads compete for it.
     Spare,
 }

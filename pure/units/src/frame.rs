@@ -28,7 +28,7 @@ use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint};
 
 /// Length of a frame in bytes.
 pub const FRAME: usize = 36;
-/// First bytes of all frames, by which a reader finds the next frame after garbage.
+/// First bytes of all frames. A reader uses them to find the next frame after garbage.
 pub const MAGIC: [u8; 3] = *b"SLG";
 /// Version of the frames that are written and accepted.
 pub const VERSION: u8 = 2;
@@ -70,16 +70,16 @@ pub struct Class {
     pub runnable: u8,
     /// Number of blocked tasks.
     pub blocked: u8,
-    /// True if an I/O completion has lately woken one of them.
+    /// True if an I/O completion has recently woken a task of the class.
     pub woken: bool,
 }
 
-/// Reason why bytes are rejected as a frame.
+/// Reason why bytes are rejected as a frame of a guest's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoFrame {
-    /// The first bytes are not those of a frame.
+    /// The first bytes are not the magic bytes of a frame.
     Magic,
-    /// The frame has this unsupported version.
+    /// The frame has a version that is not supported.
     Version(u8),
     /// The length field or the number of bytes is wrong.
     Length,
@@ -88,7 +88,7 @@ pub enum NoFrame {
     Class,
     /// A byte that must be zero is not.
     Rest,
-    /// The checksum does not match.
+    /// The checksum in the frame does not match its bytes.
     Sum,
 }
 
@@ -118,10 +118,10 @@ impl Frame {
         bytes
     }
 
-    /// Decodes a frame.
+    /// Decodes a frame of a guest's message.
     ///
     /// # Errors
-    /// If the bytes are not a frame: the first check that fails.
+    /// If the bytes are not a frame. Names the first check that failed.
     pub fn read(bytes: &[u8]) -> Result<Frame, NoFrame> {
         match bytes {
             [b'S', b'L', b'G', b'T' | b'P', version, ..] if *version != VERSION => {
@@ -169,8 +169,8 @@ impl Says {
         }
     }
 
-    /// Returns true if the frame claims precedence over ordinary work. Such a claim must be
-    /// repeated, or it lapses.
+    /// Returns true if the frame claims precedence over ordinary work. The sender must repeat such
+    /// a claim, or it expires.
     #[must_use]
     pub fn claims(&self) -> bool {
         match self {
@@ -183,7 +183,7 @@ impl Says {
 }
 
 /// Computes the CRC-32 of IEEE 802.3. It detects all errors confined to 32 bits, and misses one in
-/// 2^32 of the others.
+/// 2^32 of all other errors.
 fn checksum(bytes: &[u8]) -> u32 {
     let next = |sum: u32, &byte: &u8| {
         let [low, ..] = sum.to_le_bytes();
@@ -192,7 +192,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, next)
 }
 
-/// Remainder for each value of a byte.
+/// CRC-32 remainder for each value of a byte.
 const OF_BYTE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0_u32;
@@ -208,7 +208,7 @@ const OF_BYTE: [u32; 256] = {
     table
 };
 
-/// Converts each class to one task, whose number is the index of the class.
+/// Converts each class of tasks to one task, whose number is the index of the class.
 fn tasks(classes: &[Option<Class>; TASKS]) -> Tasks {
     let mut tasks = Tasks::default();
     let numbered = (0..).map(TaskId::new).zip(classes);
@@ -266,9 +266,10 @@ mod tests {
         \x64\x00\x01\x01\x00\x00\x00\x00\x78\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\
         \xc9\xf4\x50\x7e";
 
-    /// A server at nice -20 that is blocked and was woken by I/O, and ordinary work that runs.
+    /// Encodes a task at nice -20 that is blocked and was woken by I/O, and an ordinary task that
+    /// runs.
     #[test]
-    fn frame_of_two_classes_encodes_to_documented_bytes() {
+    fn agent_frame_of_two_classes_encodes_to_documented_bytes() {
         let classes = [class(100, 0, 1, true), None, class(120, 1, 0, false), None, None];
         let frame = Frame { vcpu: 2, sequence: 0x0102_0304, says: Says::Classes(classes) };
         assert_eq!(frame.to_bytes(), SERVER_AND_HOG);
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_frame_becomes_hint_about_the_sending_domain() {
+    fn pending_io_frame_becomes_a_hint_about_the_sending_domain() {
         let says = Says::Pending { items: 3, asked: 258 };
         let bytes = Frame { vcpu: 0, sequence: 1, says }.to_bytes();
         let mut expected = *b"SLGP\x02\x24\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x01\x00\x00\
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn noncanonical_bytes_are_rejected() {
+    fn noncanonical_agent_frame_bytes_are_rejected() {
         let with = |at: usize, byte: u8| {
             let mut bytes = SERVER_AND_HOG;
             bytes[at] = byte;
@@ -329,14 +330,14 @@ mod tests {
         assert_eq!(Frame::read(b"SLGX\x01"), Err(NoFrame::Length));
     }
 
-    /// The check value in the catalogue of CRCs.
+    /// Check value of this CRC in the catalogue of CRCs.
     #[test]
-    fn checksum_matches_the_ethernet_check_value() {
+    fn agent_frame_checksum_matches_the_ethernet_check_value() {
         assert_eq!(checksum(b"123456789"), 0xCBF4_3926);
     }
 
     #[test]
-    fn sequence_numbers_wrap_after_the_last() {
+    fn agent_frame_sequence_numbers_wrap_after_the_last() {
         assert!(Frame::is_after(1, 0) && Frame::is_after(0, u32::MAX) && Frame::is_after(9, 2));
         assert!(!Frame::is_after(0, 0) && !Frame::is_after(0, 1) && !Frame::is_after(u32::MAX, 0));
     }
@@ -344,7 +345,7 @@ mod tests {
     proptest! {
         /// Arbitrary bytes are rejected, or are the canonical encoding of the frame read.
         #[test]
-        fn there_is_one_way_to_write_a_frame(
+        fn agent_frame_bytes_are_rejected_or_the_canonical_encoding(
             rest in prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..40),
                 prop::collection::vec(any::<u8>(), FRAME),
@@ -377,7 +378,7 @@ mod tests {
 
         /// A frame that is encoded decodes to itself.
         #[test]
-        fn encoded_frame_decodes_to_itself(
+        fn encoded_agent_frame_decodes_to_itself(
             vcpu in any::<u16>(),
             sequence in any::<u32>(),
             urgencies in prop::collection::btree_set(any::<u8>(), 5),

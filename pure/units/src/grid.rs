@@ -1,13 +1,13 @@
-//! Begin and end of a reservation's periods, and the budget of each.
+//! Begin and end of the periods of a reservation, and the budget of each period.
 
 use crate::{Reservation, Span, Time};
 
-/// Slice in each period and the placement of the periods. Without a phase they follow one another
-/// from the time of the reservation. With a phase they lie on a grid, so that those of several
-/// vCPUs, even on several hosts, begin together.
+/// Slice in each period and the placement of the periods. Without a phase, periods follow one
+/// another from the time of the reservation. With a phase they lie on a *grid* of fixed times, so
+/// that the periods of several vCPUs, even on several hosts, begin together.
 ///
-/// On a grid the first period ends at the next grid point. Its budget is prorated: it is the same
-/// part of the slice as the period is of a full one, so never more than slice/period amounts to.
+/// On a grid the first period ends at the next grid point. Its budget is prorated: slice × length /
+/// period, rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
     /// Reservation of a slice in each period.
@@ -19,21 +19,23 @@ pub struct Periods {
 
 /// Clock to which phases refer, as an offset to the host's time.
 ///
-/// The clock may be set at any time, as more becomes known of it. Current periods are not changed.
-/// The next period ends at the point of the new grid nearest to its former end, so it is between
-/// half and one and a half periods long. Its budget is prorated if it is shorter, and a full slice
-/// if it is longer: setting the clock never yields extra CPU time.
+/// The clock may be set at any time, for example when its offset is measured more exactly. Current
+/// periods are not changed. The next period ends at the point of the new grid nearest to its former
+/// end, so it is between half and one and a half periods long. Its budget is prorated if it is
+/// shorter than a period, and a full slice if it is longer: setting the clock never yields extra
+/// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridClock {
-    /// Lead of the clock over the host's time, for periods that begin after `since`.
+    /// Time by which the clock is ahead of the host's time, for periods that begin after `since`.
     ahead: Span,
-    /// Lead for periods that begin at `since` or before.
+    /// Time by which the clock is ahead of the host's time, for periods that begin at `since` or
+    /// before.
     before: Span,
     since: Time,
 }
 
 impl GridClock {
-    /// Sets the lead of the clock over the host's time from `now` on.
+    /// Sets the time by which the clock is ahead of the host's time, from `now` on.
     pub fn set(&mut self, now: Time, ahead: Span) {
         if now > self.since {
             (self.before, self.since) = (self.ahead, now);
@@ -41,7 +43,7 @@ impl GridClock {
         self.ahead = ahead;
     }
 
-    /// Returns the time from the last grid point to `at`.
+    /// Returns the time from the last grid point at or before `at` to `at`.
     fn since_point(&self, at: Time, period: Span, phase: Span) -> Span {
         // A setting holds for periods that begin later than its instant, so that the order of
         // events within the instant does not matter.
@@ -61,7 +63,7 @@ impl Periods {
         from.after(period - clock.since_point(from, period, phase))
     }
 
-    /// Returns the end of a period that begins at `from`, where the one before it ends.
+    /// Returns the end of a period that begins at `from`. The period before it must end at `from`.
     #[must_use]
     pub fn next_end(self, from: Time, clock: &GridClock) -> Time {
         let period = self.reservation.period();
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_without_phase_follow_from_the_reservation() {
+    fn periods_without_phase_begin_when_the_reservation_begins() {
         let (free, clock) = (periods(None), GridClock::default());
         assert_eq!(
             (free.first_end(at(3), &clock), free.next_end(at(13), &clock)),
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn first_period_ends_on_the_grid_with_prorated_budget() {
+    fn first_period_with_phase_ends_on_the_grid_with_prorated_budget() {
         let clock = GridClock::default();
         for (phase, from, end, worth) in
             [(2, 7, 12, 2_000), (2, 2, 12, 4_000), (2, 1, 2, 400), (12, 7, 12, 2_000)]
@@ -121,7 +123,7 @@ mod tests {
     /// After the clock is set, the next period is shorter with a prorated budget, or longer with a
     /// full slice.
     #[test]
-    fn setting_the_clock_moves_only_later_periods() {
+    fn setting_the_clock_moves_only_periods_that_begin_later() {
         let on_grid = periods(Some(0));
         for (ahead, end, worth) in [
             (1, 39, 3_600),
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_may_exceed_the_time_of_the_clock() {
+    fn phase_may_exceed_the_current_clock_time() {
         let century = Span::from_secs(100 * 365 * 24 * 3_600);
         let periods = Periods { phase: Some(century + Span::from_ms(1)), ..periods(None) };
         assert_eq!(periods.first_end(at(0), &GridClock::default()), at(1));

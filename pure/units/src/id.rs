@@ -3,7 +3,7 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// A CPU of the host, counted from zero.
+/// A CPU of the host. CPUs are numbered from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuId(u8);
 
@@ -42,7 +42,7 @@ impl fmt::Display for CpuId {
 pub struct DomId(u32);
 
 impl DomId {
-    /// The domain with this number.
+    /// Creates the id of the domain with this number.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> DomId {
@@ -68,7 +68,7 @@ impl fmt::Display for DomId {
 pub struct TaskId(u16);
 
 impl TaskId {
-    /// The task with this number.
+    /// Creates the id of the task with this number.
     #[must_use]
     #[inline]
     pub const fn new(number: u16) -> TaskId {
@@ -89,22 +89,50 @@ impl fmt::Display for TaskId {
     }
 }
 
+/// A client on the network, by its number in the scenario, counted from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(u16);
+
+impl ClientId {
+    /// The client with this number.
+    #[must_use]
+    #[inline]
+    pub const fn new(number: u16) -> ClientId {
+        ClientId(number)
+    }
+
+    /// Returns the number of the client.
+    #[must_use]
+    #[inline]
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "client{}", self.0)
+    }
+}
+
 /// A virtual CPU.
 ///
-/// Its `slot` is its row in all tables by vCPU. Slots are small, dense and unique, and ids are
-/// ordered by them. `domain` and `number` tell which vCPU of which domain it is.
+/// Its `slot` is its row in all tables of vCPUs. Slots are small, dense and unique, and ids are
+/// ordered by slot. `domain` and `number` tell which vCPU of which VM it is.
 ///
-/// An id is one word, and so is an `Option` of it, since tables and queues are full of ids.
+/// An id is one machine word, and so is an `Option` of it, since tables and queues contain many
+/// ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VcpuId(NonZeroU64);
 
-/// Bit offsets of the parts of the word. The lowest bit is one, so that the word is never zero.
+/// Bit offset of the vCPU's number in the word of an id. The lowest bit is always one, so that the
+/// word is never zero.
 const NUMBER: u32 = 1;
 const DOMAIN: u32 = NUMBER + u16::BITS;
 const SLOT: u32 = DOMAIN + 23;
 
 impl VcpuId {
-    /// vCPU `number` of `domain`, kept in row `slot` of all tables.
+    /// Creates the id of vCPU `number` of `domain`, which has row `slot` in all tables of vCPUs.
     ///
     /// # Panics
     /// If `slot` is not below 2^24, or the number of `domain` not below 2^23.
@@ -128,14 +156,14 @@ impl VcpuId {
         }
     }
 
-    /// Row of the vCPU in all tables by vCPU.
+    /// Returns the row of the vCPU in all tables of vCPUs.
     #[must_use]
     #[inline]
     pub const fn slot(self) -> usize {
         (self.0.get() >> SLOT) as usize
     }
 
-    /// Domain that the vCPU belongs to.
+    /// Returns the domain (VM) to which the vCPU belongs.
     #[must_use]
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // 23 bits.
@@ -143,7 +171,7 @@ impl VcpuId {
         DomId((self.0.get() >> DOMAIN) as u32 & ((1 << (SLOT - DOMAIN)) - 1))
     }
 
-    /// Number of the vCPU within its domain.
+    /// Returns the number of the vCPU within its domain.
     #[must_use]
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The bits above are cut off on purpose.
@@ -174,7 +202,7 @@ impl CpuSet {
     /// Set without any CPU.
     pub const NONE: CpuSet = CpuSet([0; WORDS]);
 
-    /// Creates the set of this CPU only.
+    /// Creates a set that contains only this CPU.
     #[inline]
     #[must_use]
     pub fn one(cpu: CpuId) -> CpuSet {
@@ -183,7 +211,7 @@ impl CpuSet {
         set
     }
 
-    /// Creates the set of the CPUs below `count`.
+    /// Creates the set of all CPUs with numbers below `count`.
     #[must_use]
     #[inline]
     pub fn first_n(count: usize) -> CpuSet {
@@ -269,8 +297,8 @@ impl CpuSet {
         Some(CpuId::new(word * 64 + self.0[word].trailing_zeros() as usize))
     }
 
-    /// Iterates over the CPUs in order of their number, from the one after `cpu` and wrapping
-    /// around: `cpu` itself is last.
+    /// Iterates over the CPUs in order of number. Starts after `cpu` and wraps around, so `cpu`
+    /// itself comes last.
     #[inline]
     pub fn iter_after(&self, cpu: CpuId) -> impl Iterator<Item = CpuId> + use<> {
         let before = CpuSet::first_n(cpu.index() + 1);
@@ -292,8 +320,7 @@ impl CpuSet {
 #[derive(Clone, Debug)]
 pub struct CpuSetIter {
     left: CpuSet,
-    /// Index of the current word: all CPUs of earlier words are done, and none is in `words` or
-    /// later.
+    /// Index of the current word. All CPUs of earlier words have been returned.
     word: usize,
     words: usize,
 }
@@ -338,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn set_iterates_over_its_cpus_in_order() {
+    fn cpu_set_iterates_over_its_cpus_in_order() {
         let cpus = [200, 3, 64, 0].map(CpuId::new);
         let set: CpuSet = cpus.into_iter().collect();
         assert_eq!(set.iter().map(CpuId::index).collect::<Vec<_>>(), [0, 3, 64, 200]);
@@ -367,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_display_in_readable_form() {
+    fn vcpu_domain_and_cpu_ids_display_in_readable_form() {
         assert_eq!(VcpuId::new(7, DomId::new(2), 0).to_string(), "d2v0");
         let least = VcpuId::new(0, DomId::new(0), 0);
         let most = VcpuId::new((1 << 24) - 1, DomId::new((1 << 23) - 1), u16::MAX);

@@ -1,8 +1,8 @@
 //! Time, shares and ids: each quantity that crosses a crate boundary in Slackline, as a type of its
 //! own.
 //!
-//! Nothing here reads a clock or the host. A bare integer becomes a quantity only in this crate,
-//! through a constructor that names its unit. Overflow panics; nothing wraps.
+//! Nothing in this crate reads a clock or the host. A bare integer becomes a quantity only in this
+//! crate, through a constructor that names its unit. Overflow panics; nothing wraps.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,14 +20,16 @@ mod time;
 mod told;
 mod urgency;
 mod virt;
+mod wall_time;
 mod weight;
 
 pub use entitlement::Entitlement;
 pub use grid::{GridClock, Periods};
-pub use id::{CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
+pub use id::{ClientId, CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
 pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
 pub use time::{ParseSpanError, Span, Time};
 pub use told::{Pending, TASKS, Task, Tasks, VcpuHint};
 pub use urgency::Urgency;
 pub use virt::{Pace, VirtualSpan, VirtualTime};
+pub use wall_time::{ParseWallTimeError, WallTime};
 pub use weight::{ParseWeightError, Weight};

@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use crate::Span;
 
-/// An amount of CPU in millionths of one CPU; may exceed one CPU.
+/// An amount of CPU in millionths of one CPU. The amount may exceed one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuShare(u32);
 
@@ -27,7 +27,7 @@ impl CpuShare {
         self.0
     }
 
-    /// Returns the difference to `other`. `None` if `other` is larger.
+    /// Returns the share less `other`. Zero if `other` is larger.
     #[must_use]
     pub const fn less(self, other: CpuShare) -> CpuShare {
         CpuShare(self.0.saturating_sub(other.0))
@@ -53,11 +53,11 @@ impl fmt::Display for CpuShare {
 /// Reason why a text is not an amount of CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseShareError {
-    /// There is a number without a unit.
+    /// The number has no unit.
     NoUnit,
-    /// There is no number before the unit, or it has more than six places of one CPU.
+    /// The number before the unit is missing, or it has more than six decimal places of one CPU.
     NotANumber,
-    /// More than 4,294 CPUs.
+    /// The amount exceeds 4,294 CPUs.
     TooMuch,
 }
 
@@ -76,7 +76,7 @@ impl core::error::Error for ParseShareError {}
 impl FromStr for CpuShare {
     type Err = ParseShareError;
 
-    /// Reads `0.25cpu` or `25%` (of one CPU).
+    /// Reads an amount of CPU such as `0.25cpu`, or `25%` (of one CPU).
     fn from_str(text: &str) -> Result<CpuShare, ParseShareError> {
         let text = text.trim();
         let (number, places) = if let Some(number) = text.strip_suffix("cpu") {
@@ -119,16 +119,16 @@ pub enum ReservationError {
     NoSlice,
     /// The slice is longer than the period.
     SliceOverPeriod {
-        /// Slice that was asked for.
+        /// Slice that was requested.
         slice: Span,
-        /// Period, which is shorter.
+        /// Period that was requested, which is shorter than the slice.
         period: Span,
     },
     /// The latency hint, a shorter first period, is longer than the period.
     LatencyOverPeriod {
-        /// Latency hint that was asked for.
+        /// Latency hint that was requested.
         latency: Span,
-        /// Period that is shorter than the hint.
+        /// Period that was requested, which is shorter than the latency hint.
         period: Span,
     },
 }
@@ -164,13 +164,13 @@ impl Reservation {
         Ok(Reservation { slice, period })
     }
 
-    /// CPU time in each period.
+    /// Returns the CPU time that is reserved in each period.
     #[must_use]
     pub const fn slice(self) -> Span {
         self.slice
     }
 
-    /// Length of a period.
+    /// Returns the length of a period.
     #[must_use]
     pub const fn period(self) -> Span {
         self.period
@@ -191,8 +191,8 @@ impl Reservation {
         Span::from_ns(u64::try_from(ns).expect("a slice is at most its period"))
     }
 
-    /// Returns the time in which the reservation amounts to `used`, `used × period / slice`,
-    /// rounded up. At most [`Span::MAX`].
+    /// Returns the time in which `used` accrues: `used × period / slice`, rounded up. At most
+    /// [`Span::MAX`].
     #[must_use]
     pub fn time_for(self, used: Span) -> Span {
         let ns = u128::from(used.ns()) * u128::from(self.period.ns());
@@ -200,15 +200,15 @@ impl Reservation {
         Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// Returns true if this share is larger than that of `other`, without rounding.
+    /// Returns true if slice/period is larger than that of `other`. Compares without rounding.
     #[must_use]
     pub fn is_more_than(self, other: Reservation) -> bool {
         let of = |slice: Span, period: Span| u128::from(slice.ns()) * u128::from(period.ns());
         of(self.slice, other.period) > of(other.slice, self.period)
     }
 
-    /// Share of one CPU, rounded to the nearest millionth, for display. Exact sums must add
-    /// slice/period as fractions.
+    /// Returns slice/period as a share of one CPU, rounded to the nearest millionth, for display.
+    /// Exact sums must add slice/period as fractions.
     #[must_use]
     pub fn share(self) -> CpuShare {
         let (slice, period) = (u128::from(self.slice.ns()), u128::from(self.period.ns()));
@@ -218,7 +218,7 @@ impl Reservation {
 }
 
 impl fmt::Display for Reservation {
-    /// Writes slice and period: `4ms/10ms`.
+    /// Writes slice and period, as in `4ms/10ms`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}/{}", self.slice, self.period)
     }
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reservation_slice_is_between_zero_and_period() {
+    fn reservation_with_zero_slice_or_slice_above_period_is_refused() {
         let (one, ten) = (Span::from_ms(1), Span::from_ms(10));
         assert_eq!(Reservation::new(one, ten).unwrap().to_string(), "1ms/10ms");
         assert_eq!(Reservation::new(one, ten).unwrap().share(), CpuShare::from_ppm(100_000));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_over_time_is_exact_without_overflow() {
+    fn reservation_accrual_over_time_is_exact_without_overflow() {
         let third = Reservation::new(Span::from_ns(1), Span::from_ns(3)).unwrap();
         assert_eq!(third.over(Span::from_ns(8)), Span::from_ns(2));
         assert_eq!(third.over_rounded_up(Span::from_ns(7)), Span::from_ns(3));

@@ -97,14 +97,14 @@ impl Span {
         self.0 == 0
     }
 
-    /// Returns what remains of this span after `used`. Zero if `used` is longer.
+    /// Returns the rest of this span after `used`. Zero if `used` is longer.
     #[must_use]
     #[inline]
     pub const fn left_after(self, used: Span) -> Span {
         Span(self.0.saturating_sub(used.0))
     }
 
-    /// Returns the sum. `None` on overflow, beyond 584 years.
+    /// Returns the sum of two spans. `None` if it exceeds 584 years.
     #[must_use]
     #[inline]
     pub const fn checked_add(self, other: Span) -> Option<Span> {
@@ -222,7 +222,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Units of a span, longest first, with their length in nanoseconds.
+/// Units in which spans are written and read, longest first, with their length in nanoseconds.
 const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -372,13 +372,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a negative length of time")]
-    fn time_since_a_later_point_is_zero() {
+    fn subtraction_of_a_later_time_panics() {
         let _ = Time::START - Time::from_ns(1);
     }
 
     #[test]
     #[should_panic(expected = "time overflowed")]
-    fn time_saturates_at_its_end() {
+    fn addition_beyond_the_last_time_panics() {
         let _ = Time::NEVER + Span::from_ns(1);
     }
 }

@@ -1,8 +1,9 @@
-//! Hints that a guest gives about its tasks, and that a driver domain gives about I/O pending for
-//! other domains.
+//! Hints that a guest gives about its tasks, and hints that a driver domain gives about I/O pending
+//! for other domains.
 //!
-//! Source: Kim, Kim, Jeon, Seo and Lee, 2008, section 3: a guest keeps a few tasks of its run
-//! queue, of its wait queue, and those lately woken by I/O in memory that the host reads.
+//! Source: Kim, Kim, Jeon, Seo and Lee, 2008, section 3. There, a guest lists some of its tasks in
+//! memory that the host reads: a few of its run queue, a few of its wait queue, and those that I/O
+//! woke recently.
 
 use crate::{DomId, TaskId, Urgency};
 
@@ -12,7 +13,7 @@ pub const TASKS: usize = 5;
 /// Hint from a vCPU to the host. Hints are not verified: a policy decides how far it trusts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VcpuHint {
-    /// Tasks of the guest on the vCPU that sends the hint. Replaces the hint this vCPU sent before.
+    /// Tasks of the guest. Replaces the hint that the same vCPU sent before.
     Tasks(Tasks),
     /// I/O that a driver domain has pending for one other domain.
     Pending(Pending),
@@ -25,22 +26,22 @@ pub struct Tasks {
     pub runnable: [Option<Task>; TASKS],
     /// Blocked tasks, most urgent first.
     pub blocked: [Option<Task>; TASKS],
-    /// Tasks woken by an I/O completion, latest first, whether or not they are still runnable.
+    /// Tasks that an I/O completion woke, the latest first. Some may be blocked again.
     pub woken: [Option<TaskId>; TASKS],
 }
 
 /// Completed I/O that a domain has not yet noticed: packets received, requests answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Domain for which the I/O is pending.
+    /// Domain (VM) for which the I/O is pending.
     pub domain: DomId,
-    /// Number of pending items.
+    /// Number of pending I/O items.
     pub items: u32,
-    /// Count of the domain's own requests since it started: packets sent, disk reads. Only its
-    /// growth has a meaning; it wraps.
+    /// Number of the domain's own requests since it started, such as packets sent and disk reads.
+    /// The number wraps, so only its growth has a meaning.
     pub asked: u32,
-    /// Tasks that the pending items are for, as far as known and without duplicates: those that
-    /// wait for an answer, or for requests to arrive.
+    /// Tasks that the pending items are for, if they are known, without duplicates. Such tasks wait
+    /// for an answer, or for requests to arrive.
     pub tasks: [Option<TaskId>; TASKS],
 }
 
@@ -55,7 +56,7 @@ impl Pending {
 /// Task of a guest, as reported in a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Number that the guest gives the task.
+    /// Number that identifies the task within the guest.
     pub id: TaskId,
     /// Urgency of the task as claimed by the guest.
     pub urgency: Urgency,

@@ -1,6 +1,7 @@
-//! Urgency of tasks on one scale for all guests, whatever their operating system calls it.
+//! Urgency of tasks on one scale for all guests, independent of the priorities of their operating
+//! systems.
 //!
-//! The scale and its three ranges are ours: Kim, Kim, Jeon, Seo and Lee, 2008, section 3.3,
+//! The scale and its three ranges are ours. Kim, Kim, Jeon, Seo and Lee, 2008, section 3.3,
 //! announce such a translation and do not give it. All divisions are of whole numbers.
 
 /// Urgency of a task on one scale for all guests: 0 is the most urgent. Below 100 is real-time
@@ -9,11 +10,11 @@
 pub struct Urgency(pub u8);
 
 impl Urgency {
-    /// Urgency of ordinary work, at nice 0.
+    /// Urgency of ordinary work: a Linux task at nice 0.
     pub const ORDINARY: Urgency = Urgency(120);
-    /// First urgency of time-sharing work.
+    /// Most urgent value of time-sharing work.
     const SHARED: u8 = 100;
-    /// First urgency of idle-class work.
+    /// Most urgent value of idle-class work.
     const IDLE: u8 = 140;
 
     /// Converts the priority of a scenario's task, where higher is more urgent.
@@ -37,14 +38,14 @@ impl Urgency {
         Some(Urgency(Urgency::SHARED + steps))
     }
 
-    /// Urgency of a Linux task under `SCHED_IDLE`.
+    /// Returns the urgency of a Linux task under `SCHED_IDLE`.
     #[must_use]
     pub fn of_linux_idle() -> Urgency {
         Urgency(Urgency::IDLE)
     }
 
-    /// Converts the priority of a thread of FreeBSD 6 to 8, by which its scheduler orders
-    /// interrupt, kernel, real-time, time-sharing and idle threads.
+    /// Converts the priority of a thread of FreeBSD 6 to 8. Its scheduler orders interrupt, kernel,
+    /// real-time, time-sharing and idle threads by this priority.
     #[must_use]
     pub fn of_freebsd(priority: u8) -> Urgency {
         let (first, count, from, to) = match priority {
@@ -57,9 +58,9 @@ impl Urgency {
         Urgency(from + spread(priority - first, count, to - from))
     }
 
-    /// Converts the priority of a thread of Windows XP, 0 to 31, where higher is more urgent:
-    /// real-time from 16, variable from 1, and 0 for the thread that zeroes pages. `None` for other
-    /// values.
+    /// Converts the priority of a thread of Windows XP, 0 to 31, where higher is more urgent.
+    /// Real-time threads have 16 or more, variable ones 1 or more, and 0 is the thread that zeroes
+    /// pages. `None` for other values.
     #[must_use]
     pub fn of_windows(priority: u8) -> Option<Urgency> {
         let urgency = match priority {
@@ -72,7 +73,7 @@ impl Urgency {
     }
 }
 
-/// Maps step `step` of `steps` to a range of `stretch` values: `step × stretch / steps`.
+/// Maps step `step` of `steps` to a range of `stretch` values: returns `step × stretch / steps`.
 fn spread(step: u8, steps: u8, stretch: u8) -> u8 {
     let place = u16::from(step) * u16::from(stretch) / u16::from(steps);
     u8::try_from(place).unwrap_or(stretch) // It is less than the stretch.
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_priorities_keep_their_order() {
+    fn linux_priorities_map_to_ordered_urgencies() {
         let real_time = |priority| Urgency::of_linux_real_time(priority).map(|Urgency(u)| u);
         assert_eq!([99, 50, 1].map(real_time), [Some(0), Some(49), Some(98)]);
         assert_eq!([0, 100, 255].map(real_time), [None; 3]);
@@ -96,23 +97,24 @@ mod tests {
     }
 
     #[test]
-    fn freebsd_priorities_map_to_five_ranges() {
+    fn freebsd_priorities_map_to_five_urgency_ranges() {
         let urgency = |priority| Urgency::of_freebsd(priority).0;
         let priorities = [0, 63, 64, 128, 159, 160, 192, 223, 224, 255];
         assert_eq!(priorities.map(urgency), [0, 24, 25, 50, 98, 100, 120, 139, 140, 149]);
     }
 
     #[test]
-    fn windows_priorities_are_inverted() {
+    fn windows_priorities_map_to_inverted_urgencies() {
         let urgency = |priority| Urgency::of_windows(priority).map(|Urgency(u)| u);
         let expected = [0, 43, 93, 100, 105, 118, 129, 137, 140].map(Some);
         assert_eq!([31, 24, 16, 15, 13, 8, 4, 1, 0].map(urgency), expected);
         assert_eq!([32, 255].map(urgency), [None; 2]);
     }
 
-    /// A task that is more urgent for its own system is not less urgent on the scale.
+    /// A task that its own system considers more urgent than another is not less urgent on the
+    /// scale.
     #[test]
-    fn conversions_preserve_the_order_of_each_system() {
+    fn urgency_conversions_preserve_the_order_of_each_system() {
         let freebsd: Vec<Urgency> = (0..=255).map(Urgency::of_freebsd).collect();
         let windows: Vec<Urgency> = (0..32).rev().filter_map(Urgency::of_windows).collect();
         let real_time = (0..=255).rev().filter_map(Urgency::of_linux_real_time);

@@ -1,21 +1,23 @@
 //! Virtual time: real time divided by weight, in fixed point wide enough never to wrap.
 //!
-//! A vCPU of weight `w` that runs for a real span ages by `span / w`; one whose clock goes `u`
-//! units every `e` ages by `span * u / e`. Inside, a virtual unit (a nanosecond at weight one) has
-//! 32 binary places in an `i128`: a century of real time at weight one is 2^94 of them, so neither
-//! wrapping nor a rebase ever happens, and rounding is below 2^-32 of a unit a charge.
+//! The virtual clock of a vCPU of weight `w` advances by `span / w` while the vCPU runs for `span`.
+//! A clock with a pace of `u` units in `e` advances by `span * u / e`. Internally, a virtual unit
+//! (a nanosecond at weight one) has 32 binary places in an `i128`. A century of real time at weight
+//! one is 2^94 of the smallest steps, so clocks never wrap and need no rebase. Rounding is below
+//! 2^-32 of a unit per charge.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Neg, Sub, SubAssign};
 
 use crate::{Span, Weight};
 
-/// Binary places of a virtual nanosecond.
+/// Number of binary places of a virtual nanosecond.
 const PLACES: u32 = 32;
 
 const OVERFLOW: &str = "virtual time overflowed 128 bits";
 
-/// Pace of a vCPU's virtual clock while it runs: `units` virtual units in `every` of real time.
+/// Pace of a vCPU's virtual clock while the vCPU runs: `units` virtual units in `every` of real
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Virtual units by which the clock advances in `every`.
@@ -31,7 +33,7 @@ impl Pace {
         if units == 0 || every.is_zero() { None } else { Some(Pace { units, every }) }
     }
 
-    /// Virtual units per span of real time by which this pace is defined.
+    /// Returns the number of virtual units in the span of real time by which this pace is defined.
     #[must_use]
     #[inline]
     pub const fn units(self) -> u32 {
@@ -40,18 +42,18 @@ impl Pace {
 }
 
 impl From<Weight> for Pace {
-    /// Returns the pace of one unit in `weight` nanoseconds: a heavier vCPU ages slower.
+    /// Returns the pace of one unit in `weight` nanoseconds. The clock of a heavier vCPU is slower.
     fn from(weight: Weight) -> Pace {
         Pace { units: 1, every: Span::from_ns(u64::from(weight.get())) }
     }
 }
 
-/// A point in a policy's weighted time.
+/// A point in virtual time: real time divided by weight.
 #[repr(C, packed(8))] // Aligned as the 64-bit words beside it in tables and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VirtualTime(i128);
 
-/// A distance in a policy's weighted time; may be negative.
+/// A distance in virtual time, which may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VirtualSpan(i128);
 
@@ -64,22 +66,23 @@ impl VirtualSpan {
     /// Distance of zero length.
     pub const ZERO: VirtualSpan = VirtualSpan(0);
 
-    /// Returns `count` whole virtual nanoseconds. A policy may take them for units of its own.
+    /// Returns a distance of `count` whole virtual nanoseconds. A policy may use them as units of
+    /// its own.
     #[must_use]
     #[inline]
     pub const fn from_units(count: i64) -> VirtualSpan {
         VirtualSpan((count as i128) << PLACES)
     }
 
-    /// Number of whole virtual nanoseconds, rounded down.
+    /// Returns the number of whole virtual nanoseconds, rounded down.
     #[must_use]
     #[inline]
     pub const fn units(self) -> i128 {
         self.0 >> PLACES
     }
 
-    /// Returns the real time in which a clock at this pace ages by this distance, rounded up. Zero
-    /// if the distance is zero or negative.
+    /// Returns the real time in which a clock at this pace advances by this distance, rounded up.
+    /// Zero if the distance is zero or negative.
     #[must_use]
     #[inline]
     pub fn real(self, pace: Pace) -> Span {
@@ -103,7 +106,7 @@ impl VirtualSpan {
     }
 }
 
-/// Divides `above` by `below`, in 64 bits where those suffice: 128-bit division is slow.
+/// Divides `above` by `below`, with 64-bit numbers if both fit, since 128-bit division is slow.
 #[inline]
 fn quotient(above: u128, below: u128) -> u128 {
     match (u64::try_from(above), u64::try_from(below)) {
@@ -113,7 +116,7 @@ fn quotient(above: u128, below: u128) -> u128 {
 }
 
 impl Span {
-    /// Returns the distance by which a clock at this pace ages in this real time, rounded down.
+    /// Returns the distance by which a clock at this pace advances in this real time, rounded down.
     #[must_use]
     #[inline]
     pub fn aged(self, pace: Pace) -> VirtualSpan {
@@ -188,7 +191,7 @@ impl Neg for VirtualSpan {
 }
 
 impl fmt::Display for VirtualTime {
-    /// Writes whole virtual nanoseconds, for accounts.
+    /// Writes whole virtual nanoseconds, for the display of a vCPU's account.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         (*self - VirtualTime::START).fmt(out)
     }
@@ -208,16 +211,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_and_back_loses_nothing(ns in 0..1u64 << 62, weight in 1u16..) {
+        fn conversion_to_virtual_time_and_back_loses_nothing(
+            ns in 0..1u64 << 62,
+            weight in 1u16..,
+        ) {
             let pace = Weight::new(weight).expect("not zero").into();
             let span = Span::from_ns(ns);
             prop_assert_eq!(span.aged(pace).real(pace), span);
         }
 
-        /// A clock that ages by `units` in `every` is at `units * n` after `n * every`, and does
-        /// not get there earlier.
+        /// A clock with a pace of `units` in `every` is at `units * n` after `n * every`, and not
+        /// earlier.
         #[test]
-        fn a_pace_is_kept(units in 1u32.., every in 1..1u64 << 30, times in 0..1u64 << 31) {
+        fn virtual_clock_advances_by_its_pace_exactly(
+            units in 1u32..,
+            every in 1..1u64 << 30,
+            times in 0..1u64 << 31,
+        ) {
             let every = Span::from_ns(every);
             let pace = Pace::new(units, every).expect("neither is nothing");
             let aged = VirtualSpan::from_units(i64::from(units)).0 * i128::from(times);
@@ -226,7 +236,10 @@ mod tests {
         }
 
         #[test]
-        fn twice_the_weight_ages_half_as_fast(ns in 0..1u64 << 62, weight in 1u16..1 << 15) {
+        fn virtual_time_at_twice_the_weight_advances_half_as_fast(
+            ns in 0..1u64 << 62,
+            weight in 1u16..1 << 15,
+        ) {
             let (one, two) = (Weight::new(weight), Weight::new(2 * weight));
             let (one, two) = (one.expect("not zero").into(), two.expect("not zero").into());
             let (fast, slow) = (Span::from_ns(ns).aged(one), Span::from_ns(ns).aged(two));

@@ -1,10 +1,10 @@
-//! Weights: shares relative to one another.
+//! Weights: shares of CPU time relative to one another.
 
 use core::fmt;
 use core::num::NonZeroU16;
 use core::str::FromStr;
 
-/// A relative share, 1 to 65535.
+/// A share of CPU time relative to others, from 1 to 65535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(NonZeroU16);
 
@@ -24,7 +24,7 @@ impl Weight {
         }
     }
 
-    /// Weight as a bare number.
+    /// Returns the weight as a bare number.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u16 {
@@ -38,7 +38,7 @@ impl fmt::Display for Weight {
     }
 }
 
-/// A text is not a whole number from 1 to 65535.
+/// Error of a text that is not a whole number from 1 to 65535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseWeightError;
 

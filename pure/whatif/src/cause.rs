@@ -115,7 +115,10 @@ impl fmt::Display for Cause {
             }
             Cause::CostsChanged(ppm) => {
                 let percent = percent(ppm);
-                write!(out, "overhead changed by {percent} of a CPU between the two halves")
+                write!(
+                    out,
+                    "overhead changed by {percent} of a CPU between the halves of the recording"
+                )
             }
             Cause::Slowed(count) => {
                 write!(out, "vCPUs slowed each other through shared cores or memory, {count} times")

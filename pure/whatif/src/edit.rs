@@ -114,7 +114,7 @@ pub enum EditError {
         most: usize,
     },
     /// No CPU remains on which a VM may run.
-    #[error("cannot place `{name}`: none of its CPUs remains")]
+    #[error("cannot place `{name}`: the host keeps none of the CPUs that `{name}` may use")]
     NoCpu {
         /// Name of the VM.
         name: String,

@@ -22,6 +22,7 @@ mod form;
 mod gate;
 mod measure;
 mod model;
+mod others;
 mod recording;
 mod simulate;
 mod verdict;

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use slackline_demand::{Change, ChangeKind, RecordedReservation, Samples, VcpuDemand};
+use slackline_demand::{Change, ChangeKind, Demand, RecordedReservation, Samples, VcpuDemand};
 use slackline_policy::{FieldError, Spec, Values, find};
 use slackline_scenario::Draw;
 use slackline_trace::WrittenTerms;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 use thiserror::Error;
 
+use crate::others::Competitor;
 use crate::recording::Recording;
+
+/// Tick of a kernel for which the recording does not tell it.
+const USUAL_TICK: Span = Span::from_ms(4);
 
 /// Reason why a recording has no model.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct Model {
     pub(crate) groups: Vec<Vec<CpuSet>>,
     pub(crate) costs: HostCosts,
     pub(crate) domains: Vec<ModelDomain>,
+    /// Other programs that compete for slack.
+    pub(crate) competitors: Vec<Competitor>,
 }
 
 /// Costs of the simulated host, as fitted.
@@ -81,6 +87,10 @@ pub(crate) struct HostCosts {
     pub(crate) tick: Option<(Span, Span)>,
     /// Distribution of the lateness of timers.
     pub(crate) lateness: Option<Draw>,
+    /// Tick of ordinary scheduling and its first time. `None` on a simulated host.
+    pub(crate) fair: Option<(Span, Span)>,
+    /// Distribution of the CPU time of the dispatcher at each timer, and at each wake.
+    pub(crate) passes: [Option<Draw>; 2],
 }
 
 /// A VM of the model.
@@ -149,6 +159,7 @@ impl Model {
             groups: header.groups.clone(),
             costs: HostCosts::fitted(recording),
             domains: domains(recording, spec)?,
+            competitors: Competitor::all(recording),
         })
     }
 
@@ -239,9 +250,47 @@ impl HostCosts {
             migrate: costs.migration.mean(),
             interrupt: costs.interrupt.mean(),
             tick,
-            lateness: lateness(&costs.lateness),
+            lateness: match recording.header.machine.as_str() {
+                // A live dispatcher sets its timers so that they expire when the slice is used.
+                "live" => distribution(&costs.overruns, costs.overruns.mean()),
+                _ => lateness(&costs.lateness),
+            },
+            fair: fair(recording),
+            passes: passes(&recording.demand),
         }
     }
+}
+
+/// Returns the tick of ordinary scheduling on a live host, and its first time in the model.
+fn fair(recording: &Recording) -> Option<(Span, Span)> {
+    let is_live = recording.header.machine == "live" && recording.header.knows.stretches;
+    let (tick, phase) = recording.demand.others.tick.unwrap_or((USUAL_TICK, Span::ZERO));
+    let begin = recording.begin.since(Time::START) % tick;
+    is_live.then_some((tick, (tick + phase - begin) % tick))
+}
+
+/// Fits the CPU time of the dispatcher at timers and at wakes. Together they take what it took in
+/// the recording. `None` if the recording has no passes.
+fn passes(demand: &Demand) -> [Option<Draw>; 2] {
+    let others = &demand.others;
+    let of_timers = others.passes.sum().left_after(others.wake_latency.sum());
+    let mean = of_timers.ns().checked_div(demand.timers).map(Span::from_ns);
+    let timer = mean.and_then(|mean| distribution(&others.passes, mean));
+    [timer, distribution(&others.wake_latency, others.wake_latency.mean())]
+}
+
+/// Returns a distribution with this mean, and with the 99th percentile of the samples as far as the
+/// forms allow. `None` if it is zero.
+fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
+    let p99 = samples.percentile(99)?;
+    let hundredths = p99.ns().saturating_mul(100).checked_div(mean.ns())?;
+    Some(match hundredths {
+        0..105 => Draw::Fixed(mean),
+        105..200 => Draw::Uniform { least: (mean * 2).left_after(p99), most: p99 },
+        // An exponential distribution has its percentile at 4.6 of its mean.
+        200..330 => Draw::Uniform { least: Span::ZERO, most: mean * 2 },
+        _ => Draw::Exponential { mean },
+    })
 }
 
 /// Fits lateness by its median and its 99th percentile: the distribution with this median whose

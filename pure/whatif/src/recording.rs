@@ -2,7 +2,7 @@
 
 use slackline_demand::{Collector, Demand};
 use slackline_metrics::{Meter, StrayRecord, Summary};
-use slackline_trace::{Exchange, Header, Record, Sink, VcpuName};
+use slackline_trace::{Exchange, Header, HostThread, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 
 use crate::measure::Measures;
@@ -102,6 +102,10 @@ impl Sink for Recorder {
         self.collector.named(named);
         self.whole.named(named);
         self.judged.named(named);
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        self.collector.host_thread(thread);
     }
 
     fn wants_exchanges(&self) -> bool {

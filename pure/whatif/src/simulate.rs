@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::form::Form;
 use crate::measure::Measures;
 use crate::model::Model;
+use crate::others;
 use crate::write::{WriteError, WrittenScenario};
 
 /// Reason why a model cannot be simulated.
@@ -46,6 +47,17 @@ pub(crate) struct SimulatedWindows {
 }
 
 impl Model {
+    /// Names a simulated vCPU as the recording does. `None` if it stands for other programs.
+    fn named(&self, simulated: Measures, demand: &Demand) -> Option<Measures> {
+        if others::is_other(&simulated.name) {
+            return None;
+        }
+        let single = self.domains.iter().find(|it| it.name == simulated.name);
+        let source = single.and_then(|it| it.vcpus.first()).filter(|vcpu| !vcpu.is_rotated);
+        let name = source.map(|vcpu| demand.vcpus[vcpu.source].name.clone());
+        Some(Measures { name: name.unwrap_or_else(|| simulated.name.clone()), ..simulated })
+    }
+
     /// Writes the scenario of one form, whose files have names that begin with `stem`.
     ///
     /// # Errors
@@ -77,10 +89,10 @@ pub(crate) fn simulate(
     let finished = slackline_sim::run(&scenario, &mut sink)?;
     let WindowMeters { meters, collector } = sink;
     let played = collector.finish();
-    let windows = meters
-        .iter()
-        .zip(windows)
-        .map(|(meter, &warmup)| Ok(Measures::all(&meter.view()?, &played, Time::START + warmup)));
+    let windows = meters.iter().zip(windows).map(|(meter, &warmup)| {
+        let all = Measures::all(&meter.view()?, &played, Time::START + warmup);
+        Ok(all.into_iter().filter_map(|it| model.named(it, demand)).collect())
+    });
     let declined = finished.declined.iter().map(|(at, vcpu, error)| {
         let domain = &scenario.domains[vcpu.domain().number() as usize];
         (*at, domain.vcpu_name(*vcpu), error.to_string())

@@ -5,11 +5,14 @@ use std::fmt::Write as _;
 use slackline_demand::{Demand, VcpuDemand};
 use slackline_policy::{Field, FieldError, Kind, Value, Values};
 use slackline_scenario::{Scenario, ScenarioError};
-use slackline_units::{CpuSet, Span, Time};
+use slackline_units::{CpuId, CpuSet, Span, Time};
 
 use crate::form::Form;
 use crate::model::{Model, ModelChange, ModelChangeKind, ModelDomain, ModelVcpu, Share, written};
+use crate::others::{self, Competitor};
 
+/// Slice of ordinary threads: that of Linux on a host with two or three CPUs.
+const FAIR_SLICE: Span = Span::from_us(1_400);
 /// Number of jobs up to which they are written in the scenario itself.
 const FEW_JOBS: usize = 4;
 /// Names of the levels of CPU groups in `[host]`, the narrowest first.
@@ -60,6 +63,12 @@ impl Model {
         for domain in &self.domains {
             out.domain(domain)?;
         }
+        for competitor in &self.competitors {
+            out.competitor(competitor)?;
+        }
+        for (cpu, jobs) in &demand.others.interference {
+            out.interference(*cpu, jobs);
+        }
         for domain in &self.domains {
             out.changes(domain)?;
         }
@@ -94,6 +103,13 @@ impl Model {
         }
         if let Some(lateness) = costs.lateness {
             let _ = writeln!(text, "timer_lateness = \"{lateness}\"");
+        }
+        if let Some((tick, phase)) = costs.fair {
+            let fair = format!("slice = \"{FAIR_SLICE}\", tick = \"{tick}\", phase = \"{phase}\"");
+            let _ = writeln!(text, "fair = {{ {fair} }}");
+        }
+        for (key, pass) in ["timer_pass", "wake_pass"].into_iter().zip(costs.passes) {
+            let _ = pass.map(|pass| writeln!(text, "{key} = \"{pass}\""));
         }
         if let Some((period, cost)) = costs.tick {
             let _ = writeln!(text, "tick = \"{period}\"\ntick_cost = \"{cost}\"");
@@ -157,12 +173,44 @@ impl Writer<'_> {
 
     fn work(&mut self, name: &str, domain: &ModelDomain, vcpu: &ModelVcpu) -> String {
         let stay = &self.demand.vcpus[vcpu.source];
-        let jobs = jobs(
-            stay,
-            self.form,
-            vcpu.is_rotated,
-            (domain.joined, self.model.begin + self.model.length),
-        );
+        let end = self.model.begin + self.model.length;
+        let jobs = jobs(stay, self.form, vcpu.is_rotated, (domain.joined, end));
+        self.jobs(name, jobs)
+    }
+
+    /// Writes other programs as a domain without a reservation.
+    fn competitor(&mut self, competitor: &Competitor) -> Result<(), WriteError> {
+        let Some(share) = others::share(self.model.spec) else { return Ok(()) };
+        let name = competitor.name();
+        let (_, demand) = &self.demand.others.competitors[competitor.source];
+        let (begin, cpu) = (self.model.begin, competitor.cpu.index());
+        if cpu >= self.model.cpus {
+            return Ok(());
+        }
+        let _ = writeln!(self.text, "\n[[domain]]\nname = {}", quoted(&name));
+        let jobs = jobs(demand, self.form, false, (begin, begin + self.model.length));
+        let work = self.jobs(&name, jobs);
+        let _ = writeln!(self.text, "work = {work}\ncpus = [{cpu}]");
+        self.share(&name, &share)
+    }
+
+    /// Writes what programs above all vCPUs take from a CPU.
+    fn interference(&mut self, cpu: CpuId, jobs: &[slackline_demand::Job]) {
+        if cpu.index() >= self.model.cpus || jobs.is_empty() {
+            return;
+        }
+        let file = format!("{}-interference-{}.csv", self.stem, cpu.index());
+        let mut text = String::from("ready_ns,work_ns\n");
+        for job in jobs {
+            let ready = job.ready.since(self.model.begin).ns();
+            let _ = writeln!(text, "{ready},{}", job.work.ns());
+        }
+        let cpu = cpu.index();
+        let _ = writeln!(self.text, "\n[[interference]]\ncpu = {cpu}\nfile = {}", quoted(&file));
+        self.files.push((file, text));
+    }
+
+    fn jobs(&mut self, name: &str, jobs: Vec<Job>) -> String {
         let (key, title) = match self.form {
             Form::Open => ("ready", "ready_ns,work_ns"),
             Form::Closed => ("think", "think_ns,work_ns"),

@@ -132,7 +132,7 @@ mod unit {
     }
 
     #[test]
-    fn test_programs_and_other_artifacts_are_distinguished() {
+    fn cargo_messages_distinguish_test_programs_from_other_artifacts() {
         let mut built = BuildResults::default();
         let id = "path+file:///slackline/edge/cli#slackline@0.1.0";
         let messages = [
@@ -154,7 +154,7 @@ mod unit {
     }
 
     #[test]
-    fn package_name_is_found_with_and_without_the_folder() {
+    fn package_name_is_read_from_both_forms_of_package_id() {
         let mut built = BuildResults::default();
         let id = |end: &str| format!("path+file:///slackline/edge/cli#{end}");
         for (end, kind) in [("0.1.0", "lib"), ("slackline-live@0.1.0", "test")] {

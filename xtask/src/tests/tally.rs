@@ -55,7 +55,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn totals_are_summed_and_output_of_passing_tests_is_hidden() {
+    fn test_totals_are_summed_and_output_of_passing_tests_hidden() {
         let mut tally = Tally::default();
         let lines = [
             ("test a ... ok", true),

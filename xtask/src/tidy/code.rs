@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_strings_are_blanked() {
+    fn code_scanner_blanks_comments_and_strings() {
         left_of("a // } b\nc", "ac");
         left_of("a /* { /* } */ { */ b", "ab");
         left_of(r#"f("a \" { b", x)"#, "f(,x)");
@@ -152,25 +152,25 @@ mod tests {
     }
 
     #[test]
-    fn lifetime_is_no_character_literal() {
+    fn code_scanner_takes_no_lifetime_for_a_character_literal() {
         left_of("fn f<'a>(x: &'a str, y: &'a u8) {", "fnf<'a>(x:&'astr,y:&'au8){");
     }
 
     #[test]
-    fn characters_stay_on_their_lines() {
+    fn blanked_strings_keep_the_line_numbers_of_code() {
         let code = Code::of("let a = \"\n{\n\";\nunsafe {}");
         assert_eq!(code.lines_with("unsafe").collect::<Vec<_>>(), [4]);
     }
 
     #[test]
-    fn only_whole_words_are_found() {
+    fn code_scanner_finds_only_whole_words() {
         assert!(has_word("let x: f64 = 1", "f64"));
         assert!(!has_word("to_f64(x)", "f64"));
         assert!(!has_word("unsafe_code", "unsafe"));
     }
 
     #[test]
-    fn test_modules_are_found() {
+    fn code_scanner_finds_the_lines_of_test_modules() {
         let code = Code::of("fn a() {\n}\n#[cfg(test)]\nmod tests {\n    x\n}\nfn b() {}\n");
         assert_eq!(code.test_lines(), vec![3..7]);
         let code = Code::of("#[cfg(test)]\nmod picture;\nfn b() {\n}\n");

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn list_must_follow_a_function_that_shrinks() {
+    fn listed_long_function_that_shrank_is_a_fault() {
         assert_eq!(check(&[long(79), list(80)])[0].file, LIST);
         assert_eq!(check(&[long(60), list(80)])[0].file, LIST);
     }

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splitting_a_cell_drops_notes_in_parentheses() {
+    fn notes_in_parentheses_of_a_crate_table_cell_are_ignored() {
         assert!(items("nothing").is_empty());
         assert_eq!(items("`units`, policy (specs, only)"), ["units", "policy"]);
         assert_eq!(items("anything in edge"), ["anything in edge"]);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn difference_between_table_and_cargo_is_a_fault() {
+    fn crate_table_that_differs_from_cargo_is_a_fault() {
         let metadata = world(&[("pure/a", ""), ("pure/b", "slackline-a rand_core")]);
         assert!(says("| a | nothing | |\n| b | a | |\n", &metadata).is_empty());
         assert_eq!(
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_crate_below_another_is_a_fault() {
+    fn forbidden_transitive_dependency_is_a_fault() {
         let metadata =
             world(&[("edge/c", "slackline-b"), ("edge/b", "slackline-a"), ("edge/a", "")]);
         let rest = "| b | a | |\n| a | | |\n";
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_may_never_use_edge() {
+    fn dependency_of_a_pure_crate_on_an_edge_crate_is_a_fault() {
         let metadata = world(&[("pure/a", "slackline-b"), ("edge/b", "")]);
         assert_eq!(says("| a | b | |\n| b | | |\n", &metadata), ["pure/ depends on edge/b"]);
     }

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn or_needs_one_licence_and_and_needs_all() {
+    fn licence_or_needs_one_allowed_part_and_needs_all() {
         met("MIT", Some(true));
         met("GPL-3.0", Some(false));
         met("GPL-3.0 OR MIT", Some(true));
@@ -81,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn and_binds_tighter_than_or() {
+    fn licence_and_binds_tighter_than_or() {
         met("MIT OR A AND B", Some(true));
         met("(MIT OR A) AND B", Some(false));
         met("(MIT OR Apache-2.0) AND Unicode-3.0", Some(true));
     }
 
     #[test]
-    fn exception_belongs_to_its_licence() {
+    fn licence_exception_is_allowed_only_with_its_licence() {
         met("X WITH Y", Some(true));
         met("X", Some(false));
         met("MIT WITH Y", Some(false));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_expression_is_rejected() {
+    fn malformed_licence_expression_is_rejected() {
         for wrong in ["", "MIT AND", "OR", "(MIT", "MIT)", "MIT MIT", "MIT WITH"] {
             met(wrong, None);
         }

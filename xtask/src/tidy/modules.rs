@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn circle_of_two_modules_is_found() {
+    fn cycle_of_two_modules_is_a_fault() {
         let one = ("a/src/one.rs", "use std::fmt;\n\nuse crate::{other::Thing as Other, third};\n");
         let circle = says(&[one, ("a/src/other.rs", "fn f(x: super::one::Thing) {}\n")]);
         assert_eq!(circle, ["a/src/one.rs:3: a circle of modules: one, other, one"]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn long_circle_is_reported_once() {
+    fn cycle_of_several_modules_is_reported_once() {
         let files = [
             ("a/src/a.rs", "use crate::b;\n"),
             ("a/src/b.rs", "use crate::{\n    c::{self, D},\n};\n"),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_module_counts_as_its_parent() {
+    fn nested_module_counts_as_its_parent_in_module_cycles() {
         let inner = ("a/src/one/inner.rs", "use crate::other;\n");
         let files = [inner, ("a/src/one.rs", ""), ("a/src/other.rs", "use crate::one::f;\n")];
         assert_eq!(says(&files), ["a/src/one/inner.rs:1: a circle of modules: one, other, one"]);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_use_any_module() {
+    fn test_modules_may_use_any_module() {
         let files = [
             ("a/src/one.rs", "use crate::other;\n"),
             ("a/src/other.rs", "#[cfg(test)]\nmod tests {\n    use crate::one;\n}\n"),

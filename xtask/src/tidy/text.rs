@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn tabs_blanks_and_unfinished_work_are_found() {
+    fn tabs_trailing_blanks_and_unfinished_work_are_faults() {
         assert_eq!(says("a.md", "a\tb\n"), ["a.md:1: a tab"]);
         assert_eq!(says("a.toml", "a\nb \n"), ["a.toml:2: a blank at the end"]);
         assert_eq!(says("a.rs", concat!("// TO", "DO x\n")).len(), 1);
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_folders_of_a_computer_are_found() {
+    fn absolute_machine_paths_are_faults_but_similar_words_are_not() {
         assert_eq!(says("a.md", concat!("see /ho", "me/me/x\n")).len(), 1);
         assert_eq!(says("a.md", concat!("`/ro", "ot`\n")).len(), 1);
         assert!(says("a.md", "src/work.rs, /workload, ~/work and $X/root\n").is_empty());
     }
 
     #[test]
-    fn package_hosts_are_found() {
+    fn package_registry_hosts_are_faults() {
         assert_eq!(says("a.txt", concat!("x http://mir", "ror.example/y\n")).len(), 1);
         assert!(says("a.txt", "https://docs.rs/index and https://sh.rustup.rs\n").is_empty());
         let lock = "source = \"registry+https://github.com/rust-lang/crates.io-index\"\n";
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_strings_are_not_checked_as_code() {
+    fn banned_words_in_comments_and_strings_are_no_faults() {
         assert!(says("a.rs", "let a = \"dbg!(unsafe)\"; // unsafe todo!()\n").is_empty());
         assert_eq!(says("a.rs", "fn a() {\n    todo!()\n}\n").len(), 1);
         assert_eq!(says("a.rs", "#[ignore = \"slow\"]\nfn a() {}\n").len(), 1);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_has_its_own_bans() {
+    fn pure_crates_may_not_use_hash_maps_floats_or_serde() {
         assert_eq!(says("pure/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").len(), 2);
         assert!(says("edge/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").is_empty());
         assert!(says(WITH_FLOATS[0], "let a: f64 = b;\n").is_empty());

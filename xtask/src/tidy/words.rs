@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn second_type_of_a_name_is_counted_in_its_crate() {
+    fn second_type_of_the_same_name_in_a_crate_is_counted() {
         let one = Source::new("pure/a/src/x.rs", "struct Row;\n");
         let two = Source::new("pure/a/src/y.rs", "struct Row;\n");
         let three = Source::new("pure/b/src/y.rs", "struct Row;\n");
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn count_above_or_below_the_committed_one_is_a_fault() {
+    fn word_count_above_or_below_the_committed_one_is_a_fault() {
         let file = |count: usize| {
             Source::new(PATH, &format!("# words\ntype-name    pure/a         {count}\n"))
         };

@@ -1,4 +1,4 @@
-//! The test on this host: a process that never blocks is limited by several mechanisms.
+//! The test on this host: several mechanisms limit a process that never blocks.
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -24,7 +24,7 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 
-/// Time after a limit was applied that is left out of the results.
+/// Length of the time after a limit is applied that is left out of the results.
 const WARMUP: Span = Span::from_secs(1);
 
 /// Interval of the samples.
@@ -34,7 +34,7 @@ const SECOND: Span = Span::from_secs(1);
 #[derive(Debug)]
 pub(super) struct LivePlan {
     ways: Vec<LimitInterface>,
-    /// `Asked` if an unavailable mechanism is an error, since it was requested by name.
+    /// `Asked` if the user named the mechanisms. Then an unavailable mechanism is an error.
     demand: Demand,
     targets: Vec<CpuShare>,
     length: Span,
@@ -74,7 +74,7 @@ impl LivePlan {
         Ok(LivePlan { ways, demand, targets, length })
     }
 
-    /// Returns a sentence that describes the test.
+    /// Returns a sentence that describes how the live test was made.
     pub(super) fn how(&self) -> String {
         let length = self.length;
         format!(
@@ -144,8 +144,8 @@ impl LivePlan {
         Ok(results)
     }
 
-    /// Returns true if the error only skips this mechanism: the share is too small for it, or it
-    /// was not requested by name.
+    /// Returns true if the error only skips this mechanism. That is so if the share is too small
+    /// for the mechanism, or if the user did not name it.
     fn skips(&self, error: &LimitError) -> bool {
         matches!(error, LimitError::TooFine { .. }) || self.demand == Demand::AllThereAre
     }
@@ -183,7 +183,7 @@ impl LivePlan {
     }
 }
 
-/// Combines consecutive samples into one run.
+/// Combines consecutive samples into the errors of one run.
 fn summed(share: CpuShare, samples: &[Sample]) -> DomainErrors {
     let error = |sample: &Sample| allocation_error(sample.used, sample.to - sample.from, share);
     let used = samples.iter().fold(Span::ZERO, |sum, sample| sum + sample.used);
@@ -214,7 +214,7 @@ impl From<Problem> for Stop {
     }
 }
 
-/// Checks for signals and reports progress.
+/// Checks for signals and reports progress during a test.
 struct Watch {
     stop: UnixStream,
     progress: Progress,
@@ -238,7 +238,7 @@ impl Watch {
     }
 }
 
-/// A process of one thread that never blocks. It is killed on drop.
+/// A process of one thread that never blocks. It is killed when this is dropped.
 struct Load(Child);
 
 impl Load {
@@ -289,7 +289,7 @@ fn no_way(name: &str, all: &[LimitInterface]) -> Problem {
     let names = || all.iter().map(LimitInterface::name);
     let hint = match nearest(name, names()) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+        None => format!("use one of {}", names().collect::<Vec<_>>().join(", ")),
     };
     let message = format!("there is no limiter `{name}`");
     Problem::BadOption { message, hint: Some(hint) }
@@ -298,7 +298,7 @@ fn no_way(name: &str, all: &[LimitInterface]) -> Problem {
 fn gone(error: &slackline_play::limit::SampleError) -> Problem {
     Problem::HostCannot {
         message: format!("cannot limit the process: {error}"),
-        hint: Some("check whether another program ended it".into()),
+        hint: Some("check whether another program ended the process".into()),
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_weighted_by_their_length() {
+    fn live_alert_average_weights_each_sample_by_its_duration() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample =
             |from, to, used| Sample { from: at(from), to: at(to), used: Span::from_ms(used) };

@@ -1,4 +1,4 @@
-//! Formatting of the test's numbers.
+//! Formatting of the numbers of `slackline alert`.
 
 use slackline_experiments::OverSeeds;
 use slackline_units::CpuShare;
@@ -8,13 +8,13 @@ pub(super) fn share(target: CpuShare) -> String {
     format!("{}", f64::from(target.ppm()) / 1e4)
 }
 
-/// Formats with two decimals, and a sign unless the result is zero.
+/// Formats a number with two decimals, and with a sign unless it rounds to zero.
 pub(super) fn fixed(value: f64) -> String {
     let text = format!("{value:+.2}");
     if matches!(&*text, "+0.00" | "-0.00") { "0.00".into() } else { text }
 }
 
-/// Formats the median, with the range if there is one.
+/// Formats the median over the seeds, with the range if the seeds differ.
 pub(super) fn ranged(of: OverSeeds) -> String {
     let OverSeeds { lowest, median, highest } = of;
     let [least, median, most] = [lowest, median, highest].map(fixed);

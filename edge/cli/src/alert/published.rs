@@ -1,12 +1,13 @@
-//! Compares test results with the paper's published values. Nothing else reads both.
+//! Comparison of test results with the paper's published values. No other module reads both.
 //!
 //! The verdicts are those of all papers:
 //!
 //! - *reproduced*: the published value is in our range over the seeds, widened by the precision
-//!   with which it can be read. A finding in words is the same as ours.
-//! - *same shape*: not reproduced, but with the same sign, or in the order that the paper states. A
-//!   statement of an order can reach no more than this.
-//! - *differs*: neither of these.
+//!   with which the value can be read in the paper. A finding in words is reproduced if it is the
+//!   same as ours.
+//! - *same shape*: not reproduced, but with the same sign, or in the order that the paper states.
+//!   For a statement about an order, this is the best verdict.
+//! - *differs*: neither reproduced nor of the same shape.
 //! - *nothing to compare*: only the axis of a plot is known, and our values lie inside.
 
 use std::path::Path;
@@ -20,10 +21,10 @@ use slackline_units::CpuShare;
 
 use super::numbers::ranged;
 
-/// Published values, written down before the first run.
+/// File of the published values. They were written down before the first run.
 const FILE: &str = include_str!("../../../../papers/cherkasova-2007/published.toml");
 
-/// A published value with our result.
+/// A published value beside our result, with the verdict.
 #[derive(Clone, Debug)]
 pub(super) struct Compared {
     pub(super) published: &'static Value,
@@ -52,7 +53,7 @@ const STATISTICS: [Statistic; 4] = [
     ("smallest", |errors| errors.smallest().map(percent)),
 ];
 
-/// Converts millionths to percent.
+/// Converts millionths of a target to percent.
 fn part(ppm: u64) -> f64 {
     ppm as f64 / 1e4
 }
@@ -62,7 +63,8 @@ pub(super) fn mean_size(errors: &AllocationErrors) -> Option<f64> {
     errors.mean_size().map(part)
 }
 
-/// Compares all results of the policies as published. Other results are left out.
+/// Compares all results of the policies with their published values. Results of other policies are
+/// left out.
 pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<Compared> {
     let as_published = |result: &&CaseResult| {
         AS_PUBLISHED.contains(&result.name.as_str()) && matches!(result.limiter, Limiter::Policy(_))
@@ -100,9 +102,9 @@ fn each(result: &CaseResult) -> Vec<Compared> {
     compared
 }
 
-/// Returns the typical sign of the errors: `under`, `over` or `neither`. It is `neither` if the
-/// counts differ by at most two standard deviations of as many coin tosses, `2 × sqrt(under +
-/// over)`.
+/// Returns the typical sign of the errors: `under`, `over` or `neither`. The sign is `neither` if
+/// the counts differ by at most `2 × sqrt(under + over)`, two standard deviations of that many coin
+/// tosses.
 fn typical(under: usize, over: usize) -> &'static str {
     let apart = under.abs_diff(over);
     if apart * apart <= 4 * (under + over) {
@@ -114,7 +116,7 @@ fn typical(under: usize, over: usize) -> &'static str {
     }
 }
 
-/// Compares a published number with our range.
+/// Compares a published number with our range over the seeds.
 fn number(published: &'static Value, ours: OverSeeds) -> Compared {
     let theirs = published.number().unwrap_or(f64::NAN);
     let give = published.give;
@@ -135,7 +137,7 @@ fn number(published: &'static Value, ours: OverSeeds) -> Compared {
     Compared { published, ours, verdict, sentence }
 }
 
-/// Compares the statements about both schedulers together.
+/// Compares the paper's statements that concern both schedulers with our results.
 fn between(results: &[&CaseResult]) -> Vec<Compared> {
     let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_compared_value_is_in_the_published_file() {
+    fn every_value_that_alert_compares_is_in_the_published_results_file() {
         for policy in ["sedf", "credit"] {
             for name in ["below-minus-9.9", "above-36.3", "largest", "sign"] {
                 assert!(published(&format!("alert.{policy}.{name}")).is_some(), "{policy} {name}");
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_follow_from_the_numbers() {
+    fn alert_verdicts_follow_from_measured_and_published_numbers() {
         let sedf = of(AS_PUBLISHED[0], "sedf", &[-10_000, -20_000, 0, 95_200]);
         let credit = of(AS_PUBLISHED[1], "credit", &[-500_000, 1_000_000, 2_000_000, -1_000_000]);
         let compared = compare(Form::One, &[sedf, credit]);
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_coin_has_no_typical_side() {
+    fn alert_names_no_typical_error_sign_for_nearly_equal_counts() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_with_other_rules_are_not_compared() {
+    fn alert_compares_only_cases_with_the_rules_of_the_paper() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

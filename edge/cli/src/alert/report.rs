@@ -13,19 +13,20 @@ use super::published::{Compared, mean_size, published};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contents<'a> {
     pub(super) form: Form,
-    /// Sentence on the length and number of the trials, and where they ran.
+    /// Sentence that states the length and number of the trials, and where they were made.
     pub(super) how: &'a str,
     pub(super) results: &'a [CaseResult],
     pub(super) compared: &'a [Compared],
-    /// Each result, with the results of the same case with one rule changed.
+    /// Each result of the base policy, with the results of the same case in which one rule was
+    /// changed.
     pub(super) ablations: &'a [(CaseResult, Vec<CaseResult>)],
 }
 
-/// Range of errors shown in distributions, in percent. The tables have the values beyond.
+/// Range of errors shown in distributions, in percent. The tables contain the values beyond it.
 const TAILS: (f64, f64) = (-100.0, 150.0);
 const SMP_TAILS: (f64, f64) = (-60.0, 40.0);
 
-/// Errors beyond which the paper's text states how many seconds lie.
+/// Errors, in percent. The paper's text states how many seconds have an error beyond these.
 const PRINTED_TAILS: (f64, f64) = (-9.9, 36.3);
 
 /// Label of axes for the error.
@@ -37,11 +38,11 @@ const PAPER: &str = "Cherkasova, Gupta, Vahdat (2007)";
 /// Label of axes for the target.
 const TARGET: &str = "target, % of a CPU";
 
-/// Explanation of a distribution to either side.
+/// Explanation of a figure that shows the distribution to the left and to the right of zero.
 const OUTWARDS: &str = "Left of zero: part of all seconds with at most this error. Right of zero: \
                         with at least this error.";
 
-/// Most cases that get a table of their own.
+/// Maximum number of cases that get a table of their own.
 const MOST_TABLES: usize = 8;
 
 pub(super) fn page(contents: &Contents<'_>, made: &FigureOrigin) -> String {
@@ -104,7 +105,7 @@ fn target_names(contents: &Contents<'_>) -> Vec<CpuShare> {
     targets
 }
 
-/// Draws figure 7: every second, by target.
+/// Draws figure 7 of the paper: the error of every second, by target.
 fn points(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let panel = |result: &CaseResult| {
@@ -128,7 +129,7 @@ fn points(contents: &Contents<'_>) -> Figure {
     ))
 }
 
-/// Draws figures 8 and 11: the part of all seconds with larger errors, to either side.
+/// Draws figures 8 and 11: the part of all seconds with larger errors, on either side of zero.
 fn tails(contents: &Contents<'_>) -> Figure {
     if contents.results.iter().all(|result| result.limiter == Limiter::Host) {
         return live_tails(contents);
@@ -176,7 +177,8 @@ fn tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// Returns the range of errors to show: all of ours and the published ones, within bounds.
+/// Returns the range of errors to show. It contains all of our errors and the published ones, up to
+/// [`TAILS`].
 fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
     let (bounds, published) = match contents.form {
         Form::One => (TAILS, Some(PRINTED_TAILS)),
@@ -194,8 +196,8 @@ fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
     ((low - margin).max(bounds.0).floor(), (high + margin).min(bounds.1).ceil())
 }
 
-/// Draws the same figure for mechanisms on this host, over the whole range of errors. There are no
-/// published values.
+/// Draws figures like 8 and 11 for mechanisms on this host, over the whole range of errors. They
+/// have no published values.
 fn live_tails(contents: &Contents<'_>) -> Figure {
     let x = Axis::symlog(ERROR, "%", 0.1);
     let seconds = |result: &CaseResult| result.errors(None, |_| true).sorted().len();
@@ -214,13 +216,14 @@ fn live_tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// Returns the targets after which the step between targets changes.
+/// Returns the indexes of the targets after which the step between neighbouring targets changes.
 fn breaks(targets: &[CpuShare]) -> Vec<usize> {
     let steps: Vec<u32> = targets.windows(2).map(|pair| pair[1].ppm() - pair[0].ppm()).collect();
     (1..steps.len()).filter(|&nth| steps[nth] != steps[nth - 1]).collect()
 }
 
-/// Returns the distribution from the left up to zero, and from the right down to it.
+/// Returns the distribution of errors: cumulated from the left up to zero, and from the right down
+/// to zero.
 fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     let all = sorted.len().max(1) as f64;
     let part = |count: usize| count as f64 * 100.0 / all;
@@ -256,7 +259,7 @@ fn printed_tails() -> Vec<Layer> {
     ["credit", "sedf"].map(printed).into()
 }
 
-/// Draws figure 9: the error over the whole time, by target.
+/// Draws figure 9 of the paper: the error over the whole time, by target.
 fn averages(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let names = targets.iter().map(|&target| share(target));
@@ -356,7 +359,7 @@ fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
         .caption("Bars are medians over the seeds with their range.")
 }
 
-/// Returns the settings of one case that the base case does not have.
+/// Returns those settings in the name of one case that the base case does not have.
 fn changed(base: &CaseResult, result: &CaseResult) -> String {
     let known: Vec<&str> = base.name.split(':').collect();
     result.name.split(':').filter(|part| !known.contains(part)).collect::<Vec<_>>().join(" ")
@@ -429,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tails_fall_on_both_sides_of_zero() {
+    fn alert_error_tails_fall_with_distance_from_zero_on_both_sides() {
         let sorted = [-200_000, -100_000, -100_000, 0, 50_000, 50_000, 100_000, 300_000];
         let expected =
             [(-20.0, 12.5), (-10.0, 37.5), (0.0, 50.0), (5.0, 25.0), (10.0, 12.5), (30.0, 0.0)];
@@ -438,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn axis_is_broken_where_its_step_changes() {
+    fn alert_chart_axis_is_broken_where_the_target_step_changes() {
         let shares = |percent: &[u32]| -> Vec<CpuShare> {
             percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
         };

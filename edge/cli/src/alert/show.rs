@@ -14,7 +14,7 @@ use super::published::{Compared, mean_size};
 /// Width of a column of numbers, in characters.
 const WIDTH: usize = 9;
 
-/// Prints all results below each other, one row per target, and their verdicts.
+/// Prints all results one below another, with one row per target, and then the verdicts.
 pub(super) fn table(
     how: &str,
     results: &[CaseResult],
@@ -66,8 +66,8 @@ fn in_percent(error: Option<i64>) -> String {
     error.map_or("-".into(), |ppm| fixed(percent(ppm)))
 }
 
-/// Lays out rows of numbers behind their names: as many columns side by side as fit, the rest
-/// below. A name that is too long for that stands above its numbers.
+/// Lays out rows of numbers behind their names. As many columns as fit are placed side by side, the
+/// others below. If the names are too long for that, each stands above its numbers.
 pub(crate) fn packed(
     name: &str,
     headings: &[&str],

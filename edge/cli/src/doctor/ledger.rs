@@ -10,7 +10,7 @@ use slackline_linux::with_causes;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Reports damage to the ledger in a folder. Fails if there is any.
+/// Reports damage to the ledger in a folder. Fails if the ledger is damaged.
 pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
     let examined = check(folder).map_err(|error| of_ledger(&error))?;
     terminal::print(&if is_json { to_json(&examined) } else { told(&examined) })?;
@@ -26,7 +26,7 @@ pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
     })
 }
 
-/// Rebuilds a ledger from its intact tables and its backup.
+/// Rebuilds a damaged ledger from its intact tables and its backups.
 pub(super) fn mend(folder: &Path) -> Result<(), Problem> {
     match rebuild(folder).map_err(|error| of_ledger(&error))? {
         None => terminal::print("the ledger is intact; nothing was changed\n"),

@@ -1,4 +1,5 @@
-//! The help page about agents: what a guest reports, and how it reaches the host.
+//! Help page about agents: the tasks that a guest reports, and the way in which reports reach the
+//! host.
 
 /// Text of `slackline help agent`.
 pub(super) const PAGE: &str = "\
@@ -35,30 +36,30 @@ Rules for --urgent, up to four, most urgent first [default: real-time, nice=-1]:
 Tasks that match no rule are in a fifth, ordinary class.
 
 What the agent does:
-  - For each class it reports the tasks that want the CPU, those that wait, and
-    those that I/O has woken lately.
-  - It reads wake-ups from the guest's tracing (tracefs). Without tracing it polls
-    tasks every 5 ms and cannot see wake-ups by I/O.
-  - It reports a change of the most urgent class at once, at most 1000 times per
-    second, and repeats a claim every 40 ms.
-  - It runs with nice -20 and its memory is locked. If real-time tasks of the guest
-    never block, start it with `chrt --fifo 1 slackline-agent ...`.
+  - For each class the agent reports the tasks that want the CPU, the tasks that
+    wait, and the tasks that I/O has woken lately.
+  - The agent reads wake-ups from the guest's tracing (tracefs). Without tracing it
+    polls tasks every 5 ms and cannot see wake-ups by I/O.
+  - The agent reports a change of the most urgent class at once, at most 1000 times
+    per second. It repeats a claim every 40 ms.
+  - The agent runs with nice -20 and its memory is locked. If real-time tasks of the
+    guest never block, start it with `chrt --fifo 1 slackline-agent ...`.
 
 What the host does:
   - A claim expires 100 ms after its last report. A guest that waits for a CPU
-    cannot report, so its claim holds until it has run for 5 ms, up to 1 s in all.
+    cannot report. Its claim expires when it has run for 5 ms, or after 1 s in all.
   - A frame has 36 bytes and a checksum (units/src/frame.rs in the source). Frames
     that are damaged, out of order or for an unknown vCPU are dropped and counted.
     After eight in a row all claims of the agent end.
-  - The policy is told of at most 1000 reports per second. Of more, only the latest
-    counts.
+  - The host passes at most 1000 reports per second to the policy. If there are more,
+    only the latest counts.
   - Agent and host must have the same frame version; `run` warns if they differ.
   - A full or closed channel blocks only the agent, which drops its reports.
   - After a run, `slackline run` prints what it received and dropped from each agent
     and through each relay.
 
-Pending I/O: the host does not know which I/O waits for a QEMU guest, so the policy
-counts only tasks that want the CPU. A relay tells it what waits:
+Pending I/O: the host does not know when I/O is pending for a QEMU guest, so the
+policy counts only tasks that want the CPU. With a relay the host knows it:
 
   -device virtserialport,chardev=e,name=my.requests
   -chardev socket,id=e,path=/run/web.port,server=on,wait=off
@@ -71,9 +72,9 @@ counts only tasks that want the CPU. A relay tells it what waits:
   - `tell = \"inferred\"` needs a relay but no agent in the guest.
   - `slackline load ping --to /run/web.requests` sends requests.
 
-Without a VM: a process that plays a guest listens itself (--socket /run/web.gaps).
-`slackline load guest` is such a process: a busy task, an urgent server, and devices
-that report pending I/O.
+Without a VM: an agent can listen on a Unix socket itself (--socket /run/web.gaps).
+`slackline load guest` is a process that plays a guest: it has a busy task, an urgent
+server, and devices that report pending I/O.
 
 Limits:
   - Relays are tested with virtio-serial ports only. Vsock is not supported.

@@ -9,9 +9,10 @@ use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, RELAY, TABLES, TESTS,
 use crate::by_second;
 use crate::terminal;
 
-/// Width of a page in columns. A narrower terminal makes it narrower.
+/// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
 const WIDTH: usize = 80;
-/// Maximum width of the column of names. The text of a longer name starts on the next line.
+/// Maximum width of the column of names, in columns of text. The text of a longer name starts on
+/// the next line.
 const NAMES: usize = 26;
 
 const SCENARIO: &str = "\
@@ -54,18 +55,19 @@ The workload of a domain: what each of its vCPUs runs.
 const LIVE_INTRO: &str = "\
 `slackline run FILE` runs a scenario on this host, as root.
 
-Use it to schedule real processes and VMs by a policy. A domain is a process of its
-`work`, or what its `live` table names:
+Use it to schedule real processes and VMs by a policy. A domain is a process that does
+its `work`, or the process or VM that its `live` table names:
 
   [[domain]]
   name = \"web\"
   share.edf = { slice = \"2ms\", period = \"10ms\" }
   live = { unit = \"web.service\" }
 
-  - The threads run on the CPUs of the run (--cpus, or the last ones), in the timeslices
-    that the policy gives them. During a timeslice a thread has a real-time priority.
-  - On any end (error, signal, kill -9) a keeper process restores every thread: it is
-    continued and has its former priority and CPUs.
+  - The threads run on the CPUs of --cpus [default: the last ones of this host], in the
+    timeslices that the policy gives them. In a timeslice a thread has a real-time
+    priority.
+  - When the run ends, even by an error, a signal or kill -9, a keeper process restores
+    every thread: it continues a stopped thread and sets its former priority and CPUs.
   - If the keeper is killed too, `slackline doctor --free` restores the threads.
   - QEMU must name its threads (-name NAME,debug-threads=on, as libvirt does) or have a
     QMP socket.
@@ -76,23 +78,24 @@ Use it to schedule real processes and VMs by a policy. A domain is a process of 
 const CLAIMS: &str = "\
 A claim is a condition on one metric of a run.
 
-Use claims to test a scenario. They are checked after each run under the scenario's own
-policy. If one does not hold, it is printed and the exit code is 1.
+Use claims to test a scenario. Claims are checked after each run under the scenario's
+own policy. A claim that does not hold is printed, and the exit code is then 1.
 
   [[claim]]
   that = \"wake to run p99 of web\"
   is   = \"below 8ms\"
 
 `that` is METRIC of NAME:
-  - NAME is a domain, a vCPU (`web.1`) or a CPU (`cpu0`). Without `of NAME`, or with
-    `of total`, it is all of them.
+  - NAME is a domain, a vCPU (`web.1`), a CPU (`cpu0`), a client (`client0` is the first
+    `[[client]]`) or a named task (`web/0`). Without `of NAME`, or with `of total`, the
+    claim is about the whole run.
   - For several vCPUs, amounts of CPU and counts are added. Of other metrics the worst
-    value counts, the one farthest from zero.
+    value counts: the value farthest from zero.
   - `error` is compared without its sign.
-  - `count` is the number of samples of a quantile. A single sample has no quantiles, and
-    a claim on a quantile then tests that sample.
-  - The time of a CPU is a duration (`busy of cpu0`, `above 2s`) or a part of it
-    (`above 20%`).
+  - `count` is the number of samples of a quantile. A single sample has no quantiles. A
+    claim on a quantile then tests that sample.
+  - A time of a CPU is compared with a duration (`busy of cpu0`, `above 2s`) or with a
+    part of the measured time (`above 20%`).
   - A metric that the run could not measure fails no claim.
 ";
 
@@ -100,22 +103,24 @@ const METRICS: &str = "\
 Every number that Slackline measures, from the end of the warm-up to the end of the run.
 
 For each metric:
-  - Line 1 is its name in tables, or - if tables do not show it.
-  - Line 2 is its field in JSON (_ns nanoseconds, _ppm millionths), then its name and unit
+  - Line 1 is the name in tables, or - if tables do not show the metric.
+  - Line 2 is the field in JSON (_ns nanoseconds, _ppm millionths), then the name and unit
     in claims.
+  - Line 3 is the meaning.
   - A field that ends in _* stands for five: _count (the number of samples, n in tables),
     _p50_ns, _p90_ns, _p99_ns and _worst_ns.
 
 Quantiles:
   - p50 is the median: half of the samples are not larger.
   - A single sample has no quantiles, only a worst value. Below 100 samples p99 is the worst.
-  - Up to 1000 samples quantiles are exact. With more they are less than 0.1 % too high.
+  - With up to 1000 samples quantiles are exact. With more samples they are less than
+    0.1 % too high.
 ";
 
 const AXES: &str = "
-[[axis]] makes one scenario into many, one per point where the axes cross. `sim`,
-`compare` and `sweep` run every point into one table; `check` checks whether each point
-is admitted.
+[[axis]] makes one scenario into many: one per combination of points of all axes.
+`sim`, `compare` and `sweep` run every combination and show one table. `check` checks
+whether each is admitted.
 
   [[axis]]
   name = \"period\"
@@ -125,9 +130,9 @@ is admitted.
   name = \"100ms\"
   set  = { \"domain.web.share.edf\" = { slice = \"20ms\", period = \"100ms\" } }
 
-  - `set` gives values to paths. Domains are named in paths.
-  - `let = { period = \"20ms\" }` defines {period} for what any axis sets;
-    \"25% of {period}\" is a part of it.
+  - `set` gives values to paths. In a path, a domain is written by its name.
+  - `let = { period = \"20ms\" }` defines {period} for values of `set` on all axes.
+    \"25% of {period}\" is a part of that time.
   - `scale = { \"host.switch\" = \"200%\" }` multiplies the present value.
   - `unset = [\"host.migrate\"]` removes a value.
 ";
@@ -136,9 +141,9 @@ const FAMILY_INTRO: &str = "\
 A family is a scenario whose domains are drawn at random, for `slackline sweep`.
 
 Use it to compare policies over many hosts. On each host a number of guests share by
-weight, and each CPU may also have one reservation. Each host size is drawn with each
-seed. Each of these hosts runs under each policy and at each point of the axes: one row
-of the table, with the distance of the guests from their fair shares.
+weight, and each CPU may also have one reservation. For each seed, a host of each size is
+drawn. Each host runs under each policy and at each point of the axes. Each such run is
+a row of the table, with the distance of the guests from their fair shares.
 
   title  = \"random hosts\"
   length = \"32s\"
@@ -225,7 +230,7 @@ pub(super) fn metrics() -> String {
     text
 }
 
-/// Name of a metric in claims.
+/// Returns the name that a metric has in claims.
 fn claimed(term: &Term) -> String {
     let end = if term.is_spread() { " p50|p90|p99|worst|count" } else { "" };
     format!("{}{end}", term.claimed_as())
@@ -237,7 +242,7 @@ pub(super) fn without_marks(page: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Help page of a policy.
+/// Returns the help page of a policy.
 pub(super) fn policy(spec: &Spec) -> String {
     let mut parameters = String::new();
     let policy = format!("policy = {{ name = \"{}\", ... }}", spec.name);
@@ -272,7 +277,7 @@ fn keys(text: &mut String, table: &KeyTable) {
     entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
 }
 
-/// Appends names in one column and their texts in another.
+/// Appends entries in two columns: names, and the text of each name.
 pub(super) fn entries<'a>(
     text: &mut String,
     entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,

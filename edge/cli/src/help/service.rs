@@ -1,4 +1,4 @@
-//! The help page about the daemon. Lists of verbs, states, columns and refusals come from the code.
+//! Help page about the daemon. Its lists of verbs, states, columns and refusals come from the code.
 
 use std::fmt::Write as _;
 
@@ -28,44 +28,52 @@ cgroup or any process: whatever `slackline find` lists.
 
 Reservations:
   - A reservation gives each vCPU of a VM its slice of CPU time in every period.
-  - It survives shutdown of the VM and restart of the daemon. When the VM starts
-    again under its name, its reservation applies again.
+  - A reservation survives shutdown of the VM and restart of the daemon. When the VM
+    starts again under its name, its reservation applies again.
   - A reservation whose VM is absent keeps its capacity.
   - While no daemon runs, VMs run as ordinary threads and no reservation is enforced.
   - The daemon schedules by `edf` and ignores guest agents (`slackline help agent`).
 
 --slice or --cpu:
-  - With --slice each vCPU has its own slice, and no vCPU uses another's.
+  - With --slice each vCPU has its own slice, and no vCPU uses the slice of another.
   - With --cpu each vCPU is guaranteed an equal share. A vCPU that needs more may use
-    what the other vCPUs of its VM left unused in their last period, up to the
+    budget that the other vCPUs of its VM left unused in their last period, up to the
     unreserved capacity of its CPU (`slackline help edf`: spread = 'use').
+
+--until ends a reservation by itself, also while no daemon runs:
+  - `--until 2h` is a length from now, `--until 2026-12-01T18:00` a time in UTC. Other
+    zones are written as 2026-12-01T18:00+01:00.
+  - `change --until none` removes the end. In a file it is until = '2026-12-01T18:00'.
+  - At the end the VM runs on as ordinary threads, and `log` shows `expired`.
+  - The end follows the wall clock, also if that is set.
 
 --phase aligns periods of VMs that work in step, on one or several hosts:
   - With --phase 3ms every period starts 3 ms after a multiple of the period on the
     wall clock. With the same phase and period, periods start together.
   - If the first period is shorter, its slice is prorated.
-  - When the clock is set, one period is longer or shorter. `log` shows this if the
-    step is a tenth of the period or more.
+  - When the wall clock is set, one period is longer or shorter. `log` shows this if
+    the step is a tenth of the period or more.
 
 `slackline apply FILE` makes reservations as a file lists them, all or none:
 
   [web]
   cpu = '30%'
   [db]
-  slice = '2ms'                                        # also period, exact, phase, vcpus, for, user
+  slice = '2ms'               # also period, exact, phase, vcpus, for, user, until
 
-  - Capacity is given up first and taken after. If one is refused, nothing changes.
+  - Capacity is given up before other capacity is taken. If one reservation is refused,
+    nothing changes.
   - --prune also releases reservations that the file does not list.
   - `slackline list --toml` prints such a file.
   - `change`, `pause`, `resume` and `release` take a pattern, e.g. 'web-*'.
 
 `slackline history NAME` shows what a reservation received by hour or by day:
   - Times are sums over all vCPUs. Hours and days are those of UTC.
-  - Time without a daemon and of a suspended host is unknown. A daemon that is killed
-    loses at most the last minute, which is unknown, too.
+  - Time is unknown while no daemon runs or the host is suspended. If the daemon is
+    killed, at most the last minute before that is unknown too.
   - The ledger keeps 400 days in at most 64 MiB. If that is too little, the oldest
-    hours are kept as days, and then the oldest days are deleted.
-  - Tenants and viewers may not see it, like `log`.
+    hours are merged into days, and then the oldest days are deleted.
+  - Tenants and viewers may not see the history, nor the events of `log`.
 
 `slackline gang FILE` reserves for several VMs on several hosts, all or none, and
 starts their first periods together. The hosts need not know each other. FILE:
@@ -82,12 +90,12 @@ starts their first periods together. The hosts need not know each other. FILE:
   for  = 'libvirt:node-b'
 
   - slice, period, cpu and exact apply to each member.
-  - `gang FILE --watch` tells the other members when one is lost; their `log` shows
-    `gang-broken`. With strict = true their reservations then end.
-  - Members are held for up to 10 s until all hosts have agreed. Held members end by
-    themselves if the command dies.
-  - Clocks that differ by more than half a slice are refused. If they may differ by
-    more than a twentieth of a slice, there is a warning.
+  - `gang FILE --watch` reports a lost member to the other members' daemons. Their `log`
+    shows `gang-broken`. With strict = true the other reservations then end.
+  - The state of members is `held` for up to 10 s until all hosts have agreed. Held
+    members end by themselves if the command dies.
+  - A gang is refused if the clocks of its hosts differ by more than half a slice. If
+    they may differ by more than a twentieth of a slice, there is a warning.
 
 A libvirt guest can carry its reservation in its metadata. libvirt asks for it when
 the guest starts:
@@ -98,18 +106,19 @@ the guest starts:
     <slackline:reservation xmlns:slackline='urn:slackline:1' slice='2ms' period='10ms'/>
   </metadata>
 
-  - Other attributes: cpu='40%', exact='yes', phase='3ms', vcpus='2', name='web'.
+  - Other attributes of the element: cpu='40%', exact='yes', phase='3ms', vcpus='2',
+    name='web'.
   - The guest starts even without a reservation, unless it has require='yes'.
 
 Changes that other programs make to threads of a reserved VM:
-  - A change by an administrator is respected: another cpuset or cgroup that the VM's
-    user may not choose, a freeze, a new CPU quota, SIGSTOP, and any change to a vCPU
-    of libvirt, e.g. `virsh vcpupin`. Within 3 s the threads leave the real-time class
-    and run without a limit. The reservation is `contested`, with the reason. It is
-    enforced again once the change is undone, or after `resume`.
+  - These changes count as an administrator's and stay: another cpuset or cgroup that
+    the VM's user may not choose, a freeze, a new CPU quota, SIGSTOP, and any change to
+    a vCPU of libvirt, e.g. `virsh vcpupin`. Within 3 s the threads leave the real-time
+    class and run without a limit. The reservation is `contested`, with the reason. It
+    is enforced again once the change is undone, or after `resume`.
   - Any other change counts as the VM's own, also a `taskset` or `chrt` by root. It is
-    undone within 100 ms, and `log` shows `meddled`. A VM that leaves its CPUs again
-    and again is stopped for 1 s each time. CPU time received on other CPUs counts.
+    undone within 100 ms, and `log` shows `meddled`. A VM that repeatedly moves to
+    other CPUs is stopped for 1 s each time. CPU time received there is charged.
   - In the first 2 s of a reservation, other programs may still place the threads.
 
 HTTP: the same commands on the Unix socket, described by /v1/openapi.json:
@@ -123,10 +132,11 @@ Access:
     reservations, for VMs of their own user, and see others as `another VM`.
   - All other local users may do nothing.
   - `slackline access add` gives a user another role, limits, or VMs of other users.
-  - With a ledger of an older version members are operators, who may change all
-    reservations, until `slackline access migrate`.
-  - Only administrators may reserve a slice of more than 1 s, which runs without a
-    break. Any other period of more than 1 s is enforced in parts of at most 1 s.
+  - With a ledger of version 6 or older, members of the group slackline are operators,
+    who may change all reservations, until `slackline access migrate`.
+  - Only administrators may reserve a slice of more than 1 s, because it runs without a
+    break. With a shorter slice, a period of more than 1 s is enforced in parts of at
+    most 1 s.
   - A reservation applies to VMs of one user. Another user's VM of the same name does
     not get it.
 
@@ -136,14 +146,18 @@ Other hosts, over TLS 1.3:
   3. On the client: `chmod 600 token`, then
      `slackline list --host https://web:7443 --ca ca.pem --token token`
   - SLACKLINE_HOST, SLACKLINE_CA and SLACKLINE_TOKEN replace the options.
-  - With --client-ca, `access add alice --certificate FILE` accepts a client certificate.
-  - The unit of systemd allows no network. Set RestrictAddressFamilies= and
+  - With `serve --client-ca FILE`, `access add alice --certificate FILE` lets a client
+    authenticate by a certificate instead of a token.
+  - The systemd unit of the daemon allows no network. Set RestrictAddressFamilies= and
     IPAddressDeny= in a drop-in.
 
-Files: certificates, prices and the host's groups are read at start and on SIGHUP
-(`systemctl reload slackline`). Reservations stay in force; clients reconnect. A file
-for `serve --prices` has currency = 'EUR', cpu-hour = '0.04', and [[period]] tables
-with up-to and times for short periods.
+Metrics for a Prometheus on this host, without TLS: `serve --metrics 127.0.0.1:9391`.
+All users of the host can read them. Nothing else is served there.
+
+Files: the daemon reads certificates, prices and the host's groups at start and on
+SIGHUP (`systemctl reload slackline`). Reservations stay in force; clients reconnect. A
+file for `serve --prices` has currency = 'EUR', cpu-hour = '0.04', and [[period]] tables
+with `up-to` (a period) and `times` (a factor of the price for shorter periods).
 
 See also: `slackline help edf`, `agent`, `doctor`.
 ";
@@ -156,7 +170,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
     let _ = writeln!(text, "\nNames: {NAME}.");
     text += "\nStates:\n";
     entries(&mut text, State::ALL.iter().map(|(state, says)| (state.word(), *says)));
-    text += "\nEvents in `log` that no request is:\n";
+    text += "\nEvents in `log` that are not requests:\n";
     entries(&mut text, EventKind::WORDS.into_iter());
     for (table, columns) in HEADINGS {
         let _ = writeln!(text, "\nColumns of {table}:");
@@ -174,7 +188,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
     text + WHO
 }
 
-/// The daemon's command and those that send requests to it.
+/// Command that starts the daemon, and commands that send requests to it.
 pub(super) const VERBS: [&str; 16] = [
     "serve", "find", "reserve", "place", "gang", "apply", "change", "pause", "resume", "release",
     "list", "watch", "room", "log", "history", "access",

@@ -1,26 +1,27 @@
-//! Use of time by each part of a target: it ran, was stopped by its limit, was ready but did not
-//! run, or was blocked. A blocked part cannot use its reservation.
+//! Time of each part of a target of `hold`, divided by activity. A part runs, is stopped by its
+//! limit, is runnable but does not run, or is blocked. A blocked part cannot use its reservation.
 
 use slackline_trace::{Entry, Record, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 
-/// All parts of a target: its vCPUs, or the target as a whole.
+/// Parts of a target of `hold`: its vCPUs, or the target as a whole.
 pub(super) struct Parts {
     all: Vec<Part>,
-    /// Number of CPUs on which each part runs at once. CPU time is recorded for one of them.
+    /// Number of CPUs on which each part runs at once. The session records CPU time for one of
+    /// them.
     width: u64,
     /// True if the host can observe when threads block.
     knows_sleep: bool,
-    /// Start of counting. Earlier time is left out.
+    /// Start of counting. Earlier records are ignored.
     began: Time,
 }
 
-/// Time of a part, divided by activity.
+/// Time of a part of the target, divided by activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
-    /// CPU time received, on all its CPUs.
+    /// CPU time received, on all CPUs of the part.
     pub(super) used: Span,
-    /// Time in which the part had work but was stopped, since its slice was used up.
+    /// Time in which the part was runnable but stopped, because its slice was used up.
     pub(super) stopped: Span,
     /// Time in which the part was runnable but did not run. `None` if the host cannot observe
     /// blocking.
@@ -34,16 +35,16 @@ pub(super) struct Part {
     /// Name of the part in the output.
     pub(super) name: String,
     id: Option<VcpuId>,
-    /// CPU time received on one CPU.
+    /// CPU time received, on one CPU of the part.
     used: Span,
     slept: Span,
     stopped: Span,
-    /// Start of the current blocking. `None` if the part is runnable.
+    /// Time at which the part blocked. `None` if it is runnable.
     asleep: Option<Time>,
 }
 
 impl Parts {
-    /// Returns parts with these names, which must join the session in this order.
+    /// Creates parts with these names. They must join the session in the order of the names.
     pub(super) fn new(names: Vec<String>, width: usize, knows_sleep: bool, began: Time) -> Parts {
         let part = |name| {
             let (used, slept, stopped) = (Span::ZERO, Span::ZERO, Span::ZERO);
@@ -53,7 +54,7 @@ impl Parts {
         Parts { all, width: width as u64, knows_sleep, began }
     }
 
-    /// Counts the records of the session.
+    /// Adds the records of the session to the times of the parts.
     pub(super) fn count(&mut self, entries: &mut Vec<Entry>) {
         for entry in entries.drain(..) {
             match entry {
@@ -64,13 +65,13 @@ impl Parts {
         }
     }
 
-    /// Returns the CPU time that all parts received.
+    /// Returns the CPU time that all parts together received.
     pub(super) fn used(&self) -> Span {
         self.all.iter().fold(Span::ZERO, |all, part| all + part.used * self.width)
     }
 
-    /// Returns each part with the use of its time until `end`. The times add up to at most the time
-    /// that has passed.
+    /// Returns each part with its times until `end`, divided by activity. They add up to at most
+    /// the time since counting began.
     pub(super) fn each(&self, end: Time) -> impl Iterator<Item = (&Part, Times)> {
         let passed = end.since(self.began);
         self.all.iter().map(move |part| {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn time_of_each_part_is_run_stopped_ready_or_asleep() {
+    fn hold_divides_time_of_each_vcpu_into_run_stopped_ready_asleep() {
         let ids = [0, 1].map(|number| VcpuId::new(number.into(), DomId::new(0), number));
         let names = ["vCPU 0", "vCPU 2"].map(String::from);
         let mut parts = Parts::new(names.to_vec(), 1, true, at(5));

@@ -21,26 +21,27 @@ const SELDOM: Span = Span::from_secs(10);
 /// Width of a complete progress line.
 const LINE: usize = 72;
 
-/// State of the output.
+/// State of the output of `hold`.
 pub(super) struct Shown {
     json: bool,
     /// True if output goes to standard error, so that it is not mixed with the command's output.
     aside: bool,
     in_place: bool,
-    /// Width of the line that is overwritten.
+    /// Width in columns of the line that is overwritten with progress.
     columns: usize,
     /// Reservation of each part, in millionths of a CPU.
     each: u64,
     /// Reservation of all parts together, in millionths of a CPU.
     promised: u64,
     every: Span,
-    /// Time of the last progress line, and the CPU time used up to then.
+    /// Time of the last progress line, and the CPU time that the target had used by then.
     last: (Span, Span),
-    /// Description of the change to each contested part.
+    /// Description of the change by another program, for each contested part.
     contested: BTreeMap<JoinId, String>,
-    /// Time at which the guest's vCPUs were last counted.
+    /// Time at which the vCPUs of the guest were last counted.
     counted: Span,
-    /// Number of changes that were undone, and when it was last printed.
+    /// Number of changes by other programs that were undone, and the time at which it was last
+    /// printed.
     undone: u64,
     told_undone: Option<Span>,
 }
@@ -105,7 +106,8 @@ impl Shown {
         Ok(shown)
     }
 
-    /// Prints changes that other programs, or the target itself, made to held threads.
+    /// Prints the changes that other programs, or the target itself, made to the scheduling of the
+    /// target's threads.
     pub(super) fn changes(&mut self, seen: &Seen, passed: Span) -> Result<(), Problem> {
         let mut lines = Vec::new();
         for (id, finding) in &seen.contested {
@@ -141,20 +143,23 @@ impl Shown {
         is_time
     }
 
-    /// Prints that further vCPUs have appeared, which are not held.
+    /// Prints that the guest has `more` vCPUs that were not there before. They are not limited by
+    /// `hold`.
     pub(super) fn more_vcpus(&self, more: usize) -> Result<(), Problem> {
         let (plural, are) = if more == 1 { ("", "is") } else { ("s", "are") };
         let line = format!("{more} more vCPU{plural} appeared and {are} not held\n");
         if self.json { Ok(()) } else { self.say(&line) }
     }
 
-    /// Returns the descriptions of contested parts, or null if there are none.
+    /// Returns the descriptions of the changes to contested parts as JSON. Null if no part is
+    /// contested.
     fn contested(&self) -> Value {
         let found: Vec<&str> = self.contested.values().map(String::as_str).collect();
         if found.is_empty() { Value::Null } else { found.join("; ").into() }
     }
 
-    /// Prints progress, if it is due: `used` CPU time in the time that has passed.
+    /// Prints progress, if it is due. `passed` is the time since the start, and `used` the target's
+    /// CPU time in it.
     pub(super) fn at(&mut self, passed: Span, used: Span) -> Result<(), Problem> {
         let (since, before) = self.last;
         let lately = passed.left_after(since);
@@ -187,7 +192,7 @@ impl Shown {
         self.say(&format!("{begin}{line}{end}"))
     }
 
-    /// Prints the totals, after every thread has been restored.
+    /// Prints the totals. Called after every thread has been restored.
     pub(super) fn end(
         self,
         (began, ended): (Time, Time),
@@ -264,7 +269,7 @@ impl Shown {
     }
 }
 
-/// Returns a part of a time in millionths.
+/// Returns `part` / `of` in millionths.
 fn ppm(part: Span, of: Span) -> u64 {
     if of.is_zero() {
         return 0;
@@ -283,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn millionths_are_rounded_to_hundredths_of_a_percent() {
+    fn ppm_shares_are_shown_as_percent_rounded_to_hundredths() {
         let texts = [0, 49, 50, 300_000, 1_500_000].map(percent);
         assert_eq!(texts, ["0.00 %", "0.00 %", "0.01 %", "30.00 %", "150.00 %"]);
         assert_eq!(ppm(Span::from_ms(3), Span::from_ms(10)), 300_000);

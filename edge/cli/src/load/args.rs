@@ -1,4 +1,4 @@
-//! Options of `slackline load`: the keys of a scenario's workloads and clients.
+//! Options of `slackline load`: the keys that workloads and clients have in a scenario.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -73,7 +73,7 @@ pub(crate) fn program_json(report: &Report) -> String {
     format!("{whole:#}\n")
 }
 
-/// Returns a count per `ns` nanoseconds, with one decimal.
+/// Returns `count` as a rate: per `ns` nanoseconds of `elapsed`, with one decimal.
 fn tenths(count: u64, ns: u128, elapsed: Span) -> String {
     let length = u128::from(elapsed.ns().max(1));
     let tenths = (u128::from(count) * 10 * ns + length / 2) / length;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_line_leaves_out_values_that_do_not_apply() {
+    fn load_report_line_omits_values_that_do_not_apply() {
         let us = Span::from_us;
         let done = LoadResults {
             elapsed: Span::from_secs(2),

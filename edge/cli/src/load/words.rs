@@ -1,8 +1,11 @@
-//! Programs, tasks and clients as words of a command line, and the reverse.
+//! Conversion of programs, tasks and clients to words of a command line, and back.
 
+use std::path::Path;
+
+use slackline_experiments::file_bytes;
 use slackline_load::system::SystemClients;
 use slackline_scenario::io::{ClientKind, DeviceStep, Direction, PingEnds};
-use slackline_scenario::{Draw, Program, Step, Task};
+use slackline_scenario::{Draw, Program, Recording, Step, Task};
 use slackline_units::Span;
 
 use crate::problem::Problem;
@@ -10,6 +13,8 @@ use crate::problem::Problem;
 /// Writes a program as words, which [`program`] parses.
 pub(crate) fn of_program(program: &Program) -> Vec<String> {
     let mut words: Vec<String> = program.steps.iter().map(of_step).collect();
+    let path = program.recording.as_ref().and_then(Recording::path);
+    words.extend(path.map(|path| format!("recording {path}")));
     words.extend(program.repeat.then(|| "repeat".into()));
     words
 }
@@ -45,8 +50,8 @@ fn of_device_step(step: &DeviceStep) -> String {
     }
 }
 
-/// Writes tasks as words, which [`tasks`] parses. Priorities are left out: a policy would override
-/// those of a process's threads.
+/// Writes tasks as words, which [`tasks`] parses. Priorities are left out, because a policy would
+/// override the priorities of a process's threads.
 pub(crate) fn of_tasks(tasks: &[Task]) -> Vec<String> {
     let mut words = Vec::new();
     for task in tasks {
@@ -79,15 +84,28 @@ pub(crate) fn of_client(kind: &ClientKind) -> String {
 }
 
 pub(crate) fn program(words: &[String]) -> Result<Program, Problem> {
-    let mut program = Program { steps: Vec::new(), repeat: false };
+    let mut program = Program::default();
     for word in words {
         if word == "repeat" {
             program.repeat = true;
+        } else if let Some(path) = word.strip_prefix(RECORDING) {
+            program.recording = Some(recording(path)?);
         } else {
             program.steps.push(step(word).ok_or_else(|| unknown(word))?);
         }
     }
     Ok(program)
+}
+
+const RECORDING: &str = "recording ";
+
+/// Opens a recording that is too long to be written as steps.
+fn recording(path: &str) -> Result<Recording, Problem> {
+    let file = file_bytes(Path::new(path)).map_err(|reason| Problem::BadOption {
+        message: format!("cannot read `{path}`: {reason}"),
+        hint: None,
+    })?;
+    Ok(Recording::new(path.to_owned(), file))
 }
 
 /// Error for a word that only a user can have written.
@@ -102,11 +120,12 @@ pub(crate) fn tasks(words: &[String]) -> Result<Vec<Task>, Problem> {
         match (word.split_once(' ').unwrap_or((word, "")), task) {
             (("task", total), _) => {
                 let total = (!total.is_empty()).then(|| total.parse().map_err(|_| unknown(word)));
-                let program = Program { steps: Vec::new(), repeat: false };
+                let program = Program::default();
                 let total = total.transpose()?;
                 tasks.push(Task { priority: 0, program, total, id: None });
             }
             (("repeat", ""), Some(task)) => task.program.repeat = true,
+            (("recording", path), Some(task)) => task.program.recording = Some(recording(path)?),
             (_, Some(task)) => {
                 task.program.steps.push(task_step(word).ok_or_else(|| unknown(word))?);
             }
@@ -214,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_survives_the_command_line() {
+    fn load_program_parses_back_unchanged_from_its_command_line() {
         let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
         let release = Step::Release {
             period: Span::from_us(10_500),
@@ -252,7 +271,21 @@ mod tests {
     }
 
     #[test]
-    fn tasks_survive_the_command_line() {
+    fn recording_is_passed_by_its_path() {
+        let path = std::env::temp_dir().join(format!("words-{}.csv", std::process::id()));
+        std::fs::write(&path, "1,2\n".repeat(5_000)).expect("a file");
+        let words = [format!("recording {}", path.display())];
+        let program = super::program(&words).expect("the file can be read");
+        assert_eq!(of_program(&program), words);
+        let task = |words: &[String]| super::tasks(&[&["task".to_owned()], words].concat());
+        let tasks = task(&words).expect("the file can be read");
+        assert_eq!(of_tasks(&tasks)[1..], words);
+        std::fs::remove_file(&path).expect("the file is there");
+        assert!(super::program(&words).is_err() && task(&words).is_err());
+    }
+
+    #[test]
+    fn load_tasks_parse_back_unchanged_from_their_command_line() {
         let draw = Draw::Uniform { least: Span::from_us(216), most: Span::from_us(401) };
         let compute = Step::Compute(draw);
         let answer = Step::Device(DeviceStep::Answer { bytes: 10_240 });
@@ -263,7 +296,7 @@ mod tests {
         let send = Step::Device(DeviceStep::Send { bytes: 1 });
         let task = |steps: &[Step], repeat, total| Task {
             priority: 0,
-            program: Program { steps: steps.to_vec(), repeat },
+            program: Program { steps: steps.to_vec(), repeat, recording: None },
             total,
             id: None,
         };
@@ -285,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_survive_the_command_line() {
+    fn load_clients_parse_back_unchanged_from_their_command_line() {
         let (every, gap) = (Draw::Exponential { mean: Span::from_us(1052) }, Span::from_us(3));
         let (timeout, retry) = (Span::from_secs(5), Span::from_secs(3));
         for kind in [

@@ -20,15 +20,15 @@ use crate::problem::Problem;
 use crate::run::{choose_cpus, dispatch_cost, load_command};
 use crate::signals::stop_signal;
 
-/// This host, on which experiments run live.
+/// This host, on which experiments of papers run live.
 pub(super) struct Here {
     program: PathBuf,
     /// Measured dispatch overhead of this host.
     dispatch: Span,
-    /// Readable when a signal asks to stop.
+    /// Socket that is readable when a signal asks to stop.
     stop: UnixStream,
     _raised: UnixStream,
-    /// Error of the last run that is not an error of live runs.
+    /// Error of the last run, if the run failed before it was played.
     problem: RefCell<Option<Problem>>,
 }
 
@@ -41,7 +41,7 @@ impl Here {
         Ok(Here { program, dispatch, stop, _raised: raised, problem: RefCell::default() })
     }
 
-    /// Returns a sentence on what live results depend on.
+    /// Returns a sentence that names what live results depend on.
     pub(super) fn described() -> String {
         let report = examine();
         let found = |topic: Topic| {
@@ -53,7 +53,7 @@ impl Here {
         topics.map(found).join("; ")
     }
 
-    /// Returns the error of the last run, if it failed before it was played.
+    /// Returns the error of the last run, if the run failed before it was played.
     pub(super) fn problem(&self) -> Option<Problem> {
         self.problem.take()
     }
@@ -102,7 +102,7 @@ impl LiveRunner for Here {
     }
 }
 
-/// Wraps a sink whose type is not known.
+/// Wraps a sink behind a reference to the trait, so that it has a concrete type.
 struct Passed<'a>(&'a mut dyn Sink);
 
 impl Sink for Passed<'_> {

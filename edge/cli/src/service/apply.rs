@@ -1,4 +1,5 @@
-//! Changes to many reservations: as a file lists them, all or none, or by a pattern of names.
+//! Changes to many reservations at once. A file lists them, all or none of which are made, or a
+//! pattern of names selects them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +14,7 @@ use crate::grid::position;
 use crate::input;
 use crate::problem::Problem;
 
-/// Example of a file, for errors.
+/// Example of an `apply` file, shown in error messages.
 const EXAMPLE: &str = "write a table for each reservation, e.g. [web] with cpu = \"30%\"";
 
 pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
@@ -25,7 +26,7 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
     answer(&args.at, &text, || shown(&changes, args.dry_run))
 }
 
-/// Reads the reservations of a file, by name.
+/// Reads the reservations that a file lists, by name.
 fn read(file: &Path) -> Result<BTreeMap<String, Wanted>, Problem> {
     let text = input::text(file)?;
     toml::from_str(&text).map_err(|error| {
@@ -36,7 +37,7 @@ fn read(file: &Path) -> Result<BTreeMap<String, Wanted>, Problem> {
     })
 }
 
-/// Completes new reservations with their VM's binding and number of vCPUs.
+/// Adds the VM's binding and number of vCPUs to new reservations that lack them.
 fn complete_new(
     file: &Path,
     client: &mut Client,
@@ -61,7 +62,7 @@ fn complete_new(
     Ok(())
 }
 
-/// Returns the only VM that fits a new reservation.
+/// Returns the VM for a new reservation. Fails unless exactly one VM fits.
 fn vm_of<'a>(
     file: &Path,
     name: &str,
@@ -106,7 +107,7 @@ fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
     )
 }
 
-/// Writes reservations as a file for `apply`.
+/// Formats reservations as a file that `apply` reads.
 pub(super) fn as_file(all: &[Reservation]) -> String {
     let mut text = String::from("# Reservations, for `slackline apply FILE`.\n");
     for one in all {
@@ -126,19 +127,22 @@ pub(super) fn as_file(all: &[Reservation]) -> String {
         if let Some(phase) = one.phase {
             let _ = writeln!(text, "phase = \"{}\"", phase.0);
         }
+        if let Some(until) = one.until {
+            let _ = writeln!(text, "until = \"{}\"", until.0);
+        }
         let binding = toml::Value::from(one.binding.as_str());
         let _ = writeln!(text, "vcpus = {}\nfor = {binding}\nuser = {}", one.vcpus, one.user);
     }
     text
 }
 
-/// Writes a name as a TOML key, quoted if it has dots.
+/// Formats a name as a TOML key, quoted if it has dots.
 fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// Returns true if a name is a pattern for several reservations. Names themselves have no such
-/// characters.
+/// Returns true if a text is a pattern for several reservations. Names of reservations contain no
+/// pattern characters.
 pub(super) fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?'])
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use slackline_control::client::Remote;
 use slackline_control::place::Fit;
-use slackline_control::{Length, Phase, Role, Share, Wanted};
-use slackline_units::Span;
+use slackline_control::{End, Length, Moment, Phase, Role, Share, Wanted};
+use slackline_units::{Span, WallTime};
 
 use super::view::View;
 use crate::input::file;
@@ -58,7 +58,7 @@ impl Trust {
 
 #[derive(Debug, Args)]
 pub(crate) struct Find {
-    /// Only list VMs whose name or binding contains this.
+    /// Only list VMs whose name or binding contains this text.
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) at: At,
@@ -88,6 +88,10 @@ pub(crate) struct HowMuch {
     /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
+    /// Time of its end: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none, or
+    /// unchanged].
+    #[arg(long, value_name = "TIME", value_parser = until)]
+    pub(crate) until: Option<End>,
 }
 
 #[derive(Debug, Args)]
@@ -138,7 +142,7 @@ pub(crate) struct Place {
 pub(crate) struct Gang {
     /// Gang file in TOML; `slackline help service` has an example.
     pub(crate) file: PathBuf,
-    /// Keep running and tell the other members when one is lost.
+    /// Keep running and report a lost member to the daemons of the other members.
     #[arg(long)]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -160,11 +164,12 @@ pub(crate) enum By {
 }
 
 impl HowMuch {
-    /// Returns the request to a daemon.
+    /// Returns the body of the request to reserve.
     pub(crate) fn wanted(&self, binding: Option<&String>, user: Option<u32>) -> Wanted {
-        let HowMuch { slice, period, cpu, vcpus, exact, phase, .. } = *self;
+        let HowMuch { slice, period, cpu, vcpus, exact, phase, until, .. } = *self;
         let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
-        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user }
+        let until = until.and_then(|until| until.0).map(Moment);
+        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user, until }
     }
 }
 
@@ -184,7 +189,7 @@ pub(crate) struct Change {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: HowMuch,
-    /// Use the reservation for this VM, or for its VM by another name.
+    /// Give the reservation to this VM, or name its present VM by another binding.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
     /// Do nothing unless this is the current revision, as in `list`.
@@ -271,7 +276,8 @@ pub(crate) struct Log {
     /// Number of latest events to show [default: 20, with --since all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) last: Option<u32>,
-    /// Show events since then: a time ago, e.g. `2h` or `7d`, or a day in UTC, e.g. `2026-11-26`.
+    /// Show events since then: a time ago, e.g. `2h` or `7d`, or a day or time in UTC, e.g.
+    /// `2026-11-26` or `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since)]
     pub(crate) since: Option<Since>,
     #[command(flatten)]
@@ -284,10 +290,11 @@ pub(crate) struct Log {
 pub(crate) struct History {
     /// Name of the reservation, which may have ended.
     pub(crate) name: String,
-    /// Show the time since then: a time ago, e.g. `7d`, or a day in UTC, e.g. `2026-11-26`.
+    /// Show the time since then: a time ago, e.g. `7d`, or a day or time in UTC, e.g.
+    /// `2026-11-26` or `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since, default_value = "24h")]
     pub(crate) since: Since,
-    /// Length of a line.
+    /// Time covered by each line.
     #[arg(long, value_enum, default_value_t = Step::Hour)]
     pub(crate) by: Step,
     #[command(flatten)]
@@ -303,7 +310,7 @@ pub(crate) enum Step {
     Day,
 }
 
-/// Start of what is shown.
+/// Start of the interval that a command shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Since {
     /// A moment, in nanoseconds since 1970.
@@ -350,32 +357,55 @@ pub(crate) struct Add {
     /// Role: viewer, tenant, operator or administrator; replaces that of the user's groups.
     #[arg(long, value_parser = role)]
     pub(crate) role: Role,
-    /// Limit on CPU of all their reservations, e.g. `50%` or `1.5` [default: none].
+    /// Limit on CPU of all reservations of the user, e.g. `50%` or `1.5` [default: none].
     #[arg(long, value_name = "SHARE", value_parser = amount)]
     pub(crate) cpu: Option<Share>,
-    /// Limit on the number of their reservations [default: none].
+    /// Limit on the number of reservations of the user [default: none].
     #[arg(long, value_name = "N")]
     pub(crate) machines: Option<u16>,
-    /// Other users whose VMs they may reserve for, by number.
+    /// Other users for whose VMs the user may reserve, by number.
     #[arg(long, value_name = "UID,UID", value_delimiter = ',')]
     pub(crate) users: Vec<u32>,
     /// Certificate of a remote client as PEM [default: create a token].
     #[arg(long, value_name = "FILE")]
     pub(crate) certificate: Option<PathBuf>,
-    /// Days until the role expires; limits stay [default: never].
+    /// Days until the role expires; the limits stay [default: never].
     #[arg(long, value_name = "N")]
     pub(crate) days: Option<u32>,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Parses a time before now, or a day.
+/// Parses a time before now, or a moment.
 fn since(text: &str) -> Result<Since, String> {
-    if let Some(ns) = crate::date::midnight(text) {
-        return Ok(Since::At(ns));
+    if is_dated(text) {
+        return Ok(Since::At(moment(text)?.ns()));
     }
     let ago = span(text).map_err(|why| format!("{why}, or a day such as `2026-11-26`"))?;
     Ok(Since::Ago(ago))
+}
+
+/// Parses the end of a reservation: a length from now, a moment, or `none`.
+fn until(text: &str) -> Result<End, String> {
+    if text == "none" {
+        return Ok(End(None));
+    }
+    if is_dated(text) {
+        return Ok(End(Some(moment(text)?)));
+    }
+    let ahead = span(text).map_err(|why| format!("{why}, or a time as `2026-12-01T18:00`"))?;
+    // Rounded up to a second, so that a short reservation does not end before it begins.
+    let ns = crate::date::now().saturating_add(ahead.ns()).saturating_add(999_999_999);
+    Ok(End(Some(WallTime::from_ns(ns))))
+}
+
+/// Returns true if a text begins like a date, so that it is no length of time.
+fn is_dated(text: &str) -> bool {
+    text.get(..5).is_some_and(|year| year.ends_with('-'))
+}
+
+fn moment(text: &str) -> Result<WallTime, String> {
+    text.parse().map_err(|why| format!("it {why}"))
 }
 
 fn role(text: &str) -> Result<Role, String> {
@@ -395,11 +425,11 @@ fn amount(text: &str) -> Result<Share, String> {
     share(text).map(Share)
 }
 
-/// Record who ran on the CPUs of this host, as a trace. Needs root.
+/// Record which threads ran on the CPUs of this host, as a trace. Needs root.
 ///
-/// All VMs that are found are recorded, and the names of all other threads that ran beside them.
-/// The file is readable by its owner only. It ends with Ctrl-C or after --length; what is written
-/// until then can be read also if the recorder is killed or the disk is full.
+/// The recording has all VMs that `slackline find` lists, and the names of all other threads that
+/// ran on their CPUs. The file is readable by its owner only. The recording ends with Ctrl-C or
+/// after --length. If the recorder is killed or the disk is full, the written part can be read.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
     /// File to write, for `slackline show` and `slackline why`.
@@ -413,7 +443,7 @@ pub(crate) struct RecordArgs {
     /// Leave out names of VMs, processes, groups, users and the host.
     #[arg(long)]
     pub(crate) anonymise: bool,
-    /// Save what the daemon has recorded since then instead, e.g. `30s`.
+    /// Save the latest part of the daemon's recording instead, e.g. the last `30s`.
     #[arg(long, value_parser = span, value_name = "TIME")]
     #[arg(conflicts_with_all = ["length", "for", "anonymise"])]
     pub(crate) since: Option<Span>,
@@ -422,11 +452,11 @@ pub(crate) struct RecordArgs {
     pub(crate) socket: PathBuf,
 }
 
-/// Show who kept a VM from running: each culprit with its time.
+/// Show what kept a VM from running: each culprit with its time.
 ///
-/// Each nanosecond that a runnable vCPU did not run has one culprit, so the times add up to the
-/// waiting time. CPU ready, as the kernel counted it, stands beside it as a check. Without a file,
-/// the daemon is asked about the last minute.
+/// Each nanosecond that a runnable vCPU did not run has one culprit, so the times of all culprits
+/// add up to the waiting time. As a check, CPU ready is printed too: the time on run queues by the
+/// kernel's count. Without a file, the daemon's recording of the last minute is used.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// Name of the VM, or of one of its vCPUs.

@@ -1,4 +1,5 @@
-//! `slackline reserve NAME -- COMMAND`: a reservation for a command, which ends with it.
+//! `slackline reserve NAME -- COMMAND`: makes a reservation for a command. The reservation ends
+//! when the command ends.
 
 use std::os::fd::AsFd;
 use std::process::ExitStatus;
@@ -13,7 +14,7 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
 
-/// Interval of checks whether the command has ended, where the kernel does not report it.
+/// Interval of checks whether the command has ended, on kernels that do not report it.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Starts a command with a reservation from its first instruction, and returns its exit code. The
@@ -40,7 +41,7 @@ pub(super) fn reserve_command(args: &Reserve) -> Result<(), Problem> {
     }
 }
 
-/// Waits for the end of the command. `None` if this program is to stop before.
+/// Waits for the end of the command. `None` if a signal asks this program to stop before that.
 fn wait(command: &mut HeldCommand, stop: std::os::fd::BorrowedFd<'_>) -> Option<ExitStatus> {
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
     loop {

@@ -24,27 +24,28 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
 
-/// Longest time for a host's answer. Two of these are shorter than the time for which members are
-/// held.
+/// Longest wait for a host's answer. Twice this time is shorter than the time for which a host
+/// reserves capacity for a member that has not begun.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// Time between the order to begin and the common start.
+/// Time between the order to begin and [`LEAD`] before the common start, so that the order reaches
+/// all hosts.
 const NOTICE: Span = Span::from_secs(1);
 
-/// Time before the common start at which VMs are served. In this time they have only the remainder
-/// of the current period.
+/// Time before the common start of a gang at which its VMs are first scheduled. In this time a VM
+/// has only the rest of the current period.
 const LEAD: Span = Span::from_ms(20);
 
-/// Number of times that a host without an answer is told that the gang is broken.
+/// Number of attempts to tell a host that does not answer that the gang is broken.
 const TRIES: u32 = 3;
 
-/// Number of checks in a row without an answer after which a member is lost.
+/// Number of consecutive checks without an answer after which a member of a gang counts as lost.
 const PATIENCE: u32 = 3;
 
-/// Interval of the checks of members.
+/// Interval of the checks of a gang's members.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Example of a gang file, for errors.
+/// Example of a gang file, shown in error messages.
 const EXAMPLE: &str = "write name = \"bsp\", slice = \"4ms\", period = \"10ms\", and for each \
                        member [[member]] with host = \"a.sock\" and for = \"qemu:node-a\"";
 
@@ -83,10 +84,10 @@ struct Calls<'a> {
     period: Span,
     phase: Span,
     clocks: Vec<Reading>,
-    /// Start of the gang, in nanoseconds since 1970 by the clock that is furthest ahead.
+    /// Common start of the gang, in nanoseconds since 1970 by the clock that is furthest ahead.
     begins_ns: u64,
     answers: Vec<Answer>,
-    /// Reason why each member was not held or does not begin.
+    /// Reason why each member could not be reserved for the gang or did not begin.
     refusals: Vec<Option<(Kind, String)>>,
 }
 
@@ -136,7 +137,8 @@ impl File {
         let Member { binding, vcpus, .. } = self.member[member].clone();
         let phase = Some(self.phase.unwrap_or(Length(Span::ZERO)));
         let File { slice, period, cpu, exact, .. } = *self;
-        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user: None }
+        let (user, until) = (None, None);
+        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user, until }
     }
 }
 
@@ -152,8 +154,8 @@ impl<'a> Calls<'a> {
         Ok(Calls { file, trust, slice, period, phase, clocks, begins_ns, answers, refusals })
     }
 
-    /// Checks that clocks agree well enough. The VMs do not run together for the time by which
-    /// clocks differ.
+    /// Checks that the clocks of all hosts agree well enough. For the time by which two clocks
+    /// differ, the VMs do not run together.
     fn check_clocks(&self) -> Result<(), Problem> {
         let (mut most, mut unknown) = (Span::ZERO, None);
         for (index, one) in self.clocks.iter().enumerate() {
@@ -177,12 +179,12 @@ impl<'a> Calls<'a> {
             }
         }
         if let Some(host) = unknown {
-            let says = "does not report the error of its clock; slices may not start together";
+            let says = "does not report the error of its clock, so slices may not begin together";
             terminal::tell(&format!("warning: {host} {says}\n"));
         } else if most > self.slice / 20 {
             terminal::tell(&format!(
-                "warning: clocks may differ by {most}; members may not run together for so much \
-                 of each slice of {}\n",
+                "warning: clocks may differ by {most}, so members may run apart for that part of \
+                 each slice of {}\n",
                 self.slice
             ));
         }
@@ -265,7 +267,7 @@ impl<'a> Calls<'a> {
         terminal::say(&format!("gang {name} begins in {left}, all {count} members at once\n"))
     }
 
-    /// Explains which members were refused, and which may not know that the gang has failed.
+    /// Explains which members were refused, and which hosts may not know that the gang has failed.
     fn why_not(&self, because: &[usize], untold: &[usize]) -> Problem {
         let name = |member: usize| {
             format!("{} on {}", self.file.name_of(member), self.file.member[member].host)
@@ -285,8 +287,8 @@ impl<'a> Calls<'a> {
             let untold: Vec<String> = untold.iter().map(|&member| name(member)).collect();
             let untold = untold.join(", ");
             format!(
-                "cannot start gang {gang}: {whys}. Not reached, so they may be held for 10 s or \
-                 reserved: {untold}"
+                "cannot start gang {gang}: {whys}. Members not reached, which may stay held \
+                 for 10 s or reserved: {untold}"
             )
         };
         refused(Refused::new(kind, detail).hinting("check each host with `slackline room`"))
@@ -323,7 +325,8 @@ impl Hosts for Calls<'_> {
     }
 }
 
-/// Classifies an answer. Without an answer, it is unknown whether the request was executed.
+/// Classifies the answer of a host. Without an answer, it is unknown whether the request was
+/// executed.
 fn said(answer: &Answer) -> GangReply {
     match answer {
         Ok(_) => GangReply::Yes,
@@ -345,13 +348,13 @@ fn reason(error: &ClientError) -> (Kind, String) {
     }
 }
 
-/// Clock of a host, compared with the clock of this one.
+/// Clock of another host, compared with the clock of this host.
 struct Reading {
     host: String,
     clock: Clock,
-    /// Nanoseconds by which the clock is ahead of ours.
+    /// Nanoseconds by which the other clock is ahead of this host's.
     ahead: i128,
-    /// Uncertainty of `ahead` in nanoseconds, from the time that the answer took.
+    /// Uncertainty of `ahead` in nanoseconds. It comes from the time that the answer took.
     within: i128,
 }
 
@@ -363,8 +366,8 @@ impl Reading {
     }
 }
 
-/// Reads the clocks of all hosts at once. A host that does not answer is an error: nothing is held
-/// yet.
+/// Reads the clocks of all hosts at the same time. Fails if a host does not answer: at this point
+/// no capacity is reserved yet.
 fn read_clocks(members: &[Member], trust: &Trust) -> Result<Vec<Reading>, Problem> {
     let mut hosts: Vec<String> = members.iter().map(|member| member.host.clone()).collect();
     hosts.sort_unstable();
@@ -397,8 +400,8 @@ fn since_1970() -> Duration {
 }
 
 impl Calls<'_> {
-    /// Checks all members until one is lost, then tells the others. Returns without error on a
-    /// signal.
+    /// Checks all members until one is lost, then tells the others that the gang is broken. Returns
+    /// without error on a signal.
     fn watch(&mut self) -> Result<(), Problem> {
         let stop = stop_flag()?;
         let all = 0..self.file.member.len();
@@ -417,7 +420,7 @@ impl Calls<'_> {
         }
     }
 
-    /// Returns the reason if a member is lost.
+    /// Returns the reason why a member counts as lost. `None` if it does not.
     fn is_lost(&self, member: usize, silent: &mut u32) -> Option<String> {
         let host = &self.file.member[member].host;
         let shown = connect(host, self.trust)
@@ -440,17 +443,18 @@ impl Calls<'_> {
         }
     }
 
-    /// Tells the other members that one is lost.
+    /// Tells the other members that the member `lost` is lost, and returns the error.
     fn broken(&mut self, lost: usize, why: &str) -> Problem {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(GangMessage::Break { lost }, &others);
         let (gang, name) = (&self.file.name, self.file.name_of(lost));
-        let comes = if self.file.strict { "the others end" } else { "the others continue" };
-        let mut message = format!("gang {gang} is broken, {comes}: {name} is lost: {why}");
+        let comes =
+            if self.file.strict { "all other members end" } else { "the other members continue" };
+        let mut message = format!("gang {gang} lost its member {name}; {comes}: {why}");
         let untold = said.iter().zip(&others).filter(|(said, _)| **said == GangReply::Nothing);
         let untold: Vec<String> = untold.map(|(_, &member)| self.file.name_of(member)).collect();
         if !untold.is_empty() {
-            message += &format!(". Not reached: {}", untold.join(", "));
+            message += &format!(". Members not reached: {}", untold.join(", "));
         }
         Problem::HostCannot { message, hint: None }
     }
@@ -482,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_file_has_common_terms_and_a_table_per_member() {
+    fn gang_file_parses_common_parameters_and_members_or_names_the_error() {
         let file = parse(Path::new("gang"), GOOD).unwrap();
         assert_eq!((file.name_of(0), file.name_of(1)), ("bsp-1".into(), "other".into()));
         let wanted = file.wanted(0);
@@ -500,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_starts_on_the_grid_after_all_were_notified() {
+    fn gang_first_period_is_on_the_phase_grid_after_every_notification() {
         let trust = nobody();
         let calls = calls(vec![reading("a", 0, 0), reading("b", 5_000_000_000, 0)], &trust);
         let before = u64::try_from(since_1970().as_nanos()).unwrap();
@@ -511,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_differing_by_half_a_slice_are_refused() {
+    fn gang_with_host_clocks_half_a_slice_apart_is_refused() {
         let trust = nobody();
         let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
         assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));

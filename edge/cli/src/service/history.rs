@@ -1,4 +1,4 @@
-//! `slackline history`: what a reservation received by hour or day.
+//! `slackline history`: shows the CPU time that a reservation received by hour or day.
 
 use slackline_control::client::{Client, Text};
 use slackline_control::{Account, MOST_ACCOUNTS};
@@ -6,18 +6,18 @@ use slackline_terminal::Cell;
 use slackline_units::Span;
 
 use super::args::{History, Since, Step};
-use super::log::now;
 use super::show::{
     CONTESTED, DELIVERED, DELIVERED_TIME, DUE, EXISTED, FROM, LATE, MISSED, RESERVED_TIME, UNKNOWN,
     column, moment, part, text,
 };
 use super::view::Table;
 use super::{answer, connect};
+use crate::date::now;
 use crate::problem::Problem;
 use crate::terminal;
 
 /// Reason for the absence of a percentage.
-const NOTHING: &str = "nothing was due";
+const NOTHING: &str = "no CPU time was due to the VM";
 
 pub(crate) fn history(args: &History) -> Result<(), Problem> {
     let accounts = accounts(args, &mut connect(&args.at)?)?;
@@ -31,7 +31,7 @@ pub(crate) fn history(args: &History) -> Result<(), Problem> {
     terminal::print(&table(&accounts, args.view.csv).shown(&args.view)?)
 }
 
-/// Returns all accounts of the time, page by page, oldest first.
+/// Returns all accounts of the requested time, oldest first. They are requested page by page.
 fn accounts(args: &History, client: &mut Client) -> Result<Vec<Account>, Problem> {
     let mut since = match args.since {
         Since::At(ns) => ns,
@@ -49,7 +49,8 @@ fn accounts(args: &History, client: &mut Client) -> Result<Vec<Account>, Problem
     }
 }
 
-/// Times have their units in a table. In CSV they are seconds, for a spreadsheet.
+/// Returns a table of accounts. In a table for people, times have units. In CSV they are seconds,
+/// for a spreadsheet.
 fn table(all: &[Account], is_csv: bool) -> Table {
     let time = |of: fn(&Account) -> u64| {
         move |one: &Account| text(if is_csv { seconds(of(one)) } else { rounded(of(one)) })
@@ -84,7 +85,8 @@ fn seconds(ns: u64) -> String {
     format!("{}.{:03}", ms / 1_000, ms % 1_000)
 }
 
-/// Formats a time to a thousandth of it or better, with its unit.
+/// Formats a time with its unit, rounded down: to 1 us below 10 ms, to 1 ms below 10 s, and to 0.1
+/// s from there on.
 fn rounded(ns: u64) -> String {
     let unit = match ns {
         0..10_000_000 => 1_000,
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_seconds_and_the_table_has_units() {
+    fn history_csv_is_in_seconds_and_its_table_has_units() {
         let view = View { csv: true, ..View::default() };
         let csv = table(&[hour(), Account::default()], true).shown(&view).expect("all columns");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The recordings of missed deadlines, as lines.
+//! List of the recordings of missed deadlines.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use slackline_control::Incident;
 
 use super::show::moment;
 
-/// A line for each incident, newest first.
+/// Returns one line for each incident, newest first.
 pub(super) fn lines(incidents: &[Incident]) -> String {
     let width = incidents.iter().map(|incident| incident.name.len()).max().unwrap_or(0).max(4);
     let mut text = format!("{:<13}  {:<19}  {:<width$}  missed  file\n", "incident", "at", "name");

@@ -1,14 +1,13 @@
 //! Events for `slackline log`, requested page by page.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use slackline_control::client::Client;
 use slackline_control::{Event, PAGE};
 
 use super::args::{Log, Since};
+use crate::date::now;
 use crate::problem::Problem;
 
-/// Default number of events.
+/// Default number of events that are shown.
 const USUAL: usize = 20;
 
 /// Returns the requested events, oldest first.
@@ -37,10 +36,4 @@ pub(super) fn events(args: &Log, client: &mut Client) -> Result<Vec<Event>, Prob
     }
     events.reverse();
     Ok(events)
-}
-
-/// Returns the current time in nanoseconds since 1970.
-pub(super) fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

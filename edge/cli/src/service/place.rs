@@ -16,16 +16,16 @@ use super::show;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Longest time for a host's answer about its capacity.
+/// Longest wait for a host's answer about its capacity.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// Number of attempts if other clients take the capacity first.
+/// Number of attempts to place a reservation, if other clients take the capacity first.
 const ROUNDS: u32 = 3;
 
-/// State of a host.
+/// Answer of a host about its capacity.
 struct Seen {
     room: Room,
-    /// True if the host has a reservation of that name.
+    /// True if the host already has a reservation of that name.
     has_it: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn place(args: &Place) -> Result<(), Problem> {
     Err(nowhere(hosts, answers, (each, vcpus)))
 }
 
-/// Returns the hosts of the options, then those of the file.
+/// Returns the hosts that the options name, then those that the file names.
 fn hosts(args: &Place) -> Result<Vec<String>, Problem> {
     let mut hosts = args.host.clone();
     if let Some(file) = &args.hosts {
@@ -88,7 +88,7 @@ pub(super) fn connect(host: &str, trust: &Trust) -> Result<Client, ClientError> 
     }
 }
 
-/// Asks all hosts at once. A late answer counts as none.
+/// Asks all hosts at the same time. An answer that arrives too late counts as none.
 fn ask(hosts: &[String], trust: &Trust, name: &str, period: Length) -> Vec<Answer> {
     let (answer, heard) = channel();
     for (index, host) in hosts.iter().enumerate() {
@@ -121,8 +121,9 @@ fn seen(host: &str, trust: &Trust, name: &str, period: Length) -> Answer {
     Ok(Seen { room, has_it })
 }
 
-/// Returns the hosts to try, in this order. A host that already has the reservation, as after a
-/// lost answer, is the only one. Otherwise there could be two reservations.
+/// Returns the hosts to try, in this order. If a host already has the reservation, as after a lost
+/// answer, only that host is returned. Otherwise a second reservation could be made on another
+/// host.
 fn candidates(args: &Place, answers: &[Answer], (each, vcpus): (Each, u16)) -> Vec<usize> {
     let has_it = |answer: &Answer| answer.as_ref().is_ok_and(|seen| seen.has_it);
     if let Some(host) = answers.iter().position(has_it) {
@@ -141,7 +142,8 @@ fn tell(args: &Place, host: &str, reservation: &Reservation, text: &str) -> Resu
     terminal::say(&format!("on {host}: {}", show::one(reservation)))
 }
 
-/// Explains for each host why it was not chosen. If no host answered, returns the first error.
+/// Explains for each host why the reservation was not placed there. If no host answered, returns
+/// the error of the first one.
 fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -> Problem {
     let mut whys = Vec::new();
     let mut silent = Vec::new();
@@ -150,7 +152,10 @@ fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -
             Ok(Seen { room, .. }) => {
                 let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());
                 let slices: Vec<String> = slices.collect();
-                whys.push(format!("{host} has slices of {} left", slices.join(" and ")));
+                whys.push(format!(
+                    "{host} has room for slices of {} on its CPUs",
+                    slices.join(" and ")
+                ));
             }
             Err(error) => {
                 whys.push(format!("{host}: {error}"));

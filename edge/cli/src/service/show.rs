@@ -15,19 +15,20 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
         "list, watch",
         &[
             (NAME, "name of the reservation"),
-            (STATE, "state, as above"),
+            (STATE, "state of the reservation: see States"),
             (SLICE, "CPU time of each vCPU per period; ! marks a hard limit"),
-            (PERIOD, "period; after @ its phase on the wall clock"),
-            (VCPUS, "number of vCPUs reserved for; 1/2 if only one of two is served"),
+            (PERIOD, "period; after @ the phase on the wall clock"),
+            (VCPUS, "number of vCPUs reserved for; 1/2 if only one of two is scheduled"),
             (PROMISED, "CPU reserved for all vCPUs together, in % of a CPU"),
-            (OVER, "time that the next three columns cover; begins again at each change"),
-            (DELIVERED, "CPU used in that time by all vCPUs, in % of a CPU"),
-            (MISSED, "deadlines missed in that time, in % of all"),
-            (EFFICIENT, "CPU used in that time, in % of the CPU reserved, blocked or not"),
+            (OVER, "time since the last change; used, missed and efficiency are for this time"),
+            (DELIVERED, "CPU time used by all vCPUs over the time `in last`, in % of a CPU"),
+            (MISSED, "deadlines missed over the time `in last`, in % of all"),
+            (EFFICIENT, "CPU time used, in % of the CPU time reserved, also while blocked"),
             (FOR, "VM of the reservation"),
-            (REVISION, "number of the event that last changed it, for --if-revision"),
-            (COST, "cost since it was made, or since the daemon started"),
-            (AN_HOUR, "cost per hour of the present reservation"),
+            (UNTIL, "time at which it ends by itself, in UTC; blank: never"),
+            (REVISION, "event number of the reservation's last change, for --if-revision"),
+            (COST, "cost since the reservation was made, or since the daemon started"),
+            (AN_HOUR, "cost per hour of the reservation"),
         ],
     ),
     (
@@ -35,11 +36,11 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
         &[
             (BINDING, "binding of the VM, for --for"),
             (KIND, "kind of VM"),
-            (OWNER, "number of the user who owns it"),
-            (PID, "process id; blank if it is not one process"),
-            (VCPUS, "number of vCPU threads; blank if it is scheduled as one"),
-            (USES, "CPU it uses now, in % of a CPU"),
-            (RESERVED, "name of its reservation"),
+            (OWNER, "number of the user who owns the VM"),
+            (PID, "process id of the VM; blank if it is not a single process"),
+            (VCPUS, "number of vCPU threads; blank if the VM is scheduled as one vCPU"),
+            (USES, "CPU that the VM uses now, in % of a CPU"),
+            (RESERVED, "name of the VM's reservation"),
         ],
     ),
     (
@@ -47,35 +48,35 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
         &[
             (CPU, "number of a CPU that the daemon schedules"),
             (LARGEST, "largest slice that would be admitted now"),
-            (SHARE, "the same, in % of the CPU"),
-            (PROMISED, "capacity reserved, in % of the CPU"),
-            (CAPACITY, "capacity that can be reserved, in % of the CPU"),
+            (SHARE, "largest slice, in % of the CPU"),
+            (PROMISED, "capacity that is reserved, in % of the CPU"),
+            (CAPACITY, "capacity that can be reserved in total, in % of the CPU"),
         ],
     ),
     (
         "log",
         &[
             (EVENT, "number of the event in the ledger"),
-            (AT, "time, in UTC"),
-            (WHO, "user, remote client or service that caused it"),
+            (AT, "time of the event, in UTC"),
+            (WHO, "user, remote client or service that caused the event"),
             (NAME, "name of the reservation"),
-            (WHAT, "the event"),
-            (AFTER, "parameters of the reservation after it"),
+            (WHAT, "kind of event"),
+            (AFTER, "parameters of the reservation after the event"),
         ],
     ),
     (
         "history",
         &[
             (FROM, "start of the hour or day, in UTC"),
-            (EXISTED, "part of it in which the reservation existed"),
-            (UNKNOWN, "part of that in which nothing was counted: no daemon, or host suspended"),
-            (CONTESTED, "time in which another program's change kept it from being enforced"),
+            (EXISTED, "part of the hour or day in which the reservation existed"),
+            (UNKNOWN, "time in which nothing was counted: no daemon ran, or host suspended"),
+            (CONTESTED, "time in which the reservation was contested, so it was not enforced"),
             (RESERVED_TIME, "CPU time reserved for all vCPUs together, used or not"),
-            (DUE, "part of that to which the VM was entitled: it did not block and was not absent"),
+            (DUE, "CPU time reserved while the VM was present and not blocked"),
             (DELIVERED_TIME, "CPU time that the VM used; more than was due if there was slack"),
-            (DELIVERED, "the same, in % of the CPU time reserved"),
+            (DELIVERED, "CPU time that the VM used, in % of the CPU time reserved"),
             (MISSED, "deadlines missed, in % of all"),
-            (LATE, "sum of the tardiness after missed deadlines"),
+            (LATE, "sum of the tardiness of all missed deadlines"),
         ],
     ),
     (
@@ -83,19 +84,19 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
         &[
             (NAME, "name of the reservation"),
             (ACTION, "create, change or release"),
-            (BEFORE, "parameters and VM before"),
-            (NOW, "parameters and VM after"),
+            (BEFORE, "parameters and VM before the change"),
+            (NOW, "parameters and VM after the change"),
         ],
     ),
     (
         "access",
         &[
             (WHO, "local user or remote client"),
-            (KNOWN, "identified by socket, token or certificate"),
+            (KNOWN, "how the user or client is identified: socket, token or certificate"),
             (ROLE, "role, which replaces that of the user's groups"),
-            (MOST, "limit on the CPU of all their reservations, in % of a CPU; blank: none"),
-            (MACHINES, "limit on the number of their reservations; blank: none"),
-            (USERS, "other users whose VMs they may reserve for"),
+            (MOST, "limit on CPU of all reservations together, in % of a CPU; blank: none"),
+            (MACHINES, "limit on the number of reservations; blank: none"),
+            (USERS, "other users whose VMs the user or client may reserve for"),
             (UNTIL, "expiry of the role, in UTC; blank: never"),
         ],
     ),
@@ -134,7 +135,7 @@ const ROLE: &str = "role";
 const MOST: &str = "most %";
 const MACHINES: &str = "machines";
 const USERS: &str = "of users";
-const UNTIL: &str = "until";
+pub(super) const UNTIL: &str = "until";
 const AFTER: &str = "since then";
 const ACTION: &str = "action";
 const BEFORE: &str = "before";
@@ -149,10 +150,10 @@ pub(super) const DUE: &str = "due";
 pub(super) const DELIVERED_TIME: &str = "delivered";
 pub(super) const LATE: &str = "late";
 
-/// Explanation of a missing amount.
+/// Explanation of an amount that is missing in a table.
 const NOTHING_YET: &str = "not known yet";
 /// Explanation of a missing percentage of deadlines.
-const NO_DEADLINES: &str = "nothing was due lately";
+const NO_DEADLINES: &str = "no deadline passed in this time";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
     let recent = |cell: fn(&Delivered) -> Cell| {
@@ -186,6 +187,7 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
         ],
         vec![
             column(FOR, all, |one| text(&one.binding)),
+            column(UNTIL, all, |one| one.until_ns.map_or(Cell::Blank, |until| text(moment(until)))),
             column(REVISION, all, |one| text(one.revision.to_string())),
         ],
     ];
@@ -234,8 +236,9 @@ pub(super) fn one(one: &Reservation) -> String {
     let exact = if one.exact { ", and no more" } else { "" };
     let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    let until = one.until_ns.map(|ns| format!(", until {} UTC", moment(ns))).unwrap_or_default();
     format!(
-        "{}: {} in every {}{each}{by_use}{exact}{phase}, {} % of a CPU, for {}; {}, \
+        "{}: {} in every {}{each}{by_use}{exact}{phase}, {} % of a CPU, for {}{until}; {}, \
          revision {}{why}\n",
         one.name,
         one.slice.0,
@@ -291,8 +294,8 @@ pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {
     format!("With a period of {period}:\n{table}")
 }
 
-/// Returns a table of events in the order of their numbers. If `has_all` is true, a missing number
-/// has a line of its own.
+/// Returns a table of events in the order of their numbers. If `has_all` is true, each number
+/// without an event has a line of its own.
 pub(super) fn events(all: &[Event], has_all: bool) -> Table {
     let mut rows: Vec<Row> = Vec::new();
     for event in all {
@@ -338,7 +341,7 @@ pub(super) fn events(all: &[Event], has_all: bool) -> Table {
 /// Line of the table of events.
 enum Row<'a> {
     Event(&'a Event),
-    /// A number that was used without a change.
+    /// Number of an event that was used up without a change.
     Unused(u64),
 }
 
@@ -351,7 +354,7 @@ impl Row<'_> {
     }
 }
 
-/// Description of a number without an event.
+/// Description of a number without an event in the table.
 const UNUSED: &str = "no change (a repeated request, or a gang that did not begin)";
 
 /// Returns a table of the changes that `apply` makes.
@@ -396,7 +399,7 @@ pub(super) fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) 
     Plain { heading, cells: rows.iter().map(cell).collect() }
 }
 
-/// Returns a text that another user may have chosen, without control characters.
+/// Returns a text that another user may have chosen as a cell, without control characters.
 pub(super) fn text(text: impl AsRef<str>) -> Cell {
     let is_plain = |letter: char| !letter.is_control();
     Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())
@@ -437,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overload_is_reported_below_the_list() {
+    fn overloaded_cpu_is_reported_below_the_table_of_list() {
         let cpu = |cpu, overload| slackline_control::Cpu {
             cpu,
             promised_ppm: 900_000,
@@ -468,13 +471,13 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_formatted_in_utc() {
+    fn unix_timestamps_are_shown_in_utc() {
         assert_eq!(moment(0), "1970-01-01 00:00:00");
         assert_eq!(moment(1_191_153_659_999_999_999), "2007-09-30 12:00:59");
     }
 
     #[test]
-    fn control_characters_in_foreign_names_are_removed() {
+    fn control_characters_are_removed_from_table_cells() {
         assert_eq!(text("a\x1b[2Jb\u{9b}c"), Cell::Text("a[2Jbc".into()));
     }
 }

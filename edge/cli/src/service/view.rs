@@ -35,6 +35,14 @@ impl Table {
         plain(self.names, self.groups, width, terminal::paint())
     }
 
+    /// Returns the table without a column, if all of its cells are blank.
+    pub(crate) fn without_blank(mut self, heading: &str) -> Table {
+        let is_blank = |cell: &Cell| matches!(cell, Cell::Blank);
+        let is_it = |one: &Plain| one.heading == heading && one.cells.iter().all(is_blank);
+        self.groups.iter_mut().for_each(|group| group.retain(|one| !is_it(one)));
+        self
+    }
+
     /// Returns the table with the columns and in the format of `view`.
     ///
     /// # Errors

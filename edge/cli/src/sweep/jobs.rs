@@ -21,7 +21,7 @@ use crate::metric::Metrics;
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// Most runs of a sweep.
+/// Maximum number of runs of a sweep.
 const MOST_RUNS: usize = 1_000_000;
 
 /// All runs of a sweep.
@@ -35,13 +35,13 @@ pub(super) struct Jobs<'a> {
     pub(super) metrics: Metrics,
     /// Title of the scenario.
     pub(super) title: String,
-    /// True if the hosts are drawn at random from a family.
+    /// True if hosts are generated at random from a family.
     pub(super) is_drawn: bool,
-    /// Sizes of hosts to draw. Empty for the family's own.
+    /// Sizes of the hosts to generate, in CPUs. Empty for the sizes that the family names.
     sizes: Vec<usize>,
 }
 
-/// A host at a point of the axes: a scenario, or a family at one size.
+/// A host at a point of the axes: a scenario, or a family with hosts of one size.
 pub(super) struct HostCase {
     point: VariedPoint,
     /// Number of CPUs of the host.
@@ -51,7 +51,7 @@ pub(super) struct HostCase {
 
 enum What {
     Drawn(Box<Family>),
-    /// A scenario without random parts.
+    /// A scenario without a family, so that its hosts are not random.
     Plain(Box<Scenario>),
 }
 
@@ -73,7 +73,7 @@ impl From<Problem> for Failed {
     }
 }
 
-/// Parts of a file that are checked first, with their positions.
+/// Tables of a scenario file that are checked first, with their positions in the file.
 #[derive(Deserialize)]
 struct Written {
     family: Option<Spanned<Family>>,
@@ -143,7 +143,7 @@ impl<'a> Jobs<'a> {
         Ok(jobs)
     }
 
-    /// Adds the hosts at a point, one of each size.
+    /// Adds the hosts at a point of the axes, one for each size.
     fn add_hosts(&mut self, point: VariedPoint) -> Result<(), Problem> {
         let VariedPoint { name, place, at, table } = point;
         let again =
@@ -176,7 +176,7 @@ impl<'a> Jobs<'a> {
         let scenario = self.checked(point, &point.table.to_string())?;
         if expects_refusal(&scenario) {
             let hint = "remove the claim `refused`";
-            let what = "cannot sweep a scenario that must be refused: it has no metrics";
+            let what = "cannot sweep a scenario with the claim `refused`: it has no metrics";
             return Err(point.wrong(self.source.file, what, Some(hint.into())));
         }
         Ok(scenario)
@@ -190,8 +190,8 @@ impl<'a> Jobs<'a> {
         self.source.checked(scenario)
     }
 
-    /// Builds the scenario of each host under each policy with the first seed. Errors are then
-    /// found before hours of runs.
+    /// Builds the scenario of each host under each policy with the first seed. So errors are found
+    /// before a sweep that takes hours begins.
     fn try_each(&self) -> Result<Vec<Scenario>, Problem> {
         let mut scenarios = Vec::new();
         for host in &self.hosts {
@@ -202,8 +202,8 @@ impl<'a> Jobs<'a> {
         Ok(scenarios)
     }
 
-    /// Returns the scenario of a host with a seed, under a policy or its own, and the fair shares
-    /// in it.
+    /// Returns the scenario of a host with a seed, under `policy` or its own policy, and the fair
+    /// shares in that scenario.
     fn scenario(
         &self,
         host: &HostCase,
@@ -235,7 +235,7 @@ impl<'a> Jobs<'a> {
         self.hosts.len() * self.policies.len() * self.seeds.len()
     }
 
-    /// Returns the host, policy and seed of a run.
+    /// Returns the host, the policy and the seed of run number `job`.
     pub(super) fn of(&self, job: usize) -> (&HostCase, &str, u64) {
         let (seeds, policies) = (self.seeds.len(), self.policies.len());
         let (case, seed) = (job / seeds, self.seeds[job % seeds]);
@@ -253,12 +253,13 @@ impl<'a> Jobs<'a> {
         &host.point.name
     }
 
-    /// Returns the headings of what is measured: the usual columns, then the named metrics.
+    /// Returns the headings of the measured columns: the usual ones, then the metrics that the
+    /// command line names.
     pub(super) fn columns(&self) -> Vec<String> {
         COLUMNS.iter().map(|&column| column.to_owned()).chain(self.metrics.columns()).collect()
     }
 
-    /// Makes a run. `None` if it is interrupted.
+    /// Makes a run. Returns `None` if a signal interrupts it.
     pub(super) fn run(
         &self,
         job: usize,
@@ -282,7 +283,8 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Returns a line that identifies the sweep. A sweep is continued only if it has the same.
+    /// Returns a line that identifies the sweep. A journal is continued only if it begins with the
+    /// same line.
     pub(super) fn fingerprint(&self, args: &Sweep, text: &str) -> String {
         let (length, sizes) = (format!("{:?}", args.length), format!("{:?}", self.sizes));
         let metrics = self.metrics.columns().join("\n");
@@ -305,8 +307,8 @@ fn stray_record(stray: StrayRecord) -> Problem {
 
 const HINT: &str = "see the example in `slackline help family`";
 
-/// Returns true if a text has a valid family. Errors have their position. A text that is not TOML
-/// is left to the reader of scenarios, which reports it.
+/// Returns true if a scenario text contains a valid family. The error names the position in the
+/// text. A text that is not TOML returns false, and the parser of scenarios reports it.
 fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     if !text.parse::<Table>().is_ok_and(|table| table.contains_key("family")) {
         return Ok(false);
@@ -328,7 +330,7 @@ fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     Ok(written.family.is_some())
 }
 
-/// Returns the only point of a text without axes.
+/// Returns the only point of a scenario text without axes.
 fn whole(file: &Path, text: &str, source: &Source<'_>) -> Result<VariedPoint, Problem> {
     let table = match text.parse::<Table>() {
         Ok(table) => table,

@@ -1,10 +1,11 @@
 //! File with the finished runs of a sweep, from which a killed sweep continues.
 //!
-//! The first line identifies the sweep. Each finished run adds a line. An incomplete line was cut
-//! off by a kill and is ignored. The file is locked against other sweeps.
+//! The first line identifies the sweep. Each finished run adds a line. If the sweep was killed
+//! while it wrote a line, that line is incomplete and is ignored. The file is locked against other
+//! sweeps.
 //!
 //! Each line ends with a checksum. Files of the first version have none. Their cells are checked
-//! instead, and new lines get no checksum either.
+//! instead, and lines added to such a file get no checksum.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -15,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Separator of cells. It cannot be in a name, since names have no control characters.
+/// Separator of cells. No name contains it, since names have no control characters.
 const BETWEEN: char = '\t';
 
 /// End of the first line in a file with checksums.
@@ -23,7 +24,7 @@ const CHECKED: &str = ", with checksums";
 
 pub(super) struct Journal {
     name: PathBuf,
-    /// True if the lines have checksums.
+    /// True if each line ends with a checksum.
     is_checked: bool,
     file: Mutex<File>,
     /// Lines of finished runs that were in the file.
@@ -31,8 +32,8 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the file of this name if it is of the same sweep. Creates it if there is none or
-    /// `fresh` is true.
+    /// Opens the file of this name if it belongs to the same sweep. Creates a new one if there is
+    /// none or `fresh` is true.
     pub(super) fn open(name: PathBuf, of: &str, fresh: bool) -> Result<Journal, Problem> {
         let cannot = |source| Problem::Unwritable { file: name.clone(), source };
         let options = File::options().read(true).write(true).create(true).truncate(false).clone();
@@ -77,7 +78,7 @@ impl Journal {
         })?;
         if !is_checked {
             let name = name.display();
-            terminal::tell(&format!("note: {name} has no checksums; each cell was looked at\n"));
+            terminal::tell(&format!("note: {name} has no checksums, so each cell was checked\n"));
         }
         let kept = match found.is_empty() {
             true => 0,
@@ -121,20 +122,21 @@ impl Journal {
         file.write_all(line.as_bytes()).map_err(cannot)
     }
 
-    /// Removes the file, once all runs are in the table.
+    /// Removes the file. Called once all runs are in the table.
     pub(super) fn end(self) -> Result<(), Problem> {
         let cannot = |source| Problem::Unwritable { file: self.name.clone(), source };
         std::fs::remove_file(&self.name).map_err(cannot)
     }
 }
 
-/// Returns true if a first line is of the same sweep, with any version of the program.
+/// Returns true if the first line of a file identifies the same sweep, made by any version of the
+/// program.
 fn is_same_sweep(line: &str, of: &str) -> bool {
     let line = line.strip_suffix(CHECKED).unwrap_or(line);
     without_version(line) == without_version(of)
 }
 
-/// Returns a first line, `slackline VERSION sweep ...`, without its second word.
+/// Returns a first line, `slackline VERSION sweep ...`, as the two parts around its second word.
 fn without_version(line: &str) -> (&str, &str) {
     let mut words = line.splitn(3, ' ');
     let (program, _version) = (words.next().unwrap_or_default(), words.next());
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complete_lines_are_read_again_unless_of_another_sweep() {
+    fn sweep_journal_reloads_complete_lines_and_refuses_another_sweep() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = |of: &str, fresh| Journal::open(name.clone(), of, fresh);
@@ -207,7 +209,7 @@ mod tests {
     const OF: &str = "slackline 0.1.0 sweep 00 seeds 1 to 2, 2 runs";
 
     #[test]
-    fn refusal_of_damaged_line_states_its_number() {
+    fn damaged_sweep_journal_line_is_refused_with_its_line_number() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn journal_of_another_program_version_is_continued() {
+    fn sweep_journal_of_an_older_program_version_is_continued() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);

@@ -1,4 +1,4 @@
-//! Report page of a sweep: plots by size, and the table over the seeds.
+//! Report page of a sweep: plots by size of the host, and the table of statistics over the seeds.
 
 use slackline_experiments::OverSeeds;
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
@@ -15,7 +15,7 @@ struct Panel {
     title: String,
     /// Label of the y axis.
     axis: String,
-    /// Values of the column that are one on the axis.
+    /// Value of the column that corresponds to one unit on the axis.
     scale: f64,
 }
 
@@ -48,7 +48,7 @@ fn panels(jobs: &Jobs<'_>) -> Vec<Panel> {
     usual.chain(named).collect()
 }
 
-/// Column that is computed over all seeds together. The table does not have it.
+/// Name of a column that is computed over all seeds together, so that single runs do not have it.
 const MISSED: &str = "missed";
 
 pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
@@ -106,7 +106,7 @@ fn about(jobs: &Jobs<'_>, rows: &Rows) -> String {
     format!("{error} {done}")
 }
 
-/// The hosts at one point of the axes.
+/// The hosts at one point of the axes, one for each size.
 struct Here<'a> {
     jobs: &'a Jobs<'a>,
     rows: &'a Rows,
@@ -133,7 +133,7 @@ impl Here<'_> {
         self.rows.over(self.jobs, case, column)
     }
 
-    /// Draws a line over the sizes for each policy. With a single size, draws bars.
+    /// Draws one line for each policy, over the sizes of the hosts. With a single size, draws bars.
     fn plot(&self, panel: &Panel) -> Option<Plot> {
         let hosts = self.hosts();
         let is_alone = hosts.len() == 1;

@@ -15,13 +15,13 @@ use super::jobs::Jobs;
 /// Cells of each finished run, by its number.
 pub(super) struct Rows {
     head: Vec<String>,
-    /// First cells of each run, before the measured ones.
+    /// Cells before the measured ones for each run: the names of host, policy and seed.
     names: Vec<Vec<String>>,
     done: BTreeMap<usize, Vec<String>>,
 }
 
 impl Rows {
-    /// Returns the rows of a sweep with these finished runs.
+    /// Creates the rows of a sweep from the cells of its finished runs.
     pub(super) fn new(jobs: &Jobs<'_>, done: BTreeMap<usize, Vec<String>>) -> Rows {
         let axes = jobs.axes.iter().map(|axis| axis.name().to_owned());
         let words = ["cpus", "policy", "seed"].map(str::to_owned).into_iter();
@@ -71,8 +71,8 @@ impl Rows {
         runs.filter_map(|(_, cells)| cells.get(place)?.parse().ok()).collect()
     }
 
-    /// Returns the number of finished runs of a host under a policy, and how many of them were
-    /// refused.
+    /// Returns the number of finished runs of a host under a policy, and the number of these runs
+    /// that admission refused.
     pub(super) fn runs(&self, jobs: &Jobs<'_>, case: usize) -> (usize, usize) {
         let seeds = jobs.seeds.len();
         let runs = self.done.range(case * seeds..(case + 1) * seeds);
@@ -80,12 +80,12 @@ impl Rows {
         (runs.count(), refused)
     }
 
-    /// Returns statistics of a measure over the seeds. `None` if no run has it.
+    /// Returns statistics of a column over the seeds. `None` if no run has a value in it.
     pub(super) fn over(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Option<OverSeeds> {
         OverSeeds::of(self.values(jobs, case, column))
     }
 
-    /// Returns missed deadlines in percent of all, over all seeds. `None` if there were no
+    /// Returns the percentage of missed deadlines, over all seeds together. `None` if there were no
     /// deadlines.
     pub(super) fn missed(&self, jobs: &Jobs<'_>, case: usize) -> Option<f64> {
         let sum = |column| self.values(jobs, case, column).iter().sum::<f64>();
@@ -153,7 +153,7 @@ impl Rows {
     }
 
     /// Returns the whole numbers in a column of a host under a policy, by seed. `None` for a run
-    /// that is not done, or that does not know the number.
+    /// that is not finished or has no number in the column.
     fn by_seed(&self, jobs: &Jobs<'_>, case: usize, place: usize) -> Vec<Option<i64>> {
         let seeds = jobs.seeds.len();
         let runs = (case * seeds..(case + 1) * seeds).map(|job| self.done.get(&job));

@@ -8,7 +8,8 @@ use super::{Answer, form_name, limits};
 
 const FORMAT: &str = "slackline-whatif-1";
 
-/// Result of the gate.
+/// Returns the result of the gate as JSON. The gate decides whether the recording allows a
+/// prediction.
 pub(super) fn gate(answer: &Answer<'_>) -> String {
     let file = json!({
         "format": FORMAT, "recording": recording(answer), "gate": gate_value(answer)
@@ -16,7 +17,7 @@ pub(super) fn gate(answer: &Answer<'_>) -> String {
     format!("{file:#}\n")
 }
 
-/// Prediction with the result of the gate.
+/// Returns a prediction and the result of the gate as JSON.
 pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     let vcpus = forecast.rows.iter().map(|row| {

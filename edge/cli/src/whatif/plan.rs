@@ -1,4 +1,4 @@
-//! Edited reservations as a file for `slackline apply`.
+//! Edited reservations in the format of a file for `slackline apply`.
 
 use std::fmt::Write as _;
 
@@ -37,12 +37,12 @@ pub(super) fn plan(answer: &Answer<'_>, forecast: &Forecast) -> Result<String, P
     Ok(text)
 }
 
-/// Replaces what would end a comment.
+/// Replaces characters in a text that would end a comment.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Returns true if this is a name of a vCPU of the VM.
+/// Returns true if `name` is the name of a vCPU of the VM.
 fn is_vcpu_of(name: &str, vm: &str) -> bool {
     let number = name.strip_prefix(vm).and_then(|rest| rest.strip_prefix('.'));
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))

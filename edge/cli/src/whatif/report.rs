@@ -54,7 +54,7 @@ fn ms(span: Span) -> f64 {
     span.ns() as f64 / 1e6
 }
 
-/// Bars of all vCPUs, recorded and predicted.
+/// Draws bars for all vCPUs, recorded and predicted.
 fn figure(
     forecast: &Forecast,
     (title, what, unit): (&str, &str, &str),

@@ -6,10 +6,10 @@ use slackline_whatif::{Forecast, GateRow, Loss, Measures, Row};
 
 use super::{Answer, form_name, limits};
 
-/// Headings of a prediction.
+/// Headings of a table of predictions.
 pub(super) const HEADINGS: [&str; 5] = ["vCPU", "", "now", "then", "change"];
 
-/// Returns a time of a result.
+/// Function that returns a time from the measures of a vCPU.
 type TimeOf = fn(&Measures) -> Option<Span>;
 
 /// Lines of text in columns. The first two columns are left-aligned.
@@ -43,7 +43,7 @@ impl Lines {
     }
 }
 
-/// Writes a time in milliseconds.
+/// Formats a time in milliseconds.
 fn ms(span: Span) -> String {
     let us = (span.ns() + 500) / 1000;
     format!("{}.{:03} ms", us / 1000, us % 1000)
@@ -57,7 +57,7 @@ fn dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".into())
 }
 
-/// Writes an interval, or a single value if both ends look the same.
+/// Formats an interval. If both ends look the same, formats a single value.
 fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> String {
     let Some((least, most)) = interval else { return "-".into() };
     let (least, most) = (write(least), write(most));
@@ -71,7 +71,8 @@ fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> St
     }
 }
 
-/// Result of the gate for all vCPUs.
+/// Returns the result of the gate for all vCPUs as text. The gate decides whether the recording
+/// allows a prediction.
 pub(super) fn gate(answer: &Answer<'_>) -> String {
     let recording = answer.recording;
     let mut text = head(answer);
@@ -88,7 +89,7 @@ pub(super) fn gate(answer: &Answer<'_>) -> String {
     text.push('\n');
     let passing: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     text += &match passing[..] {
-        [] => "No form repeats the recording: no prediction.\n".to_owned(),
+        [] => "Neither form repeats the recording, so there is no prediction.\n".to_owned(),
         [only] => format!("The {only} form repeats the recording. Predictions use it alone.\n"),
         _ => "Both forms repeat the recording.\n".to_owned(),
     };
@@ -123,7 +124,7 @@ fn head(answer: &Answer<'_>) -> String {
     format!("{title}: {}, {machine}, {}\n", answer.policy, answer.recording.length())
 }
 
-/// Table of a prediction, with losses and limits.
+/// Returns a table of a prediction, with the losses of vCPUs and the limits of the prediction.
 pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
     let mut text = head(answer);
     let (policy, cpus) = (answer.model.policy(), answer.model.cpus());
@@ -149,7 +150,7 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
     text
 }
 
-/// Headings and lines of a prediction.
+/// Returns the headings and lines of a prediction.
 fn prediction(forecast: &Forecast) -> Lines {
     let mut lines = Lines::default();
     lines.add(HEADINGS.map(str::to_owned));
@@ -164,7 +165,7 @@ pub(super) fn cells(forecast: &Forecast) -> Vec<Vec<String>> {
     prediction(forecast).0.split_off(1)
 }
 
-/// Writes the prediction for one vCPU in one line.
+/// Formats the prediction for one vCPU in one line.
 pub(super) fn in_brief(row: &Row) -> String {
     let mut lines = Lines::default();
     rows(&mut lines, row);
@@ -177,7 +178,7 @@ pub(super) fn in_brief(row: &Row) -> String {
     told.collect::<Vec<String>>().join("; ")
 }
 
-/// Writes what a vCPU loses.
+/// Describes the CPU time that a vCPU loses by the edits.
 pub(super) fn lost(loss: &Loss) -> String {
     let mut parts = Vec::new();
     if loss.share_ppm > 0 {
@@ -239,7 +240,7 @@ fn rows(lines: &mut Lines, row: &Row) {
     }
 }
 
-/// Writes a difference with its sign.
+/// Formats the difference between two numbers with its sign.
 fn signed(now: u64, then: u64, write: impl Fn(u64) -> String) -> String {
     let size = write(now.abs_diff(then));
     if now == then || size == write(0) {
@@ -248,7 +249,7 @@ fn signed(now: u64, then: u64, write: impl Fn(u64) -> String) -> String {
     format!("{}{size}", if then < now { "-" } else { "+" })
 }
 
-/// Writes how many times as long it is. Times below 1 us have no factor.
+/// Formats the factor by which a time grows, as an interval. Times below 1 us have no factor.
 fn factor(now: Span, (least, most): (Span, Span)) -> String {
     if now < Span::from_us(1) {
         return String::new();

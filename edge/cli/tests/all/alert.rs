@@ -1,4 +1,4 @@
-//! `slackline alert`, simulated and live, as a user types it.
+//! Tests of `slackline alert`, simulated and live, as a user types it.
 
 use crate::common::{Place, live};
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn run(place: &Place, more: &[&str]) -> crate::common::Ran {
 }
 
 #[test]
-fn alert_of_exact_policy_is_exact_and_repeatable() {
+fn alert_errors_under_edf_are_below_a_slice_and_repeatable() {
     let place = Place::new();
     let out = run(&place, &["edf", "--json"]).good();
     assert_eq!(out, run(&place, &["edf", "--json"]).good());
@@ -41,7 +41,7 @@ fn alert_of_exact_policy_is_exact_and_repeatable() {
 }
 
 #[test]
-fn limiting_policies_hold_a_spinning_vm_to_its_share() {
+fn alert_long_run_error_is_small_under_each_limiting_policy() {
     for policy in ["edf", "gedf", "sedf", "atropos", "credit"] {
         let whole = json(&run(&Place::new(), &[policy, "--json"]).good());
         for target in whole["cases"][0]["targets"].as_array().expect("targets") {
@@ -53,12 +53,12 @@ fn limiting_policies_hold_a_spinning_vm_to_its_share() {
     }
 }
 
-/// The errors of seconds published for Credit at the smallest share are -100 to +370 %. A timeslice
-/// of 30 ms is three times the target of a second. So a second without a timeslice has an error of
-/// -100 %, and a second with one of +200 %. With two, one of them cut short by Dom0, it is at most
-/// +500 %.
+/// At the smallest share, the errors per second published for Credit are -100 to +370 %. A
+/// timeslice of 30 ms is three times the target of a second. So a second without a timeslice has an
+/// error of -100 %, and a second with one timeslice an error of +200 %. A second with two
+/// timeslices, of which Dom0 cuts one short, has at most +500 %.
 #[test]
-fn credit_of_2006_errs_by_whole_timeslices_without_a_budget() {
+fn credit_of_2006_errs_by_whole_timeslices_unless_parked_by_budget() {
     let errors = |case: &str| {
         let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
         let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());
@@ -76,7 +76,7 @@ fn credit_of_2006_errs_by_whole_timeslices_without_a_budget() {
 }
 
 #[test]
-fn alert_writes_a_line_per_second_and_a_page() {
+fn alert_writes_a_csv_line_per_second_and_an_html_report() {
     let place = Place::new();
     let out = run(&place, &["edf", "--csv", "it.csv", "--report", "it.html", "--commit", "abc"]);
     assert!(out.good().contains("edf"));
@@ -93,7 +93,7 @@ fn alert_writes_a_line_per_second_and_a_page() {
 }
 
 #[test]
-fn axis_of_error_distribution_fits_the_data() {
+fn alert_distribution_axis_extends_to_errors_beyond_the_published_range() {
     let place = Place::new();
     let figure = |policy: &str| {
         let words = ["--seeds", "1", "--length", "10s", "--targets", "1", "--report", "it.html"];
@@ -116,7 +116,7 @@ fn axis_of_error_distribution_fits_the_data() {
 }
 
 #[test]
-fn alert_shows_the_effect_of_single_rules() {
+fn alert_ablate_adds_cases_that_change_one_rule() {
     let place = Place::new();
     let out = run(&place, &["edf", "--set", "period=20ms", "--ablate"]).good();
     assert!(out.contains("edf:period=20ms:place=pack"), "{out}");
@@ -127,7 +127,7 @@ fn alert_shows_the_effect_of_single_rules() {
 }
 
 #[test]
-fn three_domains_share_two_cpus() {
+fn alert_smp_gives_three_domains_a_target_of_two_thirds_each() {
     let arguments = ["alert", "--smp", "--seeds", "1", "--length", "10s", "--json"];
     let whole = json(&Place::new().run(&arguments).good());
     let row = &whole["cases"][0]["targets"][0];
@@ -176,7 +176,7 @@ fn alert_command_limits_and_measures_a_live_process() {
     assert!(row["seconds"] == 3 && most < 500_000, "{whole:#}");
 }
 
-/// One line gives the reason. There is not one line for each mechanism and share.
+/// The program prints one line with the reason, and not one line for each mechanism and share.
 #[test]
 fn live_alert_without_root_gives_one_error() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `apply`, `list --toml` and patterns of names, with a real front.
+//! Tests of `apply`, `list --toml` and patterns of names, with a real front.
 
 use slackline_control::link::{Answer, Request};
 use slackline_control::{AppliedChange, Event, Kind, Machine, Problem, Thread};
@@ -20,7 +20,7 @@ fn machine(name: &str, vcpus: u16) -> Machine {
     }
 }
 
-/// Core that answers lists of reservations. The VM `new` has two vCPUs.
+/// Plays a core that answers lists of reservations. The VM `new` has two vCPUs.
 fn applies(request: &Request) -> Outcome {
     match request {
         Request::Find { .. } => Ok(Answer::Machines(vec![machine("new", 2), machine("x", 1)])),
@@ -43,7 +43,7 @@ fn applies(request: &Request) -> Outcome {
 }
 
 #[test]
-fn apply_completes_new_reservations_from_their_vms() {
+fn apply_fills_in_binding_and_vcpus_of_a_new_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
     daemon.write("list.toml", "[new]\ncpu = \"30%\"\n[web]\nslice = \"3ms\"\nexact = true\n");
     let file = daemon.path("list.toml");
@@ -85,7 +85,7 @@ fn dry_run_of_apply_reports_that_nothing_was_changed() {
 }
 
 #[test]
-fn list_as_toml_is_a_file_for_apply() {
+fn apply_accepts_the_output_of_list_toml() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let text = daemon.run(&["list", "--toml"]).good();
     daemon.write("list.toml", &text);
@@ -103,15 +103,64 @@ fn list_as_toml_is_a_file_for_apply() {
     assert_eq!(web, expected);
 }
 
+/// Core with one reservation that has an end, and one without.
+fn ends(request: &Request) -> Outcome {
+    let mut answer = applies(request)?;
+    if let Answer::Reservations(all) = &mut answer {
+        let until = "2126-12-01T18:00".parse().expect("a time");
+        all[0].until = Some(slackline_control::Moment(until));
+        all[0].until_ns = Some(until.ns());
+    }
+    Ok(answer)
+}
+
 #[test]
-fn pattern_asks_for_each_reservation_that_it_matches() {
+fn end_is_a_column_of_list_and_a_key_of_a_file() {
+    let Some(daemon) = Daemon::new(ends) else { return };
+    let shown = daemon.run(&["list", "--columns", "name,until", "--csv"]).good();
+    assert_eq!(shown, "name,until\ndb,2126-12-01 18:00:00\nweb,\n");
+    assert!(daemon.run(&["list"]).good().contains("2126-12-01 18:00:00"));
+    daemon.write("list.toml", &daemon.run(&["list", "--toml"]).good());
+    daemon.run(&["apply", &daemon.path("list.toml")]).good();
+    let list = loop {
+        if let Request::Apply { list } = daemon.heard() {
+            break list;
+        }
+    };
+    let until = |name: &str| list.reservations[name].until.map(|until| until.0.to_string());
+    assert_eq!((until("db").as_deref(), until("web")), (Some("2126-12-01T18:00:00Z"), None));
+    // A list without any end has no column for it.
+    let Some(daemon) = Daemon::new(applies) else { return };
+    assert!(!daemon.run(&["list"]).good().contains("until"));
+}
+
+#[test]
+fn name_pattern_sends_one_request_per_matching_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let text = daemon.run(&["release", "*b"]).good();
     assert_eq!(text, "db is released\nweb is released\n");
     daemon.run(&["pause", "w?b", "--yes"]).good();
     daemon.run(&["change", "x*", "--slice", "1ms"]).refused(2).says("no reservation matches `x*`");
     let both = ["resume", "*", "--if-revision", "7"];
-    daemon.run(&both).refused(2).says("`*` and --if-revision cannot be combined");
+    daemon.run(&both).refused(2).says("--if-revision cannot be combined with the pattern `*`");
+}
+
+/// Core that refuses every other change, as a client that sends many does.
+fn limits(request: &Request) -> Outcome {
+    static CHANGES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let is_change = matches!(request, Request::Change { .. });
+    let changes = || CHANGES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if is_change && changes().is_multiple_of(2) {
+        return Err(Problem::new(Kind::TooMany, "too many changes"));
+    }
+    applies(request)
+}
+
+#[test]
+fn pattern_waits_for_the_rate_limit() {
+    let Some(daemon) = Daemon::new(limits) else { return };
+    let text = daemon.run(&["change", "*", "--slice", "2ms"]).good();
+    assert_eq!(text.lines().count(), 2, "{text}");
 }
 
 /// Core with a log of 1,200 events, in which number 7 is missing.
@@ -140,7 +189,7 @@ fn now() -> u64 {
 }
 
 #[test]
-fn log_requests_as_many_pages_as_needed() {
+fn log_fetches_pages_until_it_has_the_requested_events() {
     let Some(daemon) = Daemon::new(logs) else { return };
     let lines = |args: &[&str]| daemon.run(args).good().lines().count() - 1;
     assert_eq!(lines(&["log", "--csv"]), 20);

@@ -1,9 +1,10 @@
-//! Bad input is refused: the error has the position and the reason, the hint has a correction, and
-//! the exit code is that of bad input. Nothing else is printed, and no file is created.
+//! Bad input is refused. The error has the position and the reason, the hint has a correction, and
+//! the exit code is that of bad input. The program prints nothing else, and creates no file.
 
 use crate::common::{GOOD, Place, Ran};
 
-/// Replaces one piece of the good scenario. Every command that reads it must report this position.
+/// Replaces one piece of the scenario [`GOOD`](common::GOOD). Every command that reads the result
+/// must report the position `at`.
 #[track_caller]
 fn wrong(from: &str, to: &str, at: &str, says: &str) {
     assert!(GOOD.contains(from), "nothing to replace: {from}");
@@ -32,7 +33,7 @@ fn nothing_is_kept(place: &Place, scenario: &str) {
 }
 
 #[test]
-fn errors_in_a_scenario_have_their_position() {
+fn scenario_errors_state_line_column_and_reason() {
     for (from, to, at, says) in [
         ("length", "lenght", "2:1", "did you mean `length`?"),
         ("slice", "slcie", "9:15", "did you mean `slice`?"),
@@ -69,7 +70,8 @@ fn slice_longer_than_its_period_is_refused_with_both_values() {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// The error names the line of the domain. It cannot tell which number is too large.
+/// The error names the line of the domain that does not fit. It cannot tell which of the domain's
+/// numbers is too large.
 #[test]
 fn reservations_beyond_the_capacity_are_refused() {
     let place = Place::with(&GOOD.replacen("\"3ms\"", "\"4ms\"", 1));
@@ -162,17 +164,17 @@ fn file_that_is_not_a_trace_is_refused() {
         no_trace(&place, file, "this is not a Slackline trace");
     }
     place.write("older", b"slackline-trace-2\n");
-    no_trace(&place, "older", "this is a trace of version 2; versions 4 to 6 are read here");
+    no_trace(&place, "older", "this is a trace of version 2; this program reads versions 4 to 6");
     no_trace(&place, "nothing", "No such file");
     no_trace(&place, ".", "directory");
     for length in [18, 19, 60, bytes.len() / 2, bytes.len() - 9, bytes.len() - 1] {
         place.write("cut", &bytes[..length]);
-        no_trace(&place, "cut", "the trace ends in the middle");
+        no_trace(&place, "cut", "the trace is cut off");
     }
 }
 
-/// The checksum covers every byte. A few bytes of each region are damaged; the error depends on
-/// their meaning.
+/// The checksum covers every byte. The test damages a few bytes of each region of a trace. The
+/// error depends on the meaning of the damaged bytes.
 #[test]
 fn damaged_trace_is_always_refused() {
     let (place, bytes) = trace();
@@ -240,7 +242,7 @@ fn invalid_option_values_are_refused() {
     assert_eq!(place.files(), before);
 }
 
-/// The parser of the command line has its own hints.
+/// The parser of the command line prints hints of its own.
 #[test]
 fn unknown_options_are_refused() {
     let place = Place::with(GOOD);
@@ -272,7 +274,7 @@ fn unknown_options_are_refused() {
 }
 
 #[test]
-fn window_at_the_end_of_the_longest_run_is_valid() {
+fn show_accepts_a_window_that_extends_past_the_trace_end() {
     let (place, _) = trace();
     for from in ["0s", "399ms"] {
         for length in ["1ns", "18446744073s"] {
@@ -286,7 +288,7 @@ fn window_at_the_end_of_the_longest_run_is_valid() {
 }
 
 #[test]
-fn missing_cpus_are_refused() {
+fn live_run_on_missing_or_too_few_cpus_is_refused() {
     let place = Place::with(GOOD);
     for (cpus, says) in [
         ("4095", "this host has no CPU 4095"),

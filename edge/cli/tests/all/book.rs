@@ -74,7 +74,7 @@ fn every_shell_block_of_the_book_succeeds() {
 }
 
 #[test]
-fn shell_blocks_are_recognized_by_their_mark() {
+fn book_test_runs_sh_blocks_but_not_those_marked_root() {
     let text =
         "a\n```sh\none\ntwo\n```\n```sh,root\nno\n```\n```\nneither\n```\n```sh\nthree\n```\n";
     let expected = [(3, "one\ntwo".to_owned()), (13, "three".to_owned())];

@@ -1,4 +1,5 @@
-//! Commands with valid input: their output, their files, and that both can be reproduced.
+//! Commands with valid input: their output and their files. Repeating a command gives the same of
+//! both.
 
 use std::process::Stdio;
 
@@ -32,7 +33,7 @@ fn sim_shows_a_table_with_all_vcpus() {
 }
 
 #[test]
-fn cost_of_a_simulation_is_printed_beside_its_numbers() {
+fn sim_with_cost_option_reports_its_events_and_cpu_time() {
     let place = Place::with(GOOD);
     let out = place.run(&["sim", "it.toml", "--cost"]).good();
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
@@ -152,7 +153,7 @@ fn seed_policy_and_length_options_change_the_run() {
 }
 
 #[test]
-fn compare_puts_policies_side_by_side() {
+fn compare_reports_one_run_per_policy_side_by_side() {
     let place = Place::with(GOOD);
     let arguments = ["compare", "it.toml", "--policies", "edf,round-robin"];
     let out = place.run(&arguments).good();
@@ -164,7 +165,7 @@ fn compare_puts_policies_side_by_side() {
 }
 
 #[test]
-fn check_describes_the_run() {
+fn check_reports_size_and_admission_of_the_scenario() {
     let place = Place::with(GOOD);
     let out = place.run(&["check", "it.toml"]).good();
     assert!(out.contains("two hogs") && out.contains("  admitted\n"), "{out}");
@@ -194,7 +195,7 @@ fn claim_refused_holds_only_if_the_scenario_is_refused() {
         place
             .run(&[command, "it.toml"])
             .ended_with(1)
-            .says("claim failed: refused, but it was admitted");
+            .says("claim failed: `refused`, but admission accepted the scenario");
     }
 }
 
@@ -208,7 +209,7 @@ fn failed_claim_is_reported_with_both_numbers() {
 
 /// The claims are about one CPU that is always busy, over one measured second.
 #[test]
-fn claims_about_a_cpu_are_checked() {
+fn claims_about_busy_and_overhead_time_of_a_cpu_are_evaluated() {
     let scenario = |that: &str, is: &str| {
         format!(
             "title = 't'\nlength = '1s'\npolicy = {{ name = 'round-robin' }}\n\
@@ -236,8 +237,60 @@ fn claims_about_a_cpu_are_checked() {
     assert!(ran.err.contains("`busy of cpu2`") && ran.err.contains("of cpu0"), "{}", ran.err);
 }
 
+/// The task `web/0` takes 1 ms for a request. The packets of the second client travel longer, and
+/// those of the third arrive after the end. The task `web/1` has no job.
 #[test]
-fn saved_traces_are_identical_and_agree_with_the_run() {
+fn claims_about_clients_and_tasks_are_checked() {
+    let scenario = |that: &str, is: &str| {
+        let client = "[[client]]\nkind = 'ping'\nevery = '20ms'\nto = 'web'\ndelay = ";
+        format!(
+            "title = 't'\nlength = '100ms'\npolicy = {{ name = 'round-robin' }}\n\
+             [driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n[[domain]]\nname = 'web'\n\
+             [[domain.task]]\nname = 'server'\nwork = {{ kind = 'echo', each = '1ms' }}\n\
+             [[domain.task]]\nname = 'idle'\n\
+             work = {{ kind = 'periodic', offset = '900ms', period = '1s', work = '1ms' }}\n\
+             {client}'1ms'\n{client}'3ms'\n{client}'60ms'\n\
+             [[claim]]\nthat = '{that}'\nis = '{is}'\n"
+        )
+    };
+    for (that, is) in [
+        ("answered of client0", "within 0% of 5"),
+        ("response worst of client0", "below 4ms"),
+        ("response worst of client1", "within 1% of 7ms"),
+        ("answered of client2", "at most 0"),
+        ("response worst of client2", "below 1ms"),
+        ("jobs of web/0", "within 0% of 10"),
+        ("response worst of web/0", "within 1% of 7ms"),
+        ("jobs of web/1", "at most 0"),
+    ] {
+        Place::with(&scenario(that, is)).run(&["sim", "it.toml"]).good();
+    }
+    for (that, is, got) in [
+        ("response worst of client1", "below 5ms", ", but it is 7"),
+        ("jobs of web/1", "at least 1", ", but it is 0"),
+    ] {
+        let ran = Place::with(&scenario(that, is)).run(&["sim", "it.toml"]).ended_with(1);
+        assert!(ran.err.contains(got), "{}", ran.err);
+    }
+    for (that, near) in [("answered of client3", "of client"), ("jobs of web/2", "of web/")] {
+        let ran = Place::with(&scenario(that, "at most 0")).run(&["check", "it.toml"]);
+        ran.refused(2).says(that).says(near);
+    }
+    let place = Place::with(&scenario("jobs of web", "at least 1"));
+    let text = place.run(&["sim", "it.toml"]).good();
+    assert!(text.contains("client2") && text.contains("answered"), "{text}");
+    let compare = ["compare", "it.toml", "--policies", "round-robin"];
+    let metrics = ["--metric", "response worst of client1", "--metric", "boosts of web"];
+    let text = place.run(&[&compare[..], &metrics].concat()).good();
+    assert!(text.contains("response worst of client1, us"), "{text}");
+    let json = place.run(&["sim", "it.toml", "--json"]).good();
+    let whole: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let clients = &whole["runs"][0]["clients"];
+    assert_eq!((&clients[0]["answered"], &clients[2]["response_count"]), (&5.into(), &0.into()));
+}
+
+#[test]
+fn saved_traces_of_equal_runs_are_identical_and_match_their_report() {
     let place = Place::with(GOOD);
     let told = place.run(&["sim", "it.toml", "--json", "--save", "1.trace"]).good();
     place.run(&["sim", "it.toml", "--save", "2.trace", "--perfetto", "1.perfetto"]).good();
@@ -263,7 +316,7 @@ fn output_files_have_the_mode_of_the_umask() {
 }
 
 #[test]
-fn show_draws_lists_and_counts() {
+fn show_prints_timeline_run_list_or_totals_of_a_trace() {
     let place = traced();
     let show = |more: &[&str]| place.run(&[&["show", "it.trace"], more].concat()).good();
     let picture = show(&["--for", "40ms", "--width", "80"]);
@@ -317,7 +370,7 @@ fn replaying() -> String {
 }
 
 #[test]
-fn idle_vm_is_replayed_beside_others() {
+fn recording_of_an_idle_vm_replays_with_zero_cpu_time() {
     let place = Place::with(&replaying());
     place.write("runs.csv", b"run_ns,block_ns\n0,100000000\n");
     let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
@@ -340,14 +393,32 @@ fn recording_that_cannot_be_read_is_refused_with_the_reason() {
     place.run(&["sim", "it.toml"]).refused(2).says("line 2, column 1: this is not UTF-8");
     let file = std::fs::File::create(place.path("runs.csv")).expect("a file");
     file.set_len((1 << 28) + 1).expect("a long file");
-    place
-        .run(&["sim", "it.toml"])
-        .refused(2)
-        .says("it has more than the maximum of 268435456 bytes");
+    place.run(&["sim", "it.toml"]).refused(2).says("line 1 is longer than 16384 bytes");
+    place.run(&["load", "replay", "--file", "runs.csv"]).refused(2).says("line 1 is longer");
+    place.run(&["load", "replay", "--file", "no.csv"]).refused(2).says("there is no such file");
+    let jobs = replaying().replacen("kind = \"replay\"", "kind = \"jobs\"", 1);
+    place.write("it.toml", jobs.as_bytes());
+    let ran = place.run(&["sim", "it.toml"]).refused(2);
+    ran.says("it has more than the maximum of 268435456 bytes");
+}
+
+/// A recording of 20,000 lines is longer than what is kept. Its runs take 10 of each 100 ms.
+#[test]
+fn long_recording_is_replayed_by_simulation_and_load() {
+    let place = Place::with(&replaying());
+    place.write("runs.csv", "10000000,90000000\n".repeat(20_000).as_bytes());
+    let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
+    let vcpus = runs["runs"][0]["vcpus"].as_array().expect("vCPUs");
+    let silver = vcpus.iter().find(|vcpu| vcpu["name"] == "silver").expect("the vCPU");
+    assert_eq!(silver["delivered_ppm"], 100_000);
+    place.run(&["load", "replay", "--file", "runs.csv", "--length", "50ms"]).ended_with(0);
+    place.write("runs.csv", ("1,2\n".repeat(20_000) + "3;4\n").as_bytes());
+    let says = "line 20001: `3;4` is not two durations in nanoseconds";
+    place.run(&["sim", "it.toml"]).refused(2).says(says);
 }
 
 #[test]
-fn doctor_reports_the_abilities_of_the_host() {
+fn doctor_reports_findings_with_hints_as_text_and_json() {
     let place = Place::new();
     assert!(!place.run(&["doctor"]).good().is_empty());
     let whole = json(&place.run(&["doctor", "--json"]).good());
@@ -361,7 +432,7 @@ fn doctor_reports_the_abilities_of_the_host() {
 }
 
 #[test]
-fn load_runs_each_kind_of_work_for_its_length() {
+fn load_command_runs_each_workload_for_the_given_length() {
     let place = Place::new();
     place.write("runs.csv", b"run_ns,block_ns\n1000000,2000000\n");
     for kind in [
@@ -405,7 +476,7 @@ fn closed_output_pipe_is_no_error() {
 }
 
 #[test]
-fn failing_output_never_panics() {
+fn unwritable_output_gives_an_error_and_never_panics() {
     let place = Place::with(GOOD);
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
     let output = place.command(&["sim", "it.toml"]).stdout(full()).output().unwrap();
@@ -418,7 +489,7 @@ fn failing_output_never_panics() {
 }
 
 #[test]
-fn only_a_terminal_gets_colours() {
+fn output_that_is_no_terminal_has_no_colours() {
     let place = traced();
     for arguments in [
         &["sim", "it.toml"][..],
@@ -433,9 +504,9 @@ fn only_a_terminal_gets_colours() {
     }
 }
 
-/// A timeline on a terminal has colours, unless `NO_COLOR` is set.
+/// A timeline on a terminal has colours. With `NO_COLOR` set it has none.
 #[test]
-fn no_color_is_obeyed_on_a_terminal() {
+fn no_color_variable_disables_colours_on_a_terminal() {
     let place = traced();
     let on_terminal = |no_color: Option<&str>| {
         let (reader, output) = crate::common::terminal();
@@ -470,15 +541,17 @@ fn saved_trace_replays_to_the_same_decisions() {
     let place = traced();
     let told = place.run(&["replay", "it.trace"]).good();
     let words: Vec<&str> = told.split_whitespace().collect();
-    let [facts, "facts,", orders, "orders,", "the", "same"] = words[..] else { panic!("{told}") };
+    let [facts, "facts,", orders, "orders,", "all", "as", "recorded"] = words[..] else {
+        panic!("{told}")
+    };
     let count = |text: &str| text.parse::<u64>().expect("a number");
     assert!(count(facts) > 100 && count(orders) > 50, "{told}");
     place.write("cut", &place.read("it.trace")[..500]);
-    place.run(&["replay", "cut"]).refused(2).says("the trace ends in the middle");
+    place.run(&["replay", "cut"]).refused(2).says("the trace is cut off");
 }
 
-/// The live target of each domain is checked. A missing target is a note and no error: the scenario
-/// may be meant for another host.
+/// `check` examines the live target of each domain. A missing target gives a note and no error,
+/// because the scenario may be meant for another host.
 #[test]
 fn check_reports_which_live_targets_exist() {
     let one = |live: &str| {

@@ -3,7 +3,7 @@
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the good scenario with parameters for Credit as well.
+/// Returns the good scenario with parameters for the policy `credit` too.
 fn both() -> String {
     let credit =
         |text: &str, weight: u32| format!("{text}share.credit = {{ weight = {weight} }}\n");
@@ -19,7 +19,7 @@ fn both() -> String {
 }
 
 #[test]
-fn missing_share_is_no_reservation() {
+fn compare_refuses_a_domain_without_share_for_the_policy() {
     let place = Place::with(GOOD);
     for (policy, fields) in [
         ("gedf", "share.gedf = { budget = ..., period = ... }"),
@@ -69,7 +69,7 @@ fn policy_is_compared_with_itself_under_other_parameters() {
 }
 
 #[test]
-fn claims_are_not_checked_under_other_policies_with_a_note() {
+fn claims_are_checked_under_the_scenarios_policy_only_with_a_note() {
     let place = Place::with(&both());
     let text = place.run(&["compare", "it.toml", "--policies", "edf,credit,round-robin"]).good();
     assert!(text.contains("not under credit, round-robin"), "{text}");
@@ -154,7 +154,7 @@ fn compare_by_named_metrics_shows_paired_differences() {
     let rows = |name: &str| text.lines().filter(|line| line.trim().starts_with(name)).count();
     assert_eq!((rows("edf"), rows("credit")), (1, 1), "{text}");
     let unknown = [&compare[..], &["--metric", "response p99 of gold"]].concat();
-    assert!(place.run(&unknown).good().contains("no run knows `response p99 of gold`"));
+    assert!(place.run(&unknown).good().contains("no run has the metric `response p99 of gold`"));
     let ran = place.run(&[&compare[..], &["--metric", "delivered of bronze"]].concat()).refused(2);
     ran.says("cannot show --metric `delivered of bronze`");
 }
@@ -165,7 +165,7 @@ fn without_claims(text: &str) -> String {
 }
 
 #[test]
-fn cumulative_distribution_rises_to_all_values() {
+fn cdf_csv_of_compare_rises_strictly_to_all_values() {
     let place = Place::with(&without_claims(&both()).replacen(SPIN, PERIODIC, 1));
     let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "2"];
     place.run(&[&compare[..], &["--cdf", "it.csv", "--csv", "rows.csv"]].concat()).good();

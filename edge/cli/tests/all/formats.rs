@@ -1,5 +1,5 @@
-//! Files of earlier versions, kept in `tests/fixtures`, can still be read. A fixture is never
-//! remade: a new version of a format adds one.
+//! Files of earlier versions, kept in `tests/fixtures`, can still be read. A fixture is never made
+//! again: a new version of a format gets a new fixture.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,8 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect("a fixture")
 }
 
-/// Two VMs that spin for 60 ms, reserved 6 and 3 of 10 ms. Neither version has an index.
+/// Each trace has two VMs that spin for 60 ms, with 6 and 3 ms reserved in every 10 ms. Traces of
+/// these versions have no index.
 #[test]
 fn traces_of_versions_4_and_5_are_read() {
     for name in ["trace-version-4", "trace-version-5"] {
@@ -43,9 +44,9 @@ share.edf = { slice = "40ms", period = "200ms" }
 work = { kind = "spin" }
 "#;
 
-/// From a pipe all of the trace is read, from a file only the blocks of the window.
+/// A trace from a pipe is read whole. Of a trace in a file only the blocks of the window are read.
 #[test]
-fn window_by_index_equals_window_of_whole_trace() {
+fn window_read_by_index_equals_window_read_from_a_pipe() {
     let place = Place::with(LONG);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let length = place.read("it.trace").len();
@@ -87,7 +88,8 @@ fn refusal_of_newer_trace_states_its_version() {
     place.run(&["show", "new.trace"]).refused(2).says("this is a trace of version 9");
 }
 
-/// The file has 13 of 6,000 runs. The table equals one that was made without it.
+/// The journal contains 13 of 6,000 runs. The table equals that of a sweep that began without a
+/// journal.
 #[test]
 fn sweep_resumes_from_partial_file_of_format_version_1() {
     let place = Place::new();

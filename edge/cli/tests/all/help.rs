@@ -1,4 +1,5 @@
-//! Help pages are complete: every key, workload, claim, metric, policy and command is on one.
+//! Help pages are complete: every key, workload, claim, metric, policy and command is on one of
+//! them.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
@@ -11,7 +12,7 @@ fn keys_of(scenario: &str) -> Vec<String> {
     keys.split(", ").map(str::to_owned).collect()
 }
 
-/// Returns a help page, after checking its width.
+/// Returns a help page, after it has checked the page's width.
 fn page(topic: &str) -> String {
     let page = Place::new().run(&["help", topic]).good();
     let widest = page.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -70,7 +71,8 @@ fn every_metric_of_json_and_claims_has_help() {
     let json = Place::with(GOOD).run(&["sim", "it.toml", "--xenmon", "--json"]).good();
     let whole: Value = serde_json::from_str(&json).expect("JSON");
     let run = &whole["runs"][0];
-    let own = ["run", "vcpus", "cpus", "tasks", "xenmon", "domains", "seconds", "point_ns"];
+    let own =
+        ["run", "vcpus", "cpus", "tasks", "clients", "xenmon", "domains", "seconds", "point_ns"];
     let mut fields = Vec::new();
     for object in [run, &run["vcpus"][0], &run["cpus"][0], &run["xenmon"]["domains"][0]] {
         fields.extend(object.as_object().expect("an object").keys());
@@ -106,7 +108,7 @@ fn every_metric_of_json_and_claims_has_help() {
 }
 
 #[test]
-fn table_columns_are_in_the_glossary() {
+fn every_table_column_is_explained_in_help_metrics() {
     let page = page("metrics");
     let place = Place::with(GOOD);
     for arguments in [&["sim", "it.toml"][..], &["sim", "it.toml", "--seeds", "2"]] {

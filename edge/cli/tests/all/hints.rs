@@ -1,4 +1,4 @@
-//! Refusals name what to type instead, in the terms that were typed.
+//! Refusals name what the user should type instead, in the notation that the user typed.
 
 use slackline_control::link::Request;
 use slackline_control::{Kind, Length, NoRoom, Problem, Share};
@@ -7,7 +7,7 @@ use slackline_units::{CpuShare, Span};
 use crate::common::Place;
 use crate::service::{Daemon, Outcome, fine};
 
-/// Refuses reservations of two vCPUs for lack of capacity.
+/// Plays a core that refuses reservations for two vCPUs for lack of capacity.
 fn full(request: &Request) -> Outcome {
     let Request::Reserve { wanted, .. } = request else { return fine(request) };
     let Some(Share(share)) = wanted.cpu else { return fine(request) };
@@ -30,7 +30,7 @@ fn full(request: &Request) -> Outcome {
 }
 
 #[test]
-fn refused_share_is_answered_with_the_largest_share() {
+fn refused_share_gets_a_hint_with_the_largest_share_that_fits() {
     let Some(daemon) = Daemon::new(full) else { return };
     let refused = |cpu| daemon.run(&["reserve", "web", "--cpu", cpu, "--vcpus", "2"]);
     refused("150%").ended_with(4).says("hint:  use `--cpu 64%`");
@@ -38,14 +38,14 @@ fn refused_share_is_answered_with_the_largest_share() {
 }
 
 #[test]
-fn name_with_capital_letters_is_answered_with_a_name_and_a_binding() {
+fn reservation_name_with_capitals_gets_a_lower_case_hint() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let ran = daemon.run(&["reserve", "Win10", "--cpu", "30%"]).ended_with(2);
     ran.says("name it `win10`, and its VM by `--for`, e.g. `reserve win10 --for libvirt:Win10`");
 }
 
 #[test]
-fn exact_and_at_least_are_options_of_hold_and_reserve() {
+fn exact_and_at_least_options_exclude_each_other_in_hold_and_reserve() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for (option, exact) in [("--exact", true), ("--at-least", false)] {
         daemon.run(&["reserve", "web", "--slice", "2ms", option]).good();
@@ -63,14 +63,39 @@ fn exact_and_at_least_are_options_of_hold_and_reserve() {
 }
 
 #[test]
-fn socket_path_beyond_the_kernels_limit_is_refused_by_its_bytes() {
+fn end_is_a_length_from_now_a_time_in_utc_or_none() {
+    let Some(daemon) = Daemon::new(fine) else { return };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.expect("after 1970").as_secs();
+    let reserve = |until| {
+        daemon.run(&["reserve", "web", "--slice", "2ms", "--until", until]).good();
+        let Request::Reserve { wanted, .. } = daemon.heard() else { panic!("no reservation") };
+        wanted.until.map(|until| until.0)
+    };
+    let in_two_hours = reserve("2h").expect("an end").ns() / 1_000_000_000;
+    assert!((now + 7_200..now + 7_260).contains(&in_two_hours), "{in_two_hours} {now}");
+    let at = |text| reserve(text).map(|until| until.to_string());
+    assert_eq!(at("2126-12-01T18:00").as_deref(), Some("2126-12-01T18:00:00Z"));
+    assert_eq!(at("2126-12-01 18:00+02:00").as_deref(), Some("2126-12-01T16:00:00Z"));
+    assert_eq!(at("none"), None);
+    daemon.run(&["change", "web", "--until", "none"]).good();
+    let Request::Change { change, .. } = daemon.heard() else { panic!("no change") };
+    assert_eq!(change.until, Some(slackline_control::End(None)));
+    for (wrong, says) in [("2126-02-30", "does not exist"), ("soon", "as `2026-12-01T18:00`")] {
+        let ran = daemon.run(&["reserve", "web", "--slice", "2ms", "--until", wrong]);
+        ran.ended_with(2).says(says);
+    }
+}
+
+#[test]
+fn socket_path_above_the_kernel_limit_is_refused_with_its_length() {
     let path = format!("/tmp/{}", "x".repeat(140));
     let ran = Place::new().run(&["list", "--socket", &path]).ended_with(2);
     ran.says("its path has 145 bytes; at most 107 are allowed").says("a shorter path");
 }
 
 #[test]
-fn wrong_lists_of_cpus_are_refused_with_an_example() {
+fn malformed_cpu_list_is_refused_with_an_example() {
     let place = Place::new();
     for list in ["a", "3-1", "0-999", "1,,2"] {
         let ran = place.run(&["hold", "--cpu", "30%", "--cpus", list, "--", "true"]);

@@ -7,7 +7,7 @@ use crate::service::{Daemon, Outcome, fine};
 
 const HOUR: u64 = 3_600_000_000_000;
 
-/// Answers with hours up to hour 1,500.
+/// Plays a core that answers with the hours up to hour 1,500.
 fn remembers(request: &Request) -> Outcome {
     let Request::History { name, since_ns, by_day } = request else { return fine(request) };
     if name != "web" {
@@ -28,7 +28,7 @@ fn remembers(request: &Request) -> Outcome {
 }
 
 #[test]
-fn history_pages_to_the_end_and_is_a_table_csv_or_json() {
+fn history_fetches_all_pages_and_prints_table_csv_or_json() {
     let Some(daemon) = Daemon::new(remembers) else { return };
     let csv = daemon.run(&["history", "web", "--since", "1970-01-01", "--csv"]).good();
     assert_eq!(csv.lines().count(), 1 + 1_500);

@@ -1,4 +1,4 @@
-//! Ctrl-C: complete results are shown, and missing ones are named.
+//! Ctrl-C: complete results are shown, and missing results are named.
 
 use std::fs;
 use std::process::Stdio;
@@ -41,7 +41,7 @@ fn interrupted_simulation_shows_partial_results() {
     assert!(csv.starts_with("second,domain,share_ppm") && csv.contains("gold"), "{csv}");
 }
 
-/// Returns the JSON of an interrupted command, after checking its mark.
+/// Returns the JSON output of an interrupted command. Asserts that it is marked as interrupted.
 #[track_caller]
 fn json_of(ran: &Ran) -> serde_json::Value {
     let json: serde_json::Value = serde_json::from_str(&ran.out).expect("valid JSON");
@@ -50,7 +50,7 @@ fn json_of(ran: &Ran) -> serde_json::Value {
 }
 
 #[test]
-fn interrupted_json_is_marked() {
+fn json_of_an_interrupted_command_has_interrupted_true() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
     let second = Duration::from_secs(1);
     let ran = interrupted(&place, &["sim", "it.toml", "--json"], second).ended_with(130);
@@ -78,7 +78,7 @@ fn without_warmup(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with("warmup")).flat_map(|it| [it, "\n"]).collect()
 }
 
-/// Returns the number of finished runs and of all runs, from the note.
+/// Returns the numbers of finished runs and of all runs, parsed from the note on standard error.
 #[track_caller]
 fn finished(ran: &Ran) -> (u64, u64) {
     let note = ran.err.lines().find_map(|line| line.strip_prefix("note: stopped after "));
@@ -87,8 +87,8 @@ fn finished(ran: &Ran) -> (u64, u64) {
     (words[0].parse().unwrap(), words[2].parse().unwrap())
 }
 
-/// A run takes a tenth of a second. So some runs finish within three seconds even if the host is
-/// thirty times slower, and some remain even if it is ten times faster.
+/// A run takes a tenth of a second. Some runs finish within three seconds even on a host that is
+/// thirty times slower. Some remain even on a host that is ten times faster.
 #[test]
 fn interrupted_command_shows_its_finished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"1000s\"", 1));
@@ -104,7 +104,7 @@ fn interrupted_command_shows_its_finished_runs() {
     }
 }
 
-/// Each run would take far too long, so none finishes.
+/// Each run would take so long that none finishes before the interrupt.
 #[test]
 fn interrupted_command_names_its_unfinished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));

@@ -10,7 +10,7 @@ use crate::common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A server process with the port that it reported.
+/// A server process, with the port on which it listens.
 struct Server {
     child: Child,
     out: ChildStdout,
@@ -23,7 +23,7 @@ impl Server {
         Server::try_start(place, kind).expect("it tells its port")
     }
 
-    /// Starts a server. `None` if it does not get its port.
+    /// Starts a server. `None` if its port is taken by another program.
     fn try_start(place: &Place, kind: &[&str]) -> Option<Server> {
         let mut command = place.command(&[&["load"], kind, &["--json"]].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -72,7 +72,7 @@ fn client(place: &Place, kind: &[&str], server: &Server) -> Value {
 const WEB: [&str; 5] = ["web-server", "--each", "100us", "--response", "10KiB"];
 
 #[test]
-fn web_server_and_clients_agree_on_requests() {
+fn load_web_server_and_clients_count_the_same_requests() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let httperf = client(&place, &["httperf", "--rate", "500", "--count", "40"], &server);
@@ -94,7 +94,7 @@ fn web_server_and_clients_agree_on_requests() {
 }
 
 #[test]
-fn both_sides_of_a_stream_agree_on_bytes() {
+fn load_stream_sender_and_receiver_count_the_same_bytes() {
     let place = Place::new();
     let server = Server::start(&place, &["sink"]);
     let stream = ["iperf", "--window", "64KiB", "--length", "100ms"];
@@ -111,7 +111,7 @@ fn both_sides_of_a_stream_agree_on_bytes() {
 }
 
 #[test]
-fn server_continues_after_its_client_is_killed() {
+fn load_server_continues_after_its_client_is_killed() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let unconnected = sockets(server.pid());
@@ -136,7 +136,7 @@ fn sockets(pid: i32) -> usize {
 }
 
 #[test]
-fn clients_of_a_killed_server_report_losses() {
+fn load_client_counts_requests_to_a_killed_server_as_lost() {
     let place = Place::new();
     let kind = [&WEB[..], &["--read", "4KiB", "--folder", "."]].concat();
     let mut server = Server::start(&place, &kind);
@@ -154,7 +154,7 @@ fn clients_of_a_killed_server_report_losses() {
 }
 
 #[test]
-fn named_port_can_be_used_again_at_once() {
+fn load_server_port_can_be_reused_as_soon_as_it_ends() {
     let place = Place::new();
     let echo = ["echo", "--each", "10us"];
     // Another process may take the port before it is requested again.
@@ -175,7 +175,7 @@ fn named_port_can_be_used_again_at_once() {
 }
 
 #[test]
-fn file_and_compile_loads_report_their_work() {
+fn disk_and_compile_loads_report_their_work_and_leave_no_files() {
     let place = Place::new();
     let read = ["load", "disk-read", "--each", "10us", "--block", "8KiB", "--folder", "."];
     let done = json(place.run(&[&read[..], &["--length", "50ms", "--json"]].concat()));
@@ -226,7 +226,7 @@ fn two_ports() -> [String; 2] {
 }
 
 #[test]
-fn manually_started_nodes_wait_for_each_other() {
+fn bsp_nodes_started_by_hand_wait_for_each_other() {
     let place = Place::new();
     let [one, other] = two_ports();
     let node = |own: &str, peer: &str, length: &str| {
@@ -246,7 +246,7 @@ fn manually_started_nodes_wait_for_each_other() {
 }
 
 #[test]
-fn node_refuses_repeated_peers_and_itself() {
+fn bsp_node_refuses_repeated_peers_and_its_own_address() {
     let place = Place::new();
     let [own, peer] = two_ports();
     let load = |peers: &[&str]| {

@@ -1,4 +1,4 @@
-//! Tests of the program that need no CPU for themselves.
+//! Tests of the program that need no CPU for themselves alone.
 
 #[path = "../common/mod.rs"]
 mod common;

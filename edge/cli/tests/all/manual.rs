@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::{Place, Ran};
 
-/// Runs a program. Prints a note and returns `None` if it is not installed.
+/// Runs a program and returns its result. Prints a note and returns `None` if it is not installed.
 fn by(mut command: Command) -> Option<Ran> {
     let program = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {
@@ -16,7 +16,7 @@ fn by(mut command: Command) -> Option<Ran> {
     }
 }
 
-/// Returns bash's completions for the last of these words.
+/// Returns the completions that bash offers for the last of these words.
 fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
     let script = "source ./completions; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
                   _slackline slackline \"${COMP_WORDS[COMP_CWORD]}\" \
@@ -44,7 +44,7 @@ fn bash_completes_commands_and_options_but_no_hidden_ones() {
 }
 
 #[test]
-fn other_shells_have_completions_and_unknown_ones_are_refused() {
+fn completions_support_zsh_fish_elvish_powershell_and_refuse_unknown_shells() {
     let place = Place::new();
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let text = place.run(&["completions", shell]).good();

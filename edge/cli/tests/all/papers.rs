@@ -1,4 +1,4 @@
-//! `slackline paper` with the small paper from the tests of its crate.
+//! Tests of `slackline paper`, with the small paper from the tests of its crate.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn paper_is_listed_run_and_reported() {
+fn paper_commands_list_run_and_report_an_experiment() {
     let place = place();
     let list = place.run(&["paper", "list"]).good();
     assert!(list.contains("tiny: A paper that nobody wrote"), "{list}");
@@ -44,7 +44,7 @@ fn paper_is_listed_run_and_reported() {
 }
 
 #[test]
-fn without_results_nothing_is_written() {
+fn paper_run_with_no_results_option_writes_nothing() {
     let place = place();
     place.run(&["paper", "run", "tiny", "--no-results", "--seeds", "1"]).good();
     assert!(!place.path("papers/tiny/results").exists());
@@ -53,7 +53,7 @@ fn without_results_nothing_is_written() {
 }
 
 #[test]
-fn quick_run_of_experiment_without_quick_form_gives_a_note() {
+fn quick_option_on_experiment_without_quick_settings_gives_a_note() {
     let place = place();
     let quick = ["paper", "run", "tiny", "--no-results", "--seeds", "1", "--quick"];
     let says = "note: --quick has no effect on fig-1: it has no quick form; use --seeds 1";

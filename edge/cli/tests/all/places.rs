@@ -1,4 +1,5 @@
-//! No input is overwritten, under whatever name, and no two outputs go to one file.
+//! No input is overwritten, whichever of its names the user gives, and no two outputs go to one
+//! file.
 
 use std::fs::hard_link;
 use std::os::unix::fs::symlink;
@@ -6,7 +7,7 @@ use std::process::Stdio;
 
 use crate::common::{GOOD, Place, Ran};
 
-/// Returns a folder with a scenario and a recording, each under several names.
+/// Returns a folder with a scenario and a recording, each of which has several names.
 fn place() -> Place {
     let replay =
         GOOD.replacen("{ kind = \"spin\" }", "{ kind = \"replay\", file = \"it.csv\" }", 1);
@@ -71,9 +72,9 @@ fn two_outputs_to_one_file_are_refused() {
     place.run(&["sim", "it.toml", "--save", "/dev/null", "--perfetto", "/dev/null"]).ended_with(1);
 }
 
-/// In other programs `-` means standard output, which has the tables here.
+/// In other programs `-` means standard output. In this program standard output has the tables.
 #[test]
-fn dash_is_refused_as_an_output() {
+fn dash_as_an_output_file_name_is_refused() {
     let place = Place::with(GOOD);
     for option in ["--save", "--perfetto", "--csv"] {
         let says = format!("cannot write {option} to `-`");
@@ -84,7 +85,7 @@ fn dash_is_refused_as_an_output() {
 }
 
 #[test]
-fn report_may_not_overwrite_its_paper() {
+fn paper_report_refuses_to_overwrite_a_file_of_the_paper() {
     let place = Place::new();
     let papers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers");
     symlink(papers, place.path("papers")).expect("a link");
@@ -129,7 +130,7 @@ fn scenario_and_trace_can_come_from_standard_input() {
 }
 
 #[test]
-fn endless_input_is_refused() {
+fn input_file_above_the_size_limit_is_refused() {
     let place = Place::new();
     place
         .run(&["check", "/dev/zero"])

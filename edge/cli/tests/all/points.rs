@@ -1,9 +1,9 @@
-//! Scenarios with axes: a run per point, shown as one table, JSON and CSV.
+//! Scenarios with axes: each point is run, and the output is one table, JSON or CSV.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the good scenario with two periods and two workloads.
+/// Returns the good scenario with axes of two periods and two workloads.
 fn grid() -> String {
     let axes = r#"
 [[axis]]
@@ -25,7 +25,7 @@ set = { "domain.silver.work" = { kind = "spin" } }
 }
 
 #[test]
-fn each_point_of_the_axes_is_a_row() {
+fn sim_prints_a_row_per_point_of_the_scenario_axes() {
     let place = Place::with(&grid());
     let out = place.run(&["sim", "it.toml"]).good();
     let row = |point: &str, vcpu: &str| {
@@ -47,9 +47,9 @@ fn each_point_of_the_axes_is_a_row() {
     }
 }
 
-/// The numbers of a point equal those of the same scenario without axes.
+/// The metrics of a point equal those of the same scenario written without axes.
 #[test]
-fn point_equals_the_scenario_written_out() {
+fn axis_point_gives_the_same_numbers_as_a_scenario_without_axes() {
     let spins = GOOD.replacen(
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
         "{ kind = \"spin\" }",
@@ -68,7 +68,7 @@ fn point_equals_the_scenario_written_out() {
 }
 
 #[test]
-fn policies_and_seeds_are_compared_over_all_points() {
+fn compare_runs_each_policy_and_seed_at_every_axis_point() {
     let place = Place::with(&grid());
     let compare =
         ["compare", "it.toml", "--policies", "edf,round-robin", "--seeds", "2", "--csv", "it.csv"];
@@ -87,7 +87,7 @@ fn policies_and_seeds_are_compared_over_all_points() {
 }
 
 #[test]
-fn failed_claims_at_points_are_reported_by_line() {
+fn failed_claims_at_axis_points_name_line_and_point() {
     let wrong = grid().replacen("within 2% of promised", "above 70%", 1);
     let place = Place::with(&wrong);
     let ran = place.run(&["sim", "it.toml"]).ended_with(1);
@@ -98,7 +98,7 @@ fn failed_claims_at_points_are_reported_by_line() {
 }
 
 #[test]
-fn errors_at_a_point_have_its_position() {
+fn scenario_error_at_an_axis_point_names_line_and_point() {
     let place = Place::new();
     let grid = grid();
     let place_of = |name: &str| {
@@ -146,8 +146,8 @@ fn errors_at_a_point_have_its_position() {
     place.run(&["compare", "it.toml", "--live"]).refused(2).says("a scenario with axes live");
 }
 
-/// The admission of all points is checked. Each has its result, and a refusal has the position of
-/// its point.
+/// `check` tests the admission of all points. It prints the result of each, and a refusal has the
+/// position of its point in the file.
 #[test]
 fn check_covers_every_point_of_the_axes() {
     let place = Place::with(&grid());

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 pub(crate) type Outcome = Result<Answer, Problem>;
 
-/// A real front whose core is this test.
+/// A real front, for which the test plays the core.
 pub(crate) struct Daemon {
     folder: TempDir,
     front: Child,
@@ -31,7 +31,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a front. `None` without root, since the front would refuse this user.
+    /// Starts a front. `None` if the test does not run as root, since the front would refuse this
+    /// user.
     pub(crate) fn new(says: fn(&Request) -> Outcome) -> Option<Daemon> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -131,6 +132,8 @@ fn reservation(name: &str) -> Reservation {
         by_use: false,
         phase: None,
         phase_ns: None,
+        until: None,
+        until_ns: None,
         gang: None,
         vcpus: 2,
         served: 1,
@@ -173,7 +176,7 @@ pub(crate) fn fine(request: &Request) -> Outcome {
 }
 
 #[test]
-fn front_process_has_no_privileges() {
+fn daemon_front_process_runs_without_privileges() {
     let Some(daemon) = Daemon::new(fine) else { return };
     daemon.run(&["list"]).good();
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.front.id()));
@@ -200,7 +203,7 @@ fn front_process_has_no_privileges() {
 }
 
 #[test]
-fn stranger_is_refused_for_every_request() {
+fn user_outside_the_slackline_groups_is_refused() {
     let Some(daemon) = Daemon::new(fine) else { return };
     // The copy is in a folder that every user may read. The build folder may not be readable.
     let program = daemon.folder.path().join("slackline");
@@ -214,7 +217,7 @@ fn stranger_is_refused_for_every_request() {
 }
 
 #[test]
-fn commands_send_the_requests_that_were_typed() {
+fn reservation_commands_send_the_typed_values_to_the_daemon() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let text = daemon
         .run(&["reserve", "web", "--cpu", "1.5", "--vcpus", "2", "--exact", "--for", "pid:17"])
@@ -240,7 +243,7 @@ fn commands_send_the_requests_that_were_typed() {
 }
 
 #[test]
-fn tables_fit_and_json_is_passed_unchanged() {
+fn daemon_tables_fit_40_columns_and_json_is_passed_unchanged() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for verb in ["list", "log"] {
         let output = daemon.command(&[verb]).env("COLUMNS", "40").output().expect("it runs");
@@ -263,7 +266,7 @@ fn tables_fit_and_json_is_passed_unchanged() {
 }
 
 #[test]
-fn refusal_has_reason_hint_and_exit_code() {
+fn daemon_refusal_prints_reason_and_hint_and_sets_exit_code() {
     fn says(request: &Request) -> Outcome {
         let (kind, hint) = match request {
             Request::Reserve { .. } => (Kind::NoRoom, "the longest slice that fits is 3ms"),
@@ -396,7 +399,7 @@ fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
 }
 
 #[test]
-fn gang_is_held_on_all_hosts_before_it_begins() {
+fn gang_is_reserved_on_all_hosts_before_it_begins() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(of_gang)) else { return };
     gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp begins in");
     let begins = [(&one, "bsp-1"), (&other, "bsp-2")].map(|(daemon, called)| {
@@ -426,7 +429,7 @@ fn gang_is_held_on_all_hosts_before_it_begins() {
 }
 
 #[test]
-fn refused_member_breaks_the_gang_and_is_named() {
+fn refused_gang_member_is_named_and_the_other_reservations_are_released() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(full)) else { return };
     let ran = gang_of([&one, &other], "").ended_with(4);
     ran.says("bsp-2 on ").says("95 % is promised, and 90 % may be").says("fits is 3ms");
@@ -441,7 +444,7 @@ fn refused_member_breaks_the_gang_and_is_named() {
 }
 
 #[test]
-fn gang_with_differing_clocks_is_refused_before_requests() {
+fn gang_on_hosts_with_differing_clocks_is_refused_before_reserving() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(elsewhere)) else { return };
     let ran = gang_of([&one, &other], "").ended_with(3);
     ran.says("differ by").says("the slice of 4ms");

@@ -37,7 +37,7 @@ fn window_after_the_end_of_the_run_is_refused() {
 }
 
 #[test]
-fn csv_has_shares_and_waits_per_second() {
+fn sim_csv_has_shares_and_waits_per_second() {
     let text = GOOD.replacen("\"400ms\"", "\"3500ms\"", 1);
     let place = Place::with(&text);
     let plain = place.run(&["sim", "it.toml"]).good();
@@ -78,7 +78,7 @@ fn csv_has_shares_and_waits_per_second() {
 }
 
 #[test]
-fn names_with_dots_are_refused_only_if_ambiguous() {
+fn domain_names_with_dots_are_refused_only_if_ambiguous() {
     let named = |name: &str| GOOD.replace("gold", name);
     for name in ["ubuntu22.04", "fedora.40", "a.b.c"] {
         let place = Place::with(&named(name));
@@ -109,7 +109,7 @@ fn direction_and_escape_characters_in_titles_are_escaped() {
 }
 
 #[test]
-fn finished_batch_is_noted_with_its_time() {
+fn finished_batch_work_is_noted_with_its_end_time() {
     let batch = "work = { kind = \"batch\", total = \"60ms\" }";
     let place = Place::with(&GOOD.replacen("work = { kind = \"spin\" }", batch, 1));
     let ran = place.run(&["sim", "it.toml"]);
@@ -117,9 +117,9 @@ fn finished_batch_is_noted_with_its_time() {
     ran.ended_with(1).shows("note: `gold` finished its work at 96");
 }
 
-/// Lines that the terminal wraps would make the table unreadable.
+/// The test uses a narrow terminal. If it wrapped lines, tables would be unreadable.
 #[test]
-fn tables_fit_a_narrow_terminal() {
+fn sim_table_fits_a_terminal_of_40_columns() {
     let place = Place::with(GOOD);
     let (ran, text) = crate::common::on_terminal(place.command(&["sim", "it.toml"]), 40);
     assert!(ran.success());
@@ -127,8 +127,8 @@ fn tables_fit_a_narrow_terminal() {
     crate::common::is_narrow(&text);
 }
 
-/// The same holds for every command with tables, at the width that `COLUMNS` sets. A list of run
-/// intervals is exempt: its lines are meant to be searched.
+/// Every command with tables fits the width that `COLUMNS` sets. A list of run intervals is exempt,
+/// because its lines are meant to be searched.
 #[test]
 fn every_table_fits_40_columns() {
     let place = Place::with(GOOD);

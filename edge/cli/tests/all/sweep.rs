@@ -1,5 +1,5 @@
-//! Sweeps: a family of scenarios under several policies makes one table, which does not depend on
-//! how the runs were made.
+//! A sweep runs a family of scenarios under several policies and makes one table. The table is the
+//! same if the sweep is killed and continued.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn text(place: &Place, name: &str) -> String {
 }
 
 #[test]
-fn sweep_writes_one_table_and_one_page() {
+fn sweep_writes_one_csv_row_per_run_and_one_page() {
     let place = Place::with(FAMILY);
     let arguments = [&SWEEP[..], &["--page", "it.html"]].concat();
     let ran = place.run(&arguments).ended_with(0).says("note: 24 runs; ");
@@ -91,7 +91,7 @@ fn sweep_median_of_two_seeds_is_their_midpoint() {
 }
 
 #[test]
-fn family_of_the_help_page_can_be_swept() {
+fn example_family_in_the_help_page_can_be_swept() {
     let page = Place::new().run(&["help", "family"]).good();
     let intro = page.lines().take_while(|line| !line.starts_with("  - "));
     let example: Vec<&str> = intro.filter_map(|line| line.strip_prefix("  ")).collect();
@@ -121,9 +121,9 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     Ran::new(&child.wait_with_output().unwrap())
 }
 
-/// 24 runs of 100 simulated seconds take long enough to be killed in the middle.
+/// A sweep of 24 runs with 100 simulated seconds each takes long enough to be killed in the middle.
 #[test]
-fn killed_sweep_continues_to_the_same_table() {
+fn killed_sweep_resumes_and_writes_the_same_table() {
     let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));
     place.run(&SWEEP).ended_with(0).says("note: 24 runs; ");
     let whole = text(&place, "it.csv");
@@ -144,7 +144,7 @@ fn killed_sweep_continues_to_the_same_table() {
 }
 
 #[test]
-fn runs_of_another_sweep_are_refused() {
+fn partial_file_of_another_sweep_is_refused_unless_fresh_is_given() {
     let place = Place::with(FAMILY);
     place.write("it.csv.part", b"slackline 0.1.0 sweep of something else\n0\tdone\n");
     place.run(&SWEEP).refused(2).says("runs of another sweep").says("--fresh");
@@ -153,7 +153,7 @@ fn runs_of_another_sweep_are_refused() {
 }
 
 #[test]
-fn sizes_of_the_options_replace_those_of_the_family() {
+fn cpus_option_of_sweep_replaces_the_sizes_of_the_family() {
     let place = Place::with(FAMILY);
     let sweep = ["sweep", "it.toml", "--seeds", "1", "--csv", "it.csv", "--length", "3s"];
     let sweep = |sizes| [&sweep[..], &["--cpus", sizes]].concat();
@@ -167,7 +167,7 @@ fn sizes_of_the_options_replace_those_of_the_family() {
 }
 
 #[test]
-fn plain_scenario_is_swept_and_refused_runs_are_noted() {
+fn sweep_runs_a_scenario_without_family_and_notes_refused_runs() {
     let place = Place::with(GOOD);
     let sweep = ["sweep", "it.toml", "--policies", "edf,edf:reserve=0.2cpu", "--seeds", "2"];
     place.run(&[&sweep[..], &["--csv", "it.csv"]].concat()).ended_with(0).shows("were refused");
@@ -206,7 +206,7 @@ fn invalid_sweep_is_refused_before_any_run() {
 }
 
 #[test]
-fn sweep_with_named_metrics_has_a_column_a_table_and_a_panel_of_each() {
+fn sweep_metric_option_adds_a_column_a_table_and_a_panel() {
     let place = Place::with(FAMILY);
     let metrics = ["--metric", "wait worst", "--metric", "misses of total"];
     let arguments = [&SWEEP[..], &["--page", "it.html"], &metrics].concat();

@@ -1,4 +1,4 @@
-//! Predictions from a saved trace.
+//! Predictions of `slackline whatif` from a saved trace.
 
 use serde_json::Value;
 
@@ -33,14 +33,14 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn recording_without_edits_shows_whether_it_repeats_itself() {
+fn whatif_without_edits_reports_whether_the_model_repeats_the_recording() {
     let told = traced().run(&["whatif", "it.trace"]).good();
     assert!(told.contains("Both forms repeat the recording."), "{told}");
     assert!(!told.contains("differs"), "{told}");
 }
 
 #[test]
-fn prediction_shows_shares_losses_and_unknowns() {
+fn whatif_prediction_lists_shares_losses_and_unknowns() {
     let place = traced();
     let told = place.run(&["whatif", "it.trace", "--set", "batch.slice=1ms"]).good();
     for line in ["batch  share           20.00 %", "10.00 %", "batch loses 10.00 points of a CPU."]
@@ -53,7 +53,7 @@ fn prediction_shows_shares_losses_and_unknowns() {
 }
 
 #[test]
-fn saved_scenario_gives_the_predicted_numbers_under_sim() {
+fn scenario_saved_by_whatif_gives_the_predicted_numbers_under_sim() {
     let place = traced();
     let edits = ["--set", "batch.slice=3ms", "--add", "db2", "--like", "db", "--set"];
     let edits = [&edits[..], &["db.slice=2ms", "--set", "db2.slice=2ms"]].concat();
@@ -77,7 +77,7 @@ fn saved_scenario_gives_the_predicted_numbers_under_sim() {
 }
 
 #[test]
-fn plan_is_a_file_of_reservations_with_predictions() {
+fn plan_saved_by_whatif_lists_reservations_with_predictions() {
     let place = traced();
     let edit = ["whatif", "it.trace", "--set", "web.slice=4ms", "--remove", "db"];
     place.run(&[&edit[..], &["--save", "plan.toml", "--report", "r.html"]].concat()).good();
@@ -93,7 +93,7 @@ fn plan_is_a_file_of_reservations_with_predictions() {
 }
 
 #[test]
-fn impossible_questions_are_refused_with_a_hint() {
+fn impossible_whatif_edits_are_refused_with_a_hint() {
     let place = traced();
     let refused = |options: &[&str], code: i32, says: &str| {
         place.run(&[&["whatif", "it.trace"], options].concat()).refused(code).says(says);
@@ -107,5 +107,5 @@ fn impossible_questions_are_refused_with_a_hint() {
     refused(&["--move", "web", "--to-cpu", "7"], 2, "cannot use cpu7");
     refused(&["--save", "it.trace"], 2, "are the same file");
     place.write("cut", &place.read("it.trace")[..500]);
-    place.run(&["whatif", "cut"]).refused(2).says("the trace ends in the middle");
+    place.run(&["whatif", "cut"]).refused(2).says("the trace is cut off");
 }

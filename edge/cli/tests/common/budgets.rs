@@ -1,15 +1,16 @@
-//! Cgroups with real-time budgets, if the kernel supports them.
+//! Cgroups with real-time budgets, for kernels that support them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::live::wait_until;
 
-/// A cgroup without real-time budget. It is removed on drop, once its threads have left.
+/// A cgroup without real-time budget. When this is dropped, it is removed once its threads have
+/// left.
 pub struct NoRealTime(pub PathBuf);
 
 impl NoRealTime {
-    /// Creates a cgroup. `None` if the kernel has no such budgets.
+    /// Creates a cgroup. `None` if the kernel does not support real-time budgets of cgroups.
     pub fn make() -> Option<NoRealTime> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");
@@ -28,7 +29,7 @@ impl NoRealTime {
         NoRealTime(group)
     }
 
-    /// Returns the group's budget in microseconds per period.
+    /// Returns the cgroup's real-time budget in microseconds per period.
     pub fn budget(&self) -> u64 {
         let text = fs::read_to_string(self.0.join("cpu.rt_runtime_us")).unwrap();
         text.trim().parse().unwrap()
@@ -41,6 +42,6 @@ impl Drop for NoRealTime {
     }
 }
 
-/// Note of a test that is skipped for lack of such cgroups.
+/// Note that a test prints when it is skipped for lack of cgroups with real-time budgets.
 pub const SKIPPED: &str =
     "skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)";

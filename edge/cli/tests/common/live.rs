@@ -1,5 +1,5 @@
 //! Common parts of live tests. One test runs at a time and leaves the host as it was. A process
-//! that is held from outside can check whether it was restored.
+//! that a run scheduled can itself check whether it was restored.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -27,16 +27,16 @@ pub mod waiting;
 #[allow(unused_imports)] // Each topic uses its own part.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
-/// Variable that marks every process that a test starts, with all descendants.
+/// Environment variable that marks every process that a test starts, with all descendants.
 pub const TAG: &str = "SLACKLINE_TEST_TAG";
-/// Variable with the role of a child process. Unset for the tests themselves.
+/// Environment variable with the role of a child process. Unset in the test process itself.
 pub const PART: &str = "SLACKLINE_TEST_PART";
 
-/// Name of the victim's spinning thread, like a vCPU thread of QEMU.
+/// Name of the victim's spinning thread, like that of a vCPU thread of QEMU.
 const VCPU: &str = "CPU 0/TCG";
 
-/// One VM joins, is paused, resumes and leaves, beside one whose share changes. The last change
-/// exceeds the capacity, so the share of before stays.
+/// Scenario with two VMs. One joins, is paused, resumes and leaves. The share of the other changes.
+/// The last change exceeds the capacity, so it is refused and the old share stays.
 pub const COMES_AND_GOES: &str = r#"title = "comes and goes"
 length = "2s"
 policy = { name = "edf" }
@@ -70,7 +70,7 @@ share.edf = { slice = "11ms", period = "11ms", exact = true }
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Permission to run live. Only one test has it at a time.
+/// Permission to run live. Only one test has this permission at a time.
 pub struct Live {
     pub place: Place,
     kernel: Kernel,
@@ -78,7 +78,7 @@ pub struct Live {
     _alone: (MutexGuard<'static, ()>, File),
 }
 
-/// Kernel as the program sees it.
+/// Kernel that the program under test sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kernel {
     Ours,
@@ -90,12 +90,12 @@ pub enum Kernel {
     WithoutPerf,
 }
 
-/// Begins a live test. Prints the reason and returns `None` if the host does not support it.
+/// Begins a live test. Prints the reason and returns `None` if this host cannot run live.
 pub fn begin() -> Option<Live> {
     begin_on(Kernel::Ours)
 }
 
-/// Begins a live test on a simulated kernel.
+/// Begins a live test in which the program sees a simulated kernel.
 pub fn begin_on(kernel: Kernel) -> Option<Live> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if !geteuid().is_root() {
@@ -117,7 +117,7 @@ pub fn begin_on(kernel: Kernel) -> Option<Live> {
     Some(Live { place, kernel, tag, _alone: (alone, lock) })
 }
 
-/// Returns what the host lacks for live runs.
+/// Returns what this host lacks for live runs. `None` if it lacks nothing.
 fn what_is_missing(place: &Place) -> Option<&'static str> {
     let doctor: Value =
         serde_json::from_str(&place.run(&["doctor", "--json"]).good()).expect("JSON");
@@ -131,7 +131,7 @@ fn what_is_missing(place: &Place) -> Option<&'static str> {
     is_blind.then_some("needs a kernel that tells what threads do")
 }
 
-/// Returns the CPU that a vCPU received in a run, in millionths of a CPU.
+/// Returns the CPU time that a vCPU received in a run, in millionths of a CPU.
 pub fn delivered(run: &Value, name: &str) -> u64 {
     let vcpus = run["vcpus"].as_array().expect("vCPUs");
     let vcpu = vcpus.iter().find(|vcpu| vcpu["name"] == name).expect("the vCPU exists");
@@ -209,7 +209,7 @@ impl Live {
         self.processes().into_iter().filter(has).map(|(pid, _)| pid).collect()
     }
 
-    /// Asserts that no process of the test is left.
+    /// Asserts that no process that the test started still exists.
     #[track_caller]
     pub fn nothing_is_left(&self) {
         wait_until("every process to end", || self.processes().is_empty());
@@ -285,7 +285,7 @@ pub struct State {
     pub groups: String,
 }
 
-/// Returns the scheduling state of every thread of a process. `None` if it has ended.
+/// Returns the scheduling state of every thread of a process. `None` if the process has ended.
 pub fn states(pid: i32) -> Option<Vec<State>> {
     let file = |tid: Tid, name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}"));
     let state = |tid| {
@@ -300,7 +300,7 @@ pub fn states(pid: i32) -> Option<Vec<State>> {
     threads_of(Tid::new(pid)?).ok()?.into_iter().map(state).collect()
 }
 
-/// A process to be held from outside. One of its threads spins, and has the name of a vCPU thread.
+/// A process for a run to schedule. One of its threads spins, and has the name of a vCPU thread.
 pub struct Victim {
     child: Child,
     pub spinner: Tid,
@@ -377,12 +377,12 @@ impl Victim {
         states(self.pid()).expect("the victim is there")
     }
 
-    /// Returns true if the victim is held: its scheduling state has changed.
+    /// Returns true if a run schedules the victim: its scheduling state has changed.
     pub fn is_held(&self) -> bool {
         self.state() != self.before
     }
 
-    /// Asserts that every thread is restored and that the spinning thread runs.
+    /// Asserts that every thread of the victim is restored and that its spinning thread runs.
     #[track_caller]
     pub fn is_given_back(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -396,7 +396,8 @@ impl Victim {
         assert_eq!(groups_left(&self.threads()), Vec::<String>::new());
     }
 
-    /// Returns a scenario that holds the whole process, or only its vCPU thread, in the freezer.
+    /// Returns a scenario that schedules the whole victim, or only its vCPU thread, and stops it
+    /// with the freezer.
     pub fn scenario(&self, threads: &str, length: &str) -> String {
         format!(
             "title = \"victim\"\nlength = \"{length}\"\npolicy = {{ name = \"edf\" }}\n\
@@ -417,7 +418,7 @@ impl Drop for Victim {
     }
 }
 
-/// Returns the freezer groups of these threads, in any mounted hierarchy.
+/// Returns the freezer groups that still exist for these threads, in any mounted hierarchy.
 pub fn groups_left(threads: &[Tid]) -> Vec<String> {
     let mut left = Vec::new();
     let mut folders = vec![std::path::PathBuf::from("/sys/fs/cgroup")];

@@ -16,10 +16,11 @@ use tempfile::TempDir;
 
 /// Path of the program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_slackline");
-/// Variable with the path of another program to test, such as a release build.
+/// Environment variable with the path of another program to test, such as a release build.
 const OTHER_PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
-/// Two spinning VMs with 60 % and 30 % of one CPU reserved. It passes admission and ends quickly.
+/// Scenario with two spinning VMs that reserve 60 % and 30 % of one CPU. It passes admission and
+/// ends quickly.
 pub const GOOD: &str = r#"title = "two hogs"
 length = "400ms"
 policy = { name = "edf", reserve = "0.05cpu" }
@@ -39,8 +40,9 @@ is = "within 2% of promised"
 on = "sim"
 "#;
 
-/// Copies the program under test. `cp` writes the copy, since an executable file must not be open
-/// for writing. A child of another test could inherit such a file from this process.
+/// Copies the program under test. The test runs `cp` to write the copy. If this process wrote it, a
+/// child of another test could inherit the open file, and a file that is open for writing cannot be
+/// executed.
 pub fn copy_program(to: &Path) {
     let copied = Command::new("cp").arg(PROGRAM).arg(to).status().expect("cp");
     assert!(copied.success(), "cannot copy {PROGRAM} to {}", to.display());
@@ -86,7 +88,7 @@ impl Ran {
         self
     }
 
-    /// Returns standard error without the notes about the host at its beginning.
+    /// Returns standard error without the notes about the host that it begins with.
     pub fn complaint(&self) -> &str {
         let mut rest = self.err.as_str();
         while let Some((line, more)) = rest.split_once('\n')
@@ -97,7 +99,7 @@ impl Ran {
         rest
     }
 
-    /// Asserts one error with a hint, and no other output.
+    /// Asserts that the output is one error with a hint, and nothing else.
     #[track_caller]
     pub fn refused(self, code: i32) -> Ran {
         let ran = self.ended_with(code);
@@ -117,7 +119,7 @@ pub fn without_cost(err: &str) -> String {
     err.split_inclusive('\n').filter(|line| !is_cost(line)).collect()
 }
 
-/// A folder for one test, in which the program runs.
+/// A folder for one test. The program runs in this folder.
 pub struct Place {
     pub folder: TempDir,
 }
@@ -150,9 +152,9 @@ impl Place {
         files_in(self.folder.path())
     }
 
-    /// Returns the program as a user without permissions starts it. It is a copy, since the user
-    /// may not enter the build folder. Prints a note and returns `None` unless the test runs as
-    /// root.
+    /// Returns the command that starts the program as a user without permissions does. The program
+    /// is a copy, since the user may not enter the build folder. Prints a note and returns `None`
+    /// unless the test runs as root.
     pub fn command_of_nobody(&self, arguments: &[&str]) -> Option<Command> {
         const NOBODY: u32 = 65534;
         if !rustix::process::geteuid().is_root() {
@@ -182,7 +184,7 @@ impl Place {
         Ran::new(&self.command(arguments).output().expect("the program can be started"))
     }
 
-    /// Runs the program with its output read by a process that closes it after one line.
+    /// Runs the program. A process reads its output and closes it after one line.
     pub fn run_into_head(&self, arguments: &[&str]) -> Ran {
         let mut command = self.command(arguments);
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
@@ -198,7 +200,7 @@ impl Place {
     }
 }
 
-/// Returns the names of all files in a folder, with hidden ones.
+/// Returns the names of all files in a folder, including hidden ones.
 pub fn files_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("a folder");
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
@@ -235,7 +237,7 @@ pub fn on_terminal(mut command: Command, columns: u16) -> (std::process::ExitSta
     (end, String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Asserts that a terminal of 40 columns wraps no line, unless it is a single word.
+/// Asserts that the text fits a terminal of 40 columns, except for single long words.
 #[track_caller]
 pub fn is_narrow(text: &str) {
     // Text that was overwritten does not count.

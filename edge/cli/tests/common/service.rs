@@ -20,13 +20,14 @@ pub fn cpu() -> String {
     online_cpus().unwrap().iter().last().unwrap().index().to_string()
 }
 
-/// Sends a request. Returns the status and the body of the answer, if there is one.
+/// Sends a request to a daemon. Returns the status and the body. `None` if the daemon does not
+/// answer.
 pub fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
     let (status, text) = ask_text(socket, method, path, body)?;
     Some((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
 }
 
-/// Sends a request whose answer is not JSON.
+/// Sends a request whose answer is not JSON, and returns its text.
 pub fn ask_text(
     socket: &Path,
     method: &str,
@@ -72,8 +73,8 @@ impl<'a> Daemon<'a> {
         daemon
     }
 
-    /// Starts a daemon by this command. Prints a note and returns `None` if it ends before it
-    /// answers.
+    /// Starts a daemon by this command. Prints a note and returns `None` if the daemon ends before
+    /// it answers.
     pub fn start_by(live: &'a Live, mut command: Command) -> Option<Daemon<'a>> {
         let err = File::create(live.place.path("err")).unwrap();
         command.stdout(Stdio::null()).stderr(err);
@@ -89,7 +90,8 @@ impl<'a> Daemon<'a> {
         Some(daemon)
     }
 
-    /// Starts a daemon that reads the host's groups from this file. `None` if that is not possible.
+    /// Starts a daemon that reads the host's groups from this file. `None` if the file cannot be
+    /// mounted in place of the host's.
     pub fn start_with_groups(live: &'a Live, groups: &Path) -> Option<Daemon<'a>> {
         let serve = live.command(&["serve", "--cpus", &cpu(), "--state", "state"]);
         let script = "mount --bind \"$0\" /etc/group && exec \"$@\"";
@@ -113,12 +115,12 @@ impl<'a> Daemon<'a> {
         String::from_utf8_lossy(&self.live.place.read("err")).into_owned()
     }
 
-    /// Sends a request to the daemon's socket.
+    /// Sends a request to the daemon's socket. `None` if the daemon does not answer.
     pub fn try_ask(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
         ask(&self.live.place.path("socket"), method, path, body)
     }
 
-    /// Sends a request until there is an answer: the front may be replaced meanwhile, or the rate
+    /// Sends a request until there is an answer. The front may be replaced in between, or the rate
     /// of requests limited.
     #[track_caller]
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
@@ -151,7 +153,7 @@ impl<'a> Daemon<'a> {
         self.live.run(&words)
     }
 
-    /// Returns the process of the daemon whose command line has this word.
+    /// Returns the process of the daemon whose command line contains this word.
     pub fn process_of(&self, word: &str) -> Option<i32> {
         self.live.processes_of(word).first().copied()
     }
@@ -179,19 +181,19 @@ impl Drop for Daemon<'_> {
     }
 }
 
-/// Starts a daemon on the last CPU. It may not answer yet.
+/// Starts a daemon on the last CPU. It may not answer requests yet.
 pub fn spawn(live: &Live, state: &str, socket: &str) -> Child {
     spawn_on(&cpu(), live, state, socket)
 }
 
-/// Starts a daemon on this CPU.
+/// Starts a daemon on this CPU. It may not answer requests yet.
 pub fn spawn_on(cpu: &str, live: &Live, state: &str, socket: &str) -> Child {
     let mut command = live.command(&["serve", "--cpus", cpu, "--state", state, "--socket", socket]);
     let err = File::create(live.place.path("err")).unwrap();
     command.stdout(Stdio::null()).stderr(err).spawn().unwrap()
 }
 
-/// A fake VM: a process with the command line and the thread name of one.
+/// A fake VM: a process with the command line and the thread name of a VM.
 pub struct Machine(pub Child);
 
 impl Machine {
@@ -200,9 +202,14 @@ impl Machine {
     }
 
     pub fn start_by(name: &str, user: u32) -> Machine {
+        Machine::start_with(&["-name", name], user)
+    }
+
+    /// Starts a fake VM with these options.
+    pub fn start_with(options: &[&str], user: u32) -> Machine {
         let script = "echo 'CPU 0/TCG' > /proc/$$/comm; while :; do :; done";
         let mut command = Command::new("sh");
-        command.arg0("qemu-system-x86_64").args(["-c", script, "-name", name]);
+        command.arg0("qemu-system-x86_64").args(["-c", script]).args(options);
         command.uid(user);
         slackline_linux::sys::die_with_us(&mut command);
         Machine(command.stdout(Stdio::null()).spawn().unwrap())

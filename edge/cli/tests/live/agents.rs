@@ -1,5 +1,5 @@
-//! Guest agents: processes play guests on one CPU. The tests show how other VMs fare if an agent
-//! lies, floods, sends garbage, falls silent or dies. Needs root and a second CPU.
+//! Guest agents. Processes play guests on one CPU. Other VMs must not suffer if an agent lies,
+//! floods, sends garbage, stops reporting or dies. Needs root and a second CPU.
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -16,7 +16,8 @@ use slackline_trace::{Entry, Exchange, Fact, Reader};
 use slackline_units::frame::{Class, FRAME, Frame, Says};
 use slackline_units::{Span, TASKS, Tasks, Time, Urgency, VcpuHint, VcpuId};
 
-/// Returns the end of a domain's table: a process that plays a guest with this agent socket.
+/// Returns the last lines of a domain's table: its live target is a process that plays a guest with
+/// this agent socket.
 fn guest(live: &Live, name: &str, more: &[&str]) -> String {
     let socket = live.place.path(&format!("{name}.sock"));
     let program = env!("CARGO_BIN_EXE_slackline");
@@ -41,7 +42,8 @@ fn scenario(policy: &str, length: &str, hogs: usize, others: &str) -> String {
     )
 }
 
-/// Sends pings to a guest from 2.5 s on, and returns the client's report.
+/// Starts a client that sends pings to a guest from 2.5 s on. Returns the thread that yields the
+/// client's report.
 fn client(live: &Live, port: u16) -> JoinHandle<Value> {
     let mut command = live.command(&["load", "ping", "--rate", "20", "--json", "--length", "6s"]);
     command.args(["--to", &port.to_string()]);
@@ -52,15 +54,15 @@ fn client(live: &Live, port: u16) -> JoinHandle<Value> {
     })
 }
 
-/// Returns a port that is free now.
+/// Returns a port that is free at the moment.
 fn port() -> u16 {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.local_addr().expect("it has one").port()
 }
 
 /// One CPU has four VMs that compute and one that also serves. Under `gaps` the server answers
-/// sooner than under `credit`. Another load on the host can delay the client, so three tries are
-/// allowed.
+/// sooner than under `credit`. Other load on the host can delay the client, so the test allows
+/// three tries.
 #[test]
 fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports() {
     let Some(live) = live::begin() else { return };
@@ -76,8 +78,8 @@ fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports() {
     panic!("mean responses in ns under credit and gaps: {tries:?}");
 }
 
-/// Returns the mean response time of the server in nanoseconds. Also asserts that shares are equal
-/// and that the trace replays to the same decisions.
+/// Runs the scenario under `policy`. Returns the mean response time of the server in nanoseconds.
+/// Also asserts that shares are equal and that the trace replays to the same decisions.
 fn mean_response(live: &Live, policy: &str) -> u64 {
     let port = port();
     let others = guest(live, "web", &["--port", &port.to_string()]);
@@ -97,7 +99,7 @@ fn mean_response(live: &Live, policy: &str) -> u64 {
         assert!(share.abs_diff(all / 5) <= all / 5 / 10, "{policy}: {shares:?}");
     }
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, the same\n"), "{policy}: {told}");
+    assert!(told.ends_with(" orders, all as recorded\n"), "{policy}: {told}");
     live.nothing_is_left();
     answers["response_mean_ns"].as_u64().expect("answers")
 }
@@ -110,7 +112,7 @@ fn claim(sequence: u32) -> [u8; FRAME] {
     Frame { vcpu: 0, sequence, says: Says::Classes(classes) }.to_bytes()
 }
 
-/// Returns the reports of a run: the time, the vCPU, and whether the report claims urgency.
+/// Returns the agent's reports in a run: the time, the vCPU, and true if the report claims urgency.
 fn told(live: &Live) -> Vec<(Time, VcpuId, bool)> {
     let file = File::open(live.place.path("it.trace")).expect("a trace");
     let mut reader = Reader::new(BufReader::new(file)).expect("a trace");
@@ -125,7 +127,7 @@ fn told(live: &Live) -> Vec<(Time, VcpuId, bool)> {
     all
 }
 
-/// Returns the length of each claim that ended.
+/// Returns the length of each claim of urgency that ended.
 fn claims(told: &[(Time, VcpuId, bool)]) -> Vec<Span> {
     let mut since = None;
     let mut claims = Vec::new();
@@ -142,8 +144,8 @@ fn claims(told: &[(Time, VcpuId, bool)]) -> Vec<Span> {
     claims
 }
 
-/// Runs two VMs that compute beside one whose agent acts like this. Returns the notes of the run
-/// and the shares.
+/// Runs two VMs that compute beside a VM whose agent does what `acts` does. Returns the notes of
+/// the run and the shares of all VMs.
 fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64>) {
     let socket = live.place.path("bad.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -164,14 +166,14 @@ fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64
     let json: Value = serde_json::from_str(&ran.out).expect("JSON");
     let shares = ["bad", "hog0", "hog1"].map(|name| delivered(&json["runs"][0], name));
     let again = live.run(&["replay", "it.trace"]).good();
-    assert!(again.ends_with(" orders, the same\n"), "{again}");
+    assert!(again.ends_with(" orders, all as recorded\n"), "{again}");
     live.nothing_is_left();
     println!("{shares:?}\n{}", ran.err);
     (ran.err, shares.to_vec())
 }
 
-/// Asserts that each VM received a third of what the host left for all, so none lost time to the
-/// agent.
+/// Asserts that each of three VMs received a third of the CPU time that the host left for them, so
+/// that none lost time to the agent.
 #[track_caller]
 fn are_equal(shares: &[u64]) {
     let third = shares.iter().sum::<u64>() / 3;
@@ -182,10 +184,11 @@ fn sleep(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// An agent claims urgency and then falls silent, three times. Each claim ends within 200 ms: after
-/// 100 ms, a timeslice of each other VM, and 5 ms. The claim of an agent that dies ends at once.
+/// An agent claims urgency and then stops reporting, three times. Each claim ends within 200 ms:
+/// 100 ms for the claim, a timeslice of each other VM, and 5 ms. The claim of an agent that dies
+/// ends at once.
 #[test]
-fn claims_of_silent_and_dead_agents_expire() {
+fn urgency_claims_of_silent_and_dead_agents_expire() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         for sequence in 1..4 {
@@ -210,7 +213,7 @@ fn claims_of_silent_and_dead_agents_expire() {
     are_equal(&shares);
 }
 
-/// A VM that always claims urgency gains nothing over a longer time.
+/// A VM whose agent always claims urgency gains no CPU time over a longer time.
 #[test]
 fn always_urgent_vm_receives_no_more_than_its_share() {
     let Some(live) = live::begin() else { return };
@@ -229,7 +232,7 @@ fn always_urgent_vm_receives_no_more_than_its_share() {
 /// The agent sends frames for three seconds as fast as it can. At most a thousand reports a second
 /// reach the policy.
 #[test]
-fn flood_of_frames_delays_no_other_vm() {
+fn flood_of_agent_frames_delays_no_other_vm() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         let end = Instant::now() + Duration::from_secs(3);
@@ -251,9 +254,10 @@ fn flood_of_frames_delays_no_other_vm() {
     are_equal(&shares);
 }
 
-/// Garbage is dropped and ends a claim at once. Valid frames after it count again.
+/// An agent sends garbage, which is dropped and ends its claim at once. Valid frames that follow
+/// count again.
 #[test]
-fn garbage_from_an_agent_ends_its_claim() {
+fn invalid_bytes_from_an_agent_end_its_claim() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         sleep(500);
@@ -275,8 +279,8 @@ fn garbage_from_an_agent_ends_its_claim() {
     are_equal(&shares);
 }
 
-/// Returns the folder of the guest image of `cargo xtask guest`, which is built if necessary.
-/// `None` if that is not possible.
+/// Returns the folder of the guest image that `cargo xtask guest` makes. The image is built if
+/// necessary. `None` if it cannot be built.
 fn guest_of_qemu() -> Option<PathBuf> {
     let has_qemu = Command::new("qemu-system-x86_64").arg("--version").output().is_ok();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -292,7 +296,7 @@ fn guest_of_qemu() -> Option<PathBuf> {
 
 /// Returns the table of an emulated VM that computes and has an urgent server, with a relay for
 /// requests. `more` is added to the kernel's command line. The guest writes to `NAME.log` when it
-/// is up.
+/// has booted.
 fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
     let file = |name: &str| cache.join(name).display().to_string();
     let path = |what: &str| live.place.path(&format!("{name}.{what}")).display().to_string();
@@ -324,7 +328,7 @@ fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
 /// seconds. The state of its urgent task reaches the policy, and a claim ends within 200 ms after
 /// the agent's death. The trace can be replayed.
 #[test]
-fn qemu_agent_reports_and_its_claim_ends_with_it() {
+fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_dies() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let guest = qemu(&live, &cache, "guest", "slackline.agent=nice=-1 slackline.stop=5");
@@ -359,11 +363,11 @@ fn qemu_agent_reports_and_its_claim_ends_with_it() {
     // 47 % were left.
     assert!(shares[1] >= shares[0] - shares[0] / 5, "{shares:?}");
     let again = live.run(&["replay", "it.trace"]).good();
-    assert!(again.ends_with(" orders, the same\n"), "{again}");
+    assert!(again.ends_with(" orders, all as recorded\n"), "{again}");
     live.nothing_is_left();
 }
 
-/// Shortest silence that counts as the agent's death.
+/// Shortest time without reports after which the test takes the agent for dead.
 const SILENT: Span = Span::from_ms(500);
 
 /// Returns true if the log of a guest says that the guest has booted.
@@ -371,7 +375,8 @@ fn is_up(log: &Path) -> bool {
     std::fs::read_to_string(log).is_ok_and(|text| text.contains("guest ready"))
 }
 
-/// Sends 20 pings per second to a guest once it is up, and returns the client's report.
+/// Starts a client that sends 20 pings per second to a guest once it has booted. Returns the thread
+/// that yields the client's report.
 fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
     let log = live.place.path(&format!("{name}.log"));
     let outside = live.place.path(&format!("{name}.outside"));
@@ -385,10 +390,10 @@ fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
     })
 }
 
-/// Two VMs on one CPU each compute and have an urgent server, beside a third that computes.
-/// Requests to the VM with an agent are answered sooner.
+/// Two VMs on one CPU each compute and have an urgent server, beside a third VM that computes.
+/// Requests to the VM with an agent are answered sooner than those to the VM without one.
 #[test]
-fn qemu_guest_with_an_agent_answers_sooner() {
+fn qemu_guest_with_an_agent_answers_sooner_than_one_without() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let tells = qemu(&live, &cache, "tells", "slackline.agent=nice=-1");

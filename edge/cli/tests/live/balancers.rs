@@ -1,10 +1,10 @@
-//! VMs on several CPUs of this host: balancers and split vCPUs. Needs root.
+//! Live VMs on several CPUs of this host: balancers and split vCPUs. Needs root.
 
 use crate::common::live::{self, Live, delivered};
 use serde_json::Value;
 
-/// Three endless loops on two CPUs. Without a balancer they are not migrated: two of them share a
-/// CPU, and the third receives twice as much.
+/// Scenario with three endless loops on two CPUs. Without a balancer they are not migrated: two of
+/// them share a CPU, and the third receives twice as much as each of the two.
 const THREE: &str = r#"title = "three on two"
 length = "7s"
 warmup = "1s"
@@ -25,8 +25,8 @@ work = { kind = "spin" }
 share.sedf = { }
 "#;
 
-/// Runs the scenario. Returns the CPU received by the three vCPUs in increasing order, and the
-/// number of migrations. Asserts that every thread is restored.
+/// Runs the scenario of three loops. Returns the CPU time received by the three vCPUs in increasing
+/// order, and the number of migrations. Asserts that every thread is restored.
 fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
     let policy = format!("sedf:balancer={balancer}");
     let words = ["run", "it.toml", "--policy", &policy, "--json", "--save", "it.trace"];
@@ -38,15 +38,15 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
     let moves = vcpus.iter().map(|vcpu| vcpu["migrations"].as_u64().expect("a number")).sum();
     // The trace of the live run replays to the same decisions.
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, the same\n"), "{balancer}: {told}");
+    assert!(told.ends_with(" orders, all as recorded\n"), "{balancer}: {told}");
     live.nothing_is_left();
     (had, moves)
 }
 
-/// Other programs also use the CPUs and move between them. So a run of a few seconds needs only to
-/// be better than without a balancer.
+/// Other programs also use the CPUs and move between them. So the test only asserts that shares are
+/// more equal than without a balancer.
 #[test]
-fn balancers_share_two_cpus_among_three_live() {
+fn balancers_share_two_cpus_among_three_vms_live() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");
@@ -63,8 +63,8 @@ fn balancers_share_two_cpus_among_three_live() {
     }
 }
 
-/// Three hard limits of 0.55 CPU fit on two CPUs if one vCPU is split. The others receive no more
-/// because of that.
+/// Three vCPUs with hard limits of 0.55 CPU fit on two CPUs if one of them is split. The other two
+/// receive no more than their limits.
 #[test]
 fn split_vcpu_and_its_neighbours_receive_their_slices_live() {
     let Some(live) = live::begin() else { return };

@@ -1,7 +1,7 @@
 //! Faults of live runs, and interference by other programs. Needs root.
 //!
-//! The assertions hold on any host, however busy: refusals with their reasons, restored threads,
-//! and hard limits.
+//! The tests check only what holds on any host, however busy: refusals with their reasons, restored
+//! threads, and hard limits.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -30,18 +30,19 @@ fn run_one(live: &Live, target: &str) -> Ran {
 }
 
 #[test]
-fn missing_process_is_refused() {
+fn live_run_of_a_missing_process_is_refused() {
     let Some(live) = live::begin() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     let pid = child.id();
     let ran = run_one(&live, &format!("pid = {pid}")).refused(3);
-    ran.says(&format!("`it`: process {pid} has no thread {pid}")).says("whether it still runs");
+    ran.says(&format!("`it`: process {pid} has no thread {pid}"))
+        .says("whether the process still runs");
     live.nothing_is_left();
 }
 
 #[test]
-fn init_and_kernel_threads_are_refused() {
+fn live_run_of_init_and_kernel_threads_is_refused() {
     let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
@@ -59,7 +60,7 @@ fn init_and_kernel_threads_are_refused() {
 }
 
 #[test]
-fn runner_itself_is_refused() {
+fn live_run_refuses_to_schedule_its_own_process() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", one("pid = OURSELVES").as_bytes());
     let script = "sed -i s/OURSELVES/$$/ it.toml && exec \"$0\" run it.toml";
@@ -79,11 +80,12 @@ fn runner_itself_is_refused() {
 fn program_that_cannot_be_started_is_refused() {
     let Some(live) = live::begin() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
-    ran.says("cannot start `slackline-has-no-such-program`: No such file").says("install it");
+    ran.says("cannot start `slackline-has-no-such-program`: No such file")
+        .says("install the program");
     live.nothing_is_left();
 }
 
-/// The program ends before or just after it is held. The exit code is reported in both cases.
+/// A program ends before it is scheduled, or just after. The exit code is reported in both cases.
 #[test]
 fn program_that_ends_at_once_is_reported_with_exit_code() {
     let Some(live) = live::begin() else { return };
@@ -98,7 +100,7 @@ fn program_that_ends_at_once_is_reported_with_exit_code() {
 }
 
 #[test]
-fn run_continues_after_a_program_ends() {
+fn live_run_continues_after_one_of_its_commands_ends() {
     let Some(live) = live::begin() else { return };
     let more = "[[domain]]\nname = \"other\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"1ms\", period = \"10ms\", exact = true }\n";
@@ -124,7 +126,7 @@ fn run_continues_after_a_load_process_is_killed() {
 }
 
 #[test]
-fn end_of_a_held_process_during_a_run_is_noted() {
+fn end_of_a_scheduled_process_during_a_run_is_noted() {
     let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
@@ -136,9 +138,10 @@ fn end_of_a_held_process_during_a_run_is_noted() {
     }
 }
 
-/// Threads start and end. Those that remain are scheduled and restored.
+/// Threads of the target start and end. The threads that remain are scheduled, and restored in the
+/// end.
 #[test]
-fn process_that_loses_a_thread_stays_held() {
+fn remaining_threads_stay_scheduled_after_one_thread_of_the_process_ends() {
     let Some(live) = live::begin() else { return };
     let mut victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
@@ -183,7 +186,7 @@ fn vm_killed_during_a_run_is_noted() {
 }
 
 #[test]
-fn unprivileged_run_changes_nothing() {
+fn live_run_without_root_is_refused_and_changes_no_thread() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
@@ -203,7 +206,7 @@ fn unprivileged_run_changes_nothing() {
 }
 
 #[test]
-fn cgroup_without_real_time_budget_is_reported() {
+fn run_started_in_cgroup_without_real_time_budget_is_refused() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -221,10 +224,10 @@ fn cgroup_without_real_time_budget_is_reported() {
     live.nothing_is_left();
 }
 
-/// The groups are as libvirt makes them: one per vCPU within one for the domain, all without
-/// real-time budget.
+/// The cgroups are as libvirt makes them: a group for the domain that contains a group for each
+/// vCPU, all without real-time budget.
 #[test]
-fn held_cgroup_gets_a_real_time_budget_until_restored() {
+fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -272,7 +275,7 @@ fn held_cgroup_gets_a_real_time_budget_until_restored() {
 }
 
 #[test]
-fn two_runs_cannot_hold_one_process() {
+fn second_live_run_of_the_same_process_is_refused() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let scenario = victim.scenario("process", "3s");
@@ -291,9 +294,10 @@ fn two_runs_cannot_hold_one_process() {
     live.nothing_is_left();
 }
 
-/// Alone on a CPU, a VM with 20 % receives no more with a hard limit, and all slack without one.
+/// A VM with 20 % is alone on a CPU. With a hard limit it receives 20 %, and without one it
+/// receives all slack too.
 #[test]
-fn exact_is_a_limit_and_work_conserving_is_not() {
+fn exact_vm_stays_within_its_share_and_work_conserving_vm_uses_slack() {
     let Some(live) = live::begin() else { return };
     let share = |exact: bool| {
         let text = format!(
@@ -317,11 +321,11 @@ fn exact_is_a_limit_and_work_conserving_is_not() {
     live.nothing_is_left();
 }
 
-/// A process that wakes for the start of the run is held to its share from the start. A former
-/// fault left it unnoticed for 20 ms, without limit. A hypervisor below can make a single run look
-/// like that, but not several in a row.
+/// A process that wakes when the run starts is limited to its share from the start. A former bug
+/// left such a process without limit for 20 ms. A hypervisor below can delay a single run like
+/// that, but not several in a row.
 #[test]
-fn exact_is_a_limit_from_the_start() {
+fn exact_vm_stays_within_its_share_from_the_start_of_the_run() {
     let Some(live) = live::begin() else { return };
     let text = "title = \"start\"\nlength = \"400ms\"\npolicy = { name = \"edf\" }\n[[domain]]\n\
                 name = \"it\"\nwork = { kind = \"spin\" }\n\
@@ -347,7 +351,7 @@ fn exact_is_a_limit_from_the_start() {
 }
 
 #[test]
-fn joins_leaves_and_changes_of_a_scenario_happen_live() {
+fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
     let Some(live) = live::begin() else { return };
     let runner = live.start(live::COMES_AND_GOES);
     wait_until("the guest to be gone", || {
@@ -356,7 +360,7 @@ fn joins_leaves_and_changes_of_a_scenario_happen_live() {
         !live.processes().iter().any(|(_, line)| is_guests(line))
     });
     let ran = runner.end().ended_with(0);
-    let ran = ran.shows("note: refused at 1500.000ms: `stays`: ").shows("guest");
+    let ran = ran.shows("note: join or change of `stays` refused at 1500.000ms: ").shows("guest");
     assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
     live.nothing_is_left();
 }

@@ -1,5 +1,5 @@
-//! Output files are complete or absent: with a full disk, a missing or protected folder, or a run
-//! that is killed.
+//! Output files are either complete or absent, with a full disk, a missing or protected folder, or
+//! a run that is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::common::live::{self, wait_until};
 use crate::common::{GOOD, Place, Ran, files_in};
 use rustix::process::{Signal, geteuid};
 
-/// A disk of one megabyte with one free page.
+/// A file system of one megabyte that has one free page.
 struct FullDisk<'a> {
     folder: PathBuf,
     _place: &'a Place,
@@ -52,7 +52,7 @@ fn no_room(ran: Ran, disk: &Path) {
 }
 
 #[test]
-fn full_disk_gives_one_error_and_leaves_no_file() {
+fn full_disk_during_a_simulation_gives_one_error_and_leaves_no_file() {
     let place = Place::with(&long());
     let Some(disk) = FullDisk::mount(&place) else { return };
     for option in ["--save", "--perfetto"] {
@@ -81,7 +81,7 @@ fn full_disk_during_a_live_run_leaves_no_file() {
 }
 
 #[test]
-fn full_device_is_written_to_and_never_replaced() {
+fn device_given_as_output_is_written_to_and_never_replaced() {
     use std::os::unix::fs::FileTypeExt;
     let place = Place::with(GOOD);
     // Only a user who may replace a device could do so by mistake.
@@ -95,7 +95,7 @@ fn full_device_is_written_to_and_never_replaced() {
 }
 
 #[test]
-fn output_through_a_link_keeps_the_link() {
+fn output_to_a_symbolic_link_writes_its_target_and_keeps_the_link() {
     let place = Place::with(GOOD);
     place.write("old", b"old");
     std::os::unix::fs::symlink("old", place.path("link")).unwrap();

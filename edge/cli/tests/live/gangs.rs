@@ -1,5 +1,5 @@
-//! Gangs on two daemons on two CPUs, which act as two hosts that do not know each other. Needs
-//! root.
+//! Gangs with members on two daemons, each on a CPU of its own. The daemons act as two hosts that
+//! do not know each other. Needs root.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -80,7 +80,8 @@ fn gang_begins_on_all_hosts_or_on_none() {
     let [first, second] = victims;
     drop(second);
     let said = Ran::new(&watcher.wait_with_output().expect("it ends")).ended_with(3);
-    said.shows("gang bsp begins in").says("gang bsp is broken, the others continue: bsp-2 is lost");
+    said.shows("gang bsp begins in")
+        .says("gang bsp lost its member bsp-2; the other members continue");
     let alone = shown(&live, HOSTS[0], "bsp-1").expect("it goes on");
     assert_eq!((&alone["state"], &alone["gang"]), (&"active".into(), &Value::Null), "{alone}");
     live.run(&["log", "bsp-1", "--socket", HOSTS[0]]).ended_with(0).shows("gang-broken");

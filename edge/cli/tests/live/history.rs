@@ -1,4 +1,5 @@
-//! `slackline history`: what was delivered by hour, over a kill and a restart. Needs root.
+//! `slackline history`: the CPU time delivered by hour, when the daemon is killed and restarted in
+//! between. Needs root.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,7 @@ use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::{Daemon, Machine};
 use serde_json::Value;
 
-/// Sums of all hours, in seconds.
+/// Sums of all hours of a reservation, in seconds.
 struct Sums(Vec<Value>);
 
 impl Sums {
@@ -23,7 +24,7 @@ impl Sums {
 }
 
 #[test]
-fn history_counts_the_gap_of_a_killed_daemon_as_unknown() {
+fn history_counts_time_without_a_running_daemon_as_unknown() {
     let Some(live) = live::begin() else { return };
     let name = format!("day-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -73,7 +74,7 @@ fn history_counts_the_gap_of_a_killed_daemon_as_unknown() {
 }
 
 #[test]
-fn kill_in_the_first_minute_of_a_reservation_leaves_its_time_unknown() {
+fn history_is_unknown_if_the_daemon_is_killed_in_the_first_minute() {
     let Some(live) = live::begin() else { return };
     let name = format!("new-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -91,7 +92,7 @@ fn kill_in_the_first_minute_of_a_reservation_leaves_its_time_unknown() {
 }
 
 #[test]
-fn history_of_a_contested_reservation_has_the_time() {
+fn history_counts_time_in_the_state_contested() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);

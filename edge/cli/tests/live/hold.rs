@@ -1,4 +1,4 @@
-//! `slackline hold` as a user types it, and its effect. Needs root.
+//! Tests of `slackline hold` as a user types it, and of its effect. Needs root.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -13,10 +13,11 @@ use slackline_linux::sys::{
     Scheduling, Tid, get_scheduling, monotonic, online_cpus, process_cpu_time,
 };
 
-/// Variable with the role of a child process.
+/// Environment variable with the role of a child process.
 const BUSY: &str = "SLACKLINE_TEST_BUSY";
 
-/// Body of a child process with this number of busy threads. After a while it measures its CPU use.
+/// Runs as a child process with this number of busy threads, if started as one. After a while it
+/// measures its own CPU use.
 #[test]
 fn part_busy() {
     let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
@@ -40,7 +41,8 @@ fn part_busy() {
     std::process::exit(0);
 }
 
-/// Body of a child process with threads named like QEMU's: two are busy, one sleeps.
+/// Runs as a child process with threads named like QEMU's, if started as one. Two threads are busy,
+/// one sleeps.
 #[test]
 fn part_guest() {
     if std::env::var(BUSY).as_deref() != Ok("guest") {
@@ -63,7 +65,8 @@ fn part_guest() {
     let _ = sleeper.unwrap().join();
 }
 
-/// Starts a guest of three vCPUs, of which the last sleeps. Returns it with their thread ids.
+/// Starts a guest of three vCPUs, of which the last one sleeps. Returns the process and the ids of
+/// the vCPU threads.
 fn guest() -> (Ended, Vec<i32>) {
     let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
     guest.args(["--exact", "hold::part_guest", "--quiet"]).env(BUSY, "guest").stdout(Stdio::null());
@@ -74,7 +77,7 @@ fn guest() -> (Ended, Vec<i32>) {
     (guest, tids)
 }
 
-/// A process that is killed on drop.
+/// A process that is killed when this is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -84,7 +87,7 @@ impl Drop for Ended {
     }
 }
 
-/// A `hold` in the background.
+/// A `slackline hold` that runs in the background.
 struct Holding<'a> {
     live: &'a Live,
     child: Child,
@@ -122,7 +125,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn process_is_held_until_hold_is_stopped() {
+fn hold_limits_a_process_and_restores_it_on_interrupt() {
     let Some(live) = live::begin() else { return };
     for signal in [Signal::INT, Signal::TERM] {
         let victim = Victim::start();
@@ -146,10 +149,10 @@ fn process_is_held_until_hold_is_stopped() {
     }
 }
 
-/// A command may use two CPUs at once. Two busy threads then receive more than one CPU, but no more
-/// than their reservation. A single thread receives one CPU.
+/// A command may be given more than one CPU. Two busy threads of the command then receive more than
+/// one CPU, but no more than their reservation. A single thread receives one CPU.
 #[test]
-fn held_command_may_use_more_than_one_cpu() {
+fn command_under_hold_may_use_more_than_one_cpu() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -175,7 +178,7 @@ fn held_command_may_use_more_than_one_cpu() {
 }
 
 #[test]
-fn process_held_on_two_cpus_is_restored() {
+fn process_under_hold_on_two_cpus_is_restored_when_hold_ends() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -229,7 +232,7 @@ fn hold_shows_delivered_cpu_time_each_second() {
 }
 
 #[test]
-fn exit_code_of_held_command_is_returned() {
+fn hold_returns_the_exit_code_of_its_command() {
     let Some(live) = live::begin() else { return };
     for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
         // The command must not end before it is held.
@@ -248,7 +251,7 @@ fn exit_code_of_held_command_is_returned() {
 }
 
 #[test]
-fn killed_hold_restores_its_process() {
+fn process_is_restored_after_hold_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -262,7 +265,7 @@ fn killed_hold_restores_its_process() {
 }
 
 #[test]
-fn vcpus_of_a_monitor_are_held_separately() {
+fn hold_with_vcpus_schedules_each_vcpu_thread_of_the_monitor() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -276,8 +279,9 @@ fn vcpus_of_a_monitor_are_held_separately() {
     live.nothing_is_left();
 }
 
-/// Each vCPU receives its reservation, whatever the others use. With a common amount it may also
-/// use what the others leave. A blocked vCPU is distinguished from one that lacked CPU time.
+/// Each vCPU receives its reservation, whatever the others use. If one amount is given for all of
+/// them, it may also use what the others leave. The output distinguishes a blocked vCPU from one
+/// that lacked CPU time.
 #[test]
 fn hold_reports_cpu_and_blocked_time_per_vcpu() {
     let Some(live) = live::begin() else { return };
@@ -328,11 +332,11 @@ fn hold_reports_cpu_and_blocked_time_per_vcpu() {
     live.nothing_is_left();
 }
 
-/// The groups are as libvirt makes them: each vCPU is in one without real-time budget. Borrowed
-/// time is real-time too, so the budget must cover it. A thread whose group's budget is exhausted
-/// is stopped for the rest of a second.
+/// The cgroups are as libvirt makes them: each vCPU is in a group without real-time budget.
+/// Borrowed CPU time is real-time too, so the budget that Slackline gives the group must cover it.
+/// A thread whose group's budget is exhausted is stopped for the rest of a second.
 #[test]
-fn cgroup_budget_of_a_vcpu_covers_borrowed_time() {
+fn real_time_budget_of_a_vcpu_cgroup_covers_borrowed_time() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -363,7 +367,8 @@ fn cgroup_budget_of_a_vcpu_covers_borrowed_time() {
     live.nothing_is_left();
 }
 
-/// The overwritten line must fit, or there would be a new line each second.
+/// The line that is overwritten with progress must fit the terminal. Otherwise each second would
+/// print a new line.
 #[test]
 fn live_output_fits_a_narrow_terminal() {
     let Some(live) = live::begin() else { return };
@@ -385,7 +390,7 @@ fn live_output_fits_a_narrow_terminal() {
 }
 
 #[test]
-fn invalid_hold_is_refused_with_a_correction() {
+fn hold_with_invalid_target_or_amount_is_refused_with_a_hint() {
     let Some(live) = live::begin() else { return };
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
@@ -435,7 +440,7 @@ fn hold_without_root_gives_one_error() {
     ran.says("cannot use real-time scheduling").says("hint:  run as root");
 }
 
-/// A version 1 cpuset with the first CPU only.
+/// A version 1 cpuset that contains only the first CPU.
 struct Cpuset(std::path::PathBuf);
 
 impl Cpuset {
@@ -461,7 +466,7 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn cpu_outside_of_the_cpuset_is_refused_and_avoided() {
+fn hold_refuses_and_avoids_cpus_outside_the_process_cpuset() {
     let Some(live) = live::begin() else { return };
     let mut child = std::process::Command::new("sh");
     let child = Ended(child.args(["-c", "while :; do :; done"]).spawn().unwrap());

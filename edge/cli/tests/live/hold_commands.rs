@@ -1,5 +1,5 @@
-//! `slackline hold -- COMMAND`: commands that end at once, that start others, or that are ended by
-//! a signal. Needs root.
+//! `slackline hold -- COMMAND` with commands that end at once, that start other commands, or that a
+//! signal ends. Needs root.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -12,11 +12,11 @@ use serde_json::Value;
 use slackline_linux::sys::{Tid, monotonic, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// Variable that makes this process nap between bursts.
+/// Environment variable that makes this process sleep between bursts of work.
 const NAPS: &str = "SLACKLINE_TEST_NAPS";
 
-/// Body of a child process that runs for 5 ms and sleeps for 45 ms. It reports the length of each
-/// run.
+/// Runs as a child process that works for 5 ms and sleeps for 45 ms, if started as one. It reports
+/// the length of each burst.
 #[test]
 fn part_naps() {
     if std::env::var_os(NAPS).is_none() {
@@ -35,9 +35,10 @@ fn part_naps() {
     std::process::exit(0);
 }
 
-/// On an idle CPU the kernel may not report that the thread woke. Load only makes bursts longer.
+/// On an idle CPU the kernel may not report that the thread woke. Other load on the host only makes
+/// bursts longer.
 #[test]
-fn exact_target_is_stopped_at_its_slice_after_each_nap() {
+fn exact_process_is_throttled_at_its_slice_after_each_sleep() {
     let Some(live) = live::begin() else { return };
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
@@ -55,7 +56,7 @@ fn exact_target_is_stopped_at_its_slice_after_each_nap() {
     live.nothing_is_left();
 }
 
-/// A `hold` in the background, ended on drop.
+/// A `slackline hold` in the background. It is ended when this is dropped.
 struct Holding<'a>(&'a Live, Child);
 
 impl<'a> Holding<'a> {
@@ -65,8 +66,8 @@ impl<'a> Holding<'a> {
         Holding(live, child.unwrap())
     }
 
-    /// Returns the processes that the hold started, sorted by id. A child that has not executed its
-    /// program yet looks like the hold itself.
+    /// Returns the processes that the `hold` started, sorted by id. A child that has not executed
+    /// its program yet looks like the `hold` itself.
     fn children(&self) -> Vec<i32> {
         let own = i32::try_from(self.1.id()).unwrap();
         let others =
@@ -95,7 +96,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn exit_code_of_short_command_is_returned() {
+fn hold_returns_the_exit_code_of_commands_that_end_at_once() {
     let Some(live) = live::begin() else { return };
     let two = online_cpus().unwrap().iter().count() > 1;
     let amounts = [&["20%"][..], &["60%", "--at-least"], &["1.2"]];
@@ -110,10 +111,10 @@ fn exit_code_of_short_command_is_returned() {
     live.nothing_is_left();
 }
 
-/// Each command ends while its shell waits for it. So whichever of the two is stopped, no other
-/// process has work.
+/// The shell waits for each command to end. So if either of the two is stopped, no other process
+/// has work.
 #[test]
-fn exact_script_that_starts_short_commands_ends() {
+fn script_of_short_commands_completes_under_an_exact_hold() {
     let Some(live) = live::begin() else { return };
     let script = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done";
     for amount in [&["--cpu", "50%"][..], &["--slice", "1ms", "--period", "5ms"]] {
@@ -128,10 +129,10 @@ fn exact_script_that_starts_short_commands_ends() {
     live.nothing_is_left();
 }
 
-/// Parts agree within a factor of two on any host. With the fault, two processes received all the
-/// time.
+/// The CPU times of the processes agree within a factor of two on any host. With a former bug, two
+/// of them received all of the time.
 #[test]
-fn busy_processes_held_as_one_receive_equal_parts() {
+fn busy_processes_of_one_hold_receive_equal_cpu_time() {
     let Some(live) = live::begin() else { return };
     let script = "for i in 1 2 3 4 5; do nice -n $((i * 3)) sh -c 'while :; do :; done' & done; \
                   wait";
@@ -162,7 +163,7 @@ fn busy_processes_held_as_one_receive_equal_parts() {
 }
 
 #[test]
-fn signal_ends_all_that_held_command_started() {
+fn signal_to_hold_ends_every_process_its_command_started() {
     let Some(live) = live::begin() else { return };
     let script = "sleep 1000 & (sleep 1000; :) & trap '' TERM; sleep 1000 & wait";
     let holding = Holding::start(&live, &["hold", "--cpu", "20%", "--", "sh", "-c", script]);
@@ -176,14 +177,14 @@ fn signal_ends_all_that_held_command_started() {
 }
 
 #[test]
-fn processes_that_outlive_held_command_are_reported() {
+fn hold_reports_processes_that_outlive_its_command() {
     let Some(live) = live::begin() else { return };
     let script = "sleep 1000 >/dev/null 2>&1 & exit 5";
     let ran = live.run(&["hold", "--cpu", "20%", "--", "sh", "-c", script]).ended_with(5);
     let left = live.processes_of("sleep");
     assert_eq!(left.len(), 1);
     kill(left[0], Signal::KILL);
-    ran.says(&format!("what it started runs on and is no longer held: {}", left[0]));
+    ran.says(&format!("processes that it started still run, no longer held: {}", left[0]));
     wait_until("it to end", || live.processes_of("sleep").is_empty());
     live.nothing_is_left();
 }

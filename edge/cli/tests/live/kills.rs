@@ -1,5 +1,5 @@
-//! Interrupts, stops and kills at any time: every thread is restored, and no process is left. Needs
-//! root.
+//! Interrupts, stops and kills at any time during a run. Every thread is restored, and no process
+//! is left. Needs root.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn keepers(live: &Live) -> Vec<i32> {
 }
 
 #[test]
-fn signal_ends_a_run_with_its_table() {
+fn signal_ends_a_live_run_after_printing_its_table() {
     let Some(live) = live::begin() else { return };
     for (signal, threads) in
         [(Signal::INT, "process"), (Signal::TERM, "vcpus"), (Signal::HUP, "process")]
@@ -30,9 +30,9 @@ fn signal_ends_a_run_with_its_table() {
     }
 }
 
-/// The load processes also receive a signal from the terminal.
+/// A signal from the terminal goes to the load processes too.
 #[test]
-fn terminal_signal_ends_a_run_with_its_processes() {
+fn interrupt_from_the_terminal_ends_a_run_and_its_load_processes() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "60s"));
@@ -44,8 +44,8 @@ fn terminal_signal_ends_a_run_with_its_processes() {
     live.nothing_is_left();
 }
 
-/// The terminal is closed while the run shows progress. The failed output does not end the run;
-/// only the signal does.
+/// The terminal is closed while the run shows progress. The failed output does not end the run.
+/// Only a later signal does.
 #[test]
 fn closed_terminal_does_not_end_a_run() {
     let Some(live) = live::begin() else { return };
@@ -65,9 +65,9 @@ fn closed_terminal_does_not_end_a_run() {
     live.nothing_is_left();
 }
 
-/// Before the run starts there is no table, but every thread is restored.
+/// A signal arrives before the run starts. No table is printed, and every thread is restored.
 #[test]
-fn signal_during_set_up_ends_a_run() {
+fn signal_during_set_up_ends_the_run_and_restores_threads() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     for delay in [0, 30, 100, 200] {
@@ -82,7 +82,7 @@ fn signal_during_set_up_ends_a_run() {
 }
 
 #[test]
-fn run_continues_after_being_stopped_for_a_while() {
+fn live_run_continues_after_sigstop_and_sigcont() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "3500ms"));
@@ -106,9 +106,9 @@ enum Whom {
     Load,
 }
 
-/// Moments in milliseconds after the start of the program. Its set-up takes about 220 ms, and the
-/// run 700 ms. So these are in the set-up, at the start, in the middle and at the end. A busy host
-/// shifts them, which is as good a test.
+/// Ranges of moments for a kill, in milliseconds after the start of the program. The set-up takes
+/// about 220 ms, and the run 700 ms. So the ranges are in the set-up, at the start, in the middle
+/// and at the end of the run. On a busy host they fall elsewhere, which tests the same property.
 const MOMENTS: [(u64, u64); 4] = [(1, 219), (219, 224), (300, 900), (915, 925)];
 
 /// A deterministic sequence of pseudo-random numbers.
@@ -136,7 +136,7 @@ fn kill_whom(live: &Live, runner: &Runner<'_>, whom: Whom) {
     }
 }
 
-/// Makes one run, in which a process is killed after this delay.
+/// Makes one run, in which a process of kind `whom` is killed after this delay.
 fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
     let victim = Victim::start();
     let runner = live.start(&victim.scenario(threads, "700ms"));
@@ -160,11 +160,12 @@ fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
     live.nothing_is_left();
 }
 
-/// Neither process is left to restore threads, so `doctor` finds and restores them. A keeper that
-/// had just been started may survive and do it itself.
+/// Checks the victim after the program and its keeper were killed. Neither is left to restore
+/// threads, so `doctor` finds and restores them. A keeper that had just been started may survive
+/// and restore them itself.
 ///
-/// Other leftovers are checked only afterwards. The victim spins as a real-time thread, and the
-/// kernel's work on its CPU, which ends processes, gets only a twentieth of the time.
+/// Other leftovers are checked only after that. The victim spins as a real-time thread, and the
+/// kernel's work on its CPU, which ends processes, gets only a twentieth of the CPU time.
 fn both_are_dead(live: &Live, victim: &Victim) {
     let says = format!("of process {} ", victim.pid());
     if victim.is_held() {
@@ -192,40 +193,41 @@ fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
 }
 
 #[test]
-fn killed_runner_leaves_threads_restored() {
+fn threads_are_restored_after_runner_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Runner, 1);
     kill_at_every_part(Kernel::Ours, Whom::Runner, 2);
 }
 
 #[test]
-fn killed_keeper_leaves_threads_restored() {
+fn threads_are_restored_after_keeper_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 3);
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 4);
 }
 
 #[test]
-fn killed_runner_and_keeper_leave_threads_restored() {
+fn threads_are_restored_after_runner_and_keeper_process_are_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Both, 5);
     kill_at_every_part(Kernel::Ours, Whom::Both, 6);
 }
 
 #[test]
-fn killed_load_process_leaves_threads_restored() {
+fn threads_are_restored_after_a_load_process_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Load, 7);
 }
 
-/// The kernel has no pidfds.
+/// The program runs on a simulated kernel without pidfds.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn kills_on_an_old_kernel_leave_threads_restored() {
+fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
     for (whom, seed) in [(Whom::Runner, 8), (Whom::Keeper, 9), (Whom::Both, 10), (Whom::Load, 11)] {
         kill_at_every_part(Kernel::Linux44, whom, seed);
     }
 }
 
-/// A keeper that dies is replaced, and the new one restores threads as the old one would have.
+/// A keeper that dies is replaced. When the program dies later, the new keeper restores the
+/// threads.
 #[test]
-fn replaced_keeper_restores_threads() {
+fn replacement_keeper_process_restores_threads_after_the_runner_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));

@@ -17,14 +17,17 @@ mod outside;
 mod papers;
 mod policies;
 mod rebind;
+mod scrape;
 mod service;
 mod service_people;
 mod soak_service;
 mod terms;
+mod thousand;
 mod trees;
 mod why;
 
-/// Body of the child process that a test holds. Returns at once in other processes.
+/// Runs as the victim, the process that a test schedules, if started as one. Returns at once in
+/// other processes.
 #[test]
 fn part_victim() {
     common::live::play_victim();

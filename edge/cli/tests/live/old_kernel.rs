@@ -1,5 +1,5 @@
-//! Live runs on a kernel with only the system calls of Linux 4.4, and on one that does not report
-//! what threads do. Needs root.
+//! Live runs on two simulated kernels: one with only the system calls of Linux 4.4, and one that
+//! does not report scheduling events. Needs root.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -20,7 +20,7 @@ fn doctor_reports_the_lack_of_pidfds() {
 }
 
 #[test]
-fn two_hogs_run_on_an_old_kernel() {
+fn live_run_of_two_hogs_works_on_a_kernel_without_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     live.place.write("it.toml", GOOD.as_bytes());
     let out = live.run(&["run", "it.toml"]).good();
@@ -30,7 +30,7 @@ fn two_hogs_run_on_an_old_kernel() {
 }
 
 #[test]
-fn end_of_a_held_process_during_a_run_is_noted() {
+fn end_of_a_scheduled_process_is_noted_on_a_kernel_without_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
@@ -43,7 +43,7 @@ fn end_of_a_held_process_during_a_run_is_noted() {
 }
 
 #[test]
-fn replaced_keeper_restores_threads() {
+fn replacement_keeper_process_restores_threads_on_a_kernel_without_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));
@@ -61,10 +61,10 @@ fn replaced_keeper_restores_threads() {
     live.nothing_is_left();
 }
 
-/// On a kernel without scheduling events, a vCPU with a reservation of 30 % once received 9 %. So
-/// the run is refused before any thread is changed.
+/// On a kernel without scheduling events, a vCPU with a reservation of 30 % would receive less: 9 %
+/// were measured. So the run is refused before any thread is changed.
 #[test]
-fn reservations_are_refused_without_scheduling_events() {
+fn reservations_are_refused_on_a_kernel_without_scheduling_events() {
     let Some(live) = live::begin_on(Kernel::WithoutPerf) else { return };
     live.run(&["doctor"]).ended_with(0).shows("nothing can be reserved");
     live.place.write("it.toml", GOOD.as_bytes());

@@ -1,5 +1,5 @@
-//! Live runs with clients outside: all of them are real processes that use the loopback interface.
-//! Needs root.
+//! Live runs with clients on the outside. All clients and servers are real processes that use the
+//! loopback interface. Needs root.
 
 use std::fs;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn number(of: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn live_client_measurements_are_compared_with_simulated_ones() {
+fn client_response_times_are_reported_by_live_run_and_compare() {
     let Some(live) = live::begin() else { return };
     let run = run_json(&live, &scenario("1500ms", HTTPERF));
     let web = vcpu(&run, "web");
@@ -62,9 +62,10 @@ fn live_client_measurements_are_compared_with_simulated_ones() {
     live.nothing_is_left();
 }
 
-/// The node with 2 ms per 20 ms needs all of it for a round, so it limits the other node as well.
+/// The node with 2 ms in every 20 ms needs all of that for a round of the parallel program, so it
+/// limits the other node too.
 #[test]
-fn slow_node_of_a_parallel_program_limits_the_others() {
+fn slow_bsp_node_limits_the_rate_of_the_other_nodes() {
     let Some(live) = live::begin() else { return };
     let node = |name: &str, slice: &str, compute: &str| {
         format!(
@@ -90,7 +91,7 @@ fn slow_node_of_a_parallel_program_limits_the_others() {
 
 /// The scenario has every kind of workload and client.
 #[test]
-fn every_kind_of_work_and_of_client_runs() {
+fn every_kind_of_workload_and_client_runs_live() {
     let Some(live) = live::begin() else { return };
     let domain = |name: &str, work: &str| {
         format!(
@@ -161,8 +162,8 @@ fn scenario_features_without_live_counterpart_are_refused() {
     live.nothing_is_left();
 }
 
-/// The threads of the VM compute on all CPUs when the run begins, before the policy has picked it.
-/// The excess is charged, and the VM is stopped until that is paid back.
+/// The threads of the VM compute on all CPUs when the run begins, before the policy has picked the
+/// VM. The excess over its share is charged, and the VM is stopped until the excess is paid back.
 #[test]
 fn exact_domain_with_several_threads_stays_within_its_share() {
     let Some(live) = live::begin() else { return };
@@ -183,12 +184,12 @@ fn exact_domain_with_several_threads_stays_within_its_share() {
     }
 }
 
-/// Returns the processes of a run: those that are scheduled, and those outside.
+/// Returns the processes of a run: those of the scheduled VMs, and the clients on the outside.
 fn parts(live: &Live) -> (Vec<i32>, Vec<i32>) {
     (live.processes_of("tasks"), live.processes_of("caller"))
 }
 
-/// Starts a run with a domain that reads files, so that the file server runs as well.
+/// Starts a run with a domain that reads files, so that the file server process runs too.
 fn busy(live: &Live) -> Runner<'_> {
     let more = "[[domain]]\nname = \"make\"\nshare.edf = { slice = \"1ms\", period = \"20ms\" }\n\
                 work = { kind = \"compile\", each = \"1ms\", read = \"8KiB\" }\n";
@@ -210,7 +211,7 @@ fn cpus_of(pid: i32) -> String {
 }
 
 #[test]
-fn clients_run_on_unscheduled_cpus() {
+fn clients_of_a_live_run_run_on_unmanaged_cpus() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     let (tasks, callers) = parts(&live);
@@ -248,7 +249,7 @@ fn run_continues_after_a_client_or_server_is_killed() {
 }
 
 #[test]
-fn killed_runner_leaves_neither_server_nor_client() {
+fn killed_live_run_leaves_no_server_or_client_process() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     runner.signal(Signal::KILL);

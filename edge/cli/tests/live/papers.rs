@@ -59,10 +59,10 @@ measure = "cpu"
   test      = "higher"
 "#;
 
-/// A VM with half of a CPU receives more than one with a fifth, however busy the host is. A VM that
-/// asks for a whole CPU is refused and left out.
+/// On a busy host too, a VM with half of a CPU receives more than a VM with a fifth. A VM that asks
+/// for a whole CPU is refused and left out.
 #[test]
-fn live_experiment_is_run_and_judged() {
+fn paper_run_carries_out_and_judges_a_live_experiment() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("papers/lively");
     fs::create_dir_all(&folder).expect("a folder");

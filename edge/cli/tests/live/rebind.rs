@@ -1,11 +1,13 @@
-//! `slackline change NAME --for BINDING` and `reserve NAME -- COMMAND`. Need root.
+//! Tests of `slackline change NAME --for BINDING` and of `reserve NAME -- COMMAND`. Need root.
+
+use std::path::PathBuf;
 
 use crate::common::live::{self, Victim, wait_until};
 use crate::common::service::{Daemon, Machine};
 use serde_json::json;
 
 #[test]
-fn reservation_passes_to_another_vm_and_the_first_is_restored() {
+fn rebinding_a_reservation_to_another_vm_restores_the_first_vm() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -30,7 +32,7 @@ fn reservation_passes_to_another_vm_and_the_first_is_restored() {
 }
 
 #[test]
-fn vm_with_another_name_keeps_its_threads_held() {
+fn rebinding_a_reservation_to_its_own_vm_by_name_keeps_it_active() {
     let Some(live) = live::begin() else { return };
     let name = format!("old-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -49,8 +51,58 @@ fn vm_with_another_name_keeps_its_threads_held() {
     assert_eq!((status, &problem["type"]), (400, &json!("bad")), "{problem}");
 }
 
+/// A fake libvirt domain: a VM in a group whose name only libvirt gives.
+struct Domain {
+    machine: Option<Machine>,
+    group: PathBuf,
+}
+
+impl Domain {
+    fn start(name: &str, uuid: &str) -> Option<Domain> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let slice = PathBuf::from(line.split(' ').nth(4)?).join("machine.slice");
+        let group = slice.join(format!("machine-qemu\\x2d1\\x2d{name}.scope"));
+        std::fs::create_dir_all(&group).ok()?;
+        let machine = Machine::start_with(&["-name", name, "-uuid", uuid], 0);
+        std::fs::write(group.join("cgroup.procs"), machine.0.id().to_string()).ok()?;
+        Some(Domain { machine: Some(machine), group })
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        self.machine = None;
+        wait_until("the group to be empty", || {
+            std::fs::remove_dir(&self.group).is_ok() || !self.group.is_dir()
+        });
+        // Stays if it has other groups.
+        let _ = self.group.parent().map(std::fs::remove_dir);
+    }
+}
+
 #[test]
-fn reservation_of_a_command_ends_with_it_and_returns_its_exit_code() {
+fn reservation_of_a_renamed_libvirt_domain_is_enforced_again() {
+    let Some(live) = live::begin() else { return };
+    let number = std::process::id();
+    let (old, new) = (format!("old{number}"), format!("new{number}"));
+    let uuid = format!("0f9c27aa-0000-4000-8000-{number:012}");
+    let Some(domain) = Domain::start(&old, &uuid) else { return };
+    let daemon = Daemon::start(&live);
+    daemon.run(&format!("reserve web --slice 2ms --for libvirt:{old}")).ended_with(0);
+    drop(domain);
+    wait_until("it to wait", || daemon.one("web")["state"] == "waiting");
+    daemon.kill();
+    let daemon = Daemon::start(&live);
+    let Some(_domain) = Domain::start(&new, &uuid) else { return };
+    wait_until("it to be held again", || daemon.one("web")["state"] == "active");
+    assert_eq!(daemon.one("web")["for"], format!("libvirt:{new}"));
+    let log = daemon.run("log web --csv --columns what").ended_with(0).out;
+    assert!(log.contains(&format!("renamed: libvirt:{old} is now libvirt:{new}")), "{log}");
+}
+
+#[test]
+fn reserve_of_a_command_releases_at_its_end_and_returns_exit_code() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let reserve = ["reserve", "job", "--cpu", "20%", "--exact", "--socket", "socket", "--"];

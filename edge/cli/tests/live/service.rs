@@ -1,4 +1,4 @@
-//! `slackline serve`: reservations that survive the process that holds them. Needs root.
+//! `slackline serve`: reservations outlive the daemon process that enforces them. Needs root.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -64,7 +64,7 @@ fn used(victim: &Victim) -> u64 {
 }
 
 #[test]
-fn reservation_is_held_changed_paused_and_released() {
+fn reservation_is_enforced_changed_paused_and_released() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -118,9 +118,9 @@ fn reservation_is_held_changed_paused_and_released() {
     live.nothing_is_left();
 }
 
-/// Each verb is run as a command, with its output.
+/// Each verb of the service runs as a command, whose output is checked.
 #[test]
-fn every_verb_reaches_the_daemon() {
+fn every_service_command_works_against_a_running_daemon() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -145,9 +145,9 @@ fn every_verb_reaches_the_daemon() {
     live.nothing_is_left();
 }
 
-/// A damaged ledger is neither used nor changed. Its intact parts are kept.
+/// The daemon neither uses nor changes a damaged ledger. A rebuild keeps the intact parts.
 #[test]
-fn damaged_ledger_is_reported_and_rebuilt() {
+fn doctor_reports_and_rebuilds_a_damaged_ledger() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -177,7 +177,7 @@ fn damaged_ledger_is_reported_and_rebuilt() {
 }
 
 #[test]
-fn reservations_are_held_again_after_any_process_is_killed() {
+fn reservations_resume_after_any_daemon_process_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -211,7 +211,7 @@ fn reservations_are_held_again_after_any_process_is_killed() {
 }
 
 #[test]
-fn reservation_waits_for_its_vm_at_each_restart() {
+fn reservation_waits_for_its_vm_after_each_daemon_restart() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let mut daemon = Daemon::start(&live);
@@ -242,7 +242,7 @@ fn reservation_waits_for_its_vm_at_each_restart() {
     live.nothing_is_left();
 }
 
-/// Returns the sum of a metric's samples whose lines contain a text.
+/// Returns the sum of those samples of a metric whose lines contain the text `of`.
 fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
     let mut page = String::new();
     wait_until("the page", || {
@@ -257,7 +257,7 @@ fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
 }
 
 #[test]
-fn lapse_without_a_daemon_is_reported() {
+fn time_without_a_running_daemon_is_reported_as_lapsed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -292,10 +292,10 @@ fn lapse_without_a_daemon_is_reported() {
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
 }
 
-/// libvirt did not start the VM. So another program's change of its class counts as made by the VM
-/// itself.
+/// libvirt did not start the VM. So a change of its class counts as made by the VM itself, even if
+/// another program made it.
 #[test]
-fn changes_that_a_vm_may_make_itself_are_undone_and_logged() {
+fn scheduling_changes_that_a_vm_could_make_are_undone_and_logged() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -319,9 +319,9 @@ fn changes_that_a_vm_may_make_itself_are_undone_and_logged() {
     live.nothing_is_left();
 }
 
-/// An administrator's SIGSTOP is respected until the VM is continued.
+/// The daemon respects a SIGSTOP by an administrator until the VM is continued.
 #[test]
-fn vm_stopped_by_a_signal_is_contested_until_it_is_continued() {
+fn reservation_is_contested_from_sigstop_of_its_vm_until_sigcont() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -360,7 +360,7 @@ fn vm_stopped_by_a_signal_is_contested_until_it_is_continued() {
 }
 
 #[test]
-fn vm_with_other_vcpus_than_reserved_is_partial() {
+fn reservation_is_partial_if_its_vm_has_another_vcpu_count() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let _machine = Machine::start(&name);
@@ -378,7 +378,7 @@ fn vm_with_other_vcpus_than_reserved_is_partial() {
 
 /// A monitor that never answers delays requests for its own VM only.
 #[test]
-fn look_up_with_a_silent_monitor_delays_no_other_request() {
+fn silent_qemu_monitor_delays_only_requests_for_its_own_vm() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let socket = live.place.path("monitor");
@@ -419,9 +419,9 @@ fn look_up_with_a_silent_monitor_delays_no_other_request() {
 }
 
 /// libvirt moves the threads of a starting VM to groups of their own, none of which has a real-time
-/// budget. This happens after they have been found.
+/// budget. This happens after the daemon has found the threads.
 #[test]
-fn vm_moved_to_a_cgroup_without_budget_gets_one() {
+fn vm_moved_to_a_cgroup_without_real_time_budget_gets_one() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -483,9 +483,9 @@ fn vm_moved_to_a_cgroup_without_budget_gets_one() {
     drop(inner);
 }
 
-/// The hook runs as libvirt runs it, with arbitrary metadata.
+/// The test runs the hook as libvirt does, with arbitrary metadata.
 #[test]
-fn hook_reserves_by_metadata_and_never_blocks_optional_guests() {
+fn libvirt_hook_reserves_from_metadata_and_never_blocks_optional_guests() {
     let Some(live) = live::begin() else { return };
     let hook = |moment: &str, xml: &[u8]| {
         let words = ["hook", "libvirt", "web", moment, "begin", "--socket", "socket"];
@@ -543,9 +543,9 @@ fn hook_reserves_by_metadata_and_never_blocks_optional_guests() {
     live.nothing_is_left();
 }
 
-/// A change that the disk cannot take is not in force, and existing reservations stay in force.
+/// A change that the disk has no space for is refused, and existing reservations stay in force.
 #[test]
-fn full_disk_refuses_new_reservations_and_loses_none() {
+fn full_ledger_disk_refuses_new_reservations_and_loses_none() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("state");
     fs::create_dir(&folder).unwrap();

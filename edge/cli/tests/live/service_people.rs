@@ -13,8 +13,8 @@ use rustix::process::Signal;
 use serde_json::json;
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus};
 
-/// Prices, groups and certificates are reloaded while reservations stay in force. Invalid files
-/// leave the previous values.
+/// Prices, groups and certificates are reloaded while reservations stay in force. If a file is
+/// invalid, the previous values stay in force.
 #[test]
 fn prices_groups_and_certificates_are_reloaded_on_request() {
     let Some(live) = live::begin() else { return };
@@ -46,7 +46,7 @@ fn prices_groups_and_certificates_are_reloaded_on_request() {
     live.nothing_is_left();
 }
 
-/// Another user's VM of the same name does not get the reservation.
+/// A VM of another user has the same name as the awaited one. It does not get the reservation.
 #[test]
 fn waiting_reservation_ignores_another_users_vm_of_its_name() {
     const STRANGER: u32 = 54_321;
@@ -84,7 +84,7 @@ fn waiting_reservation_ignores_another_users_vm_of_its_name() {
     live.nothing_is_left();
 }
 
-/// A client on another host, from the first token to its revocation.
+/// The test follows a client on another host from its first token to the revocation of the token.
 #[test]
 fn remote_client_has_token_role_and_budget_until_revoked() {
     let Some(live) = live::begin() else { return };
@@ -125,7 +125,7 @@ fn remote_client_has_token_role_and_budget_until_revoked() {
     remote(&reserve, "token").ended_with(0);
     assert_eq!(daemon.one("web")["owner"], "@alice");
     let over = remote("change web --slice 2ms", "token");
-    over.refused(4).says("@alice would have 0.2cpu, and the budget is 0.15cpu");
+    over.refused(4).says("@alice would have 0.2cpu in total, more than the budget of 0.15cpu");
     remote("access list", "token").refused(5).says("`access` is not permitted for role operator");
     let root = local("access add carol --role administrator").good();
     fs::write(path("root"), &root).unwrap();
@@ -146,7 +146,7 @@ fn remote_client_has_token_role_and_budget_until_revoked() {
     live.nothing_is_left();
 }
 
-/// An operator may reserve for their own VMs only. Other requests fail with exit code 5.
+/// An operator may reserve only for VMs of their own. Other requests fail with exit code 5.
 #[test]
 fn operator_reserves_for_own_vms_only() {
     const OPERATOR: u32 = 65_534;
@@ -185,11 +185,11 @@ fn operator_reserves_for_own_vms_only() {
     let theirs = format!("qemu:{}", name("theirs"));
     ask(&format!("reserve web --slice 1ms --period 10ms --for {theirs}")).ended_with(0);
     let over = ask("reserve db --slice 1ms --period 10ms --vcpus 1 --for qemu:later");
-    over.refused(4).says("uid 65534 would have 0.2cpu, and the budget is 0.15cpu");
+    over.refused(4).says("uid 65534 would have 0.2cpu in total, more than the budget of 0.15cpu");
     ask("change web --slice 2ms").refused(4).says("uid 65534 would have 0.2cpu");
     ask("reserve db --slice 50us --period 10ms --vcpus 1 --for qemu:later").ended_with(0);
     let over = ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third");
-    over.refused(4).says("would have 3 reservations, and the budget is 2");
+    over.refused(4).says("would have 3 reservations, more than the budget of 2");
     // Grants survive the daemon, as reservations do.
     daemon.kill();
     let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
@@ -232,7 +232,7 @@ fn two_daemons_cannot_share_a_ledger_or_a_cpu() {
 }
 
 #[test]
-fn front_has_no_capabilities_core_and_keeper_have_few() {
+fn daemon_front_has_no_capabilities_and_other_daemon_processes_few() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -284,9 +284,10 @@ fn front_has_no_capabilities_core_and_keeper_have_few() {
     live.nothing_is_left();
 }
 
-/// Exposure of the daemon under its unit, as rated by systemd: at most 4.0 of 10.
+/// Exposure of the daemon under its systemd unit, as `systemd-analyze security` rates it: at most
+/// 4.0 of 10.
 #[test]
-fn systemd_rates_the_unit_as_little_exposed() {
+fn systemd_analyze_rates_exposure_of_the_unit_at_most_4() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");
     let mut analyze = Command::new("systemd-analyze");
     analyze.args(["security", "--offline=true", "--no-pager", "--threshold=40", unit]);

@@ -1,8 +1,8 @@
 //! Soak test: VMs of a daemon start, change, pause, stop and start again, with a fault every
-//! minute. Nothing is held without a reservation, no acknowledged change is lost, `list` agrees
-//! with the kernel, and no process grows. Needs root.
+//! minute. Four conditions must hold: no thread is scheduled without a reservation, no acknowledged
+//! change is lost, `list` agrees with the kernel, and no process grows. Needs root.
 //!
-//! Here each fault happens once. `cargo xtask soak-service --minutes 120` runs longer.
+//! By default each fault happens once. `cargo xtask soak-service --minutes 120` runs longer.
 
 #![allow(unreachable_pub)] // Shared by the modules of this test only.
 
@@ -19,14 +19,15 @@ use crate::common::live;
 use faults::Fault;
 use soak::Soak;
 
-/// Variable with the length of the test in seconds, with a fault per minute.
+/// Environment variable with the length of the test in seconds. In that time there is a fault every
+/// minute.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 
-/// Variable with the number of kills in direct succession.
+/// Environment variable with the number of kills in direct succession.
 const KILLS: &str = "SLACKLINE_SOAK_KILLS";
 
-/// Lives of the daemon in seconds, with the faults during each. Growth shows in long lives, so
-/// those have no faults that kill the core.
+/// Lengths of the daemon's lives in seconds, with the faults in each. Growth shows only in long
+/// lives, so these have no faults that kill the core.
 const LIVES: [(u64, &[Fault]); 6] = [
     (130, &Fault::ALL),
     (130, &Fault::ALL),
@@ -42,7 +43,7 @@ fn part_machine() {
 }
 
 #[test]
-fn reservations_are_kept_through_all_faults() {
+fn reservations_survive_every_fault_injected_by_the_soak_test() {
     let Some(live) = live::begin() else { return };
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (length, kills) = (number(LENGTH), number(KILLS));

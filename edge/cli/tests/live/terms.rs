@@ -13,10 +13,10 @@ fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
     )
 }
 
-/// The VM may use all slack, which is nearly everything. It is paused for three quarters of the
+/// The VM may use all slack, which is nearly all of the CPU. It is paused for three quarters of the
 /// run, so it receives a quarter, or at most half if the pause takes half a second.
 #[test]
-fn paused_domain_receives_nothing_live() {
+fn paused_domain_receives_no_cpu_time_live() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let more = "[[change]]\nat = \"500ms\"\ndomain = \"victim\"\npaused = true\n";
@@ -42,7 +42,7 @@ fn paused_domain_receives_nothing_live() {
 }
 
 #[test]
-fn vcpus_stay_on_the_cpus_of_the_scenario_live() {
+fn vcpus_follow_the_affinity_of_the_scenario_live() {
     let Some(live) = live::begin() else { return };
     let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
     let [.., zero, one] = online[..] else {
@@ -62,8 +62,8 @@ fn vcpus_stay_on_the_cpus_of_the_scenario_live() {
     live.nothing_is_left();
 }
 
-/// The vCPU starts on the given CPU although others have capacity. It may then use any CPU that its
-/// affinity allows.
+/// The vCPU starts on the given CPU, although others have capacity too. Later it may use any CPU
+/// that its affinity allows.
 #[test]
 fn vcpu_starts_on_its_given_cpu_live() {
     let Some(live) = live::begin() else { return };
@@ -111,9 +111,9 @@ fn vcpu_that_wakes_later_joins_blocked_live() {
     live.nothing_is_left();
 }
 
-/// Two vCPUs have 0.4 CPU together, and one of them is paused. With an even spread the other
-/// receives at most a quarter above its own part. Spread by use, it also receives the unused part,
-/// which is more. The trace replays to the same decisions.
+/// Two vCPUs have 0.4 CPU together, and one of them is paused. With `spread = "even"` the other
+/// receives at most a quarter more than its equal share. With `spread = "use"` it also receives the
+/// unused budget of the first, which is more than that. The trace replays to the same decisions.
 #[test]
 fn busy_vcpu_receives_its_siblings_unused_budget_live() {
     let Some(live) = live::begin() else { return };
@@ -130,7 +130,7 @@ fn busy_vcpu_receives_its_siblings_unused_budget_live() {
         let run = live.run(&["run", "it.toml", "--save", "it.trace", "--json"]).good();
         let run: serde_json::Value = serde_json::from_str(&run).unwrap();
         let told = live.run(&["replay", "it.trace"]).good();
-        assert!(told.ends_with(" orders, the same\n"), "{told}");
+        assert!(told.ends_with(" orders, all as recorded\n"), "{told}");
         delivered(&run["runs"][0], "web.0")
     });
     assert!(0 < even && even <= 250_000, "{even} of 0.2 CPUs");
@@ -138,22 +138,23 @@ fn busy_vcpu_receives_its_siblings_unused_budget_live() {
     live.nothing_is_left();
 }
 
-/// Returns the run intervals of the saved run.
+/// Returns the run intervals of the run that was saved.
 fn stretches(live: &Live) -> Vec<serde_json::Value> {
     let shown = live.run(&["show", "it.trace", "--list", "--json", "--for", "10s"]).good();
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     shown["stretches"].as_array().expect("a list").clone()
 }
 
-/// Joins, accepted and refused changes, a pause and a leave are replayed to the same decisions.
+/// Joins, accepted and refused changes, a pause and a leave are replayed from the trace to the same
+/// decisions.
 #[test]
-fn changes_and_refusals_of_a_live_run_replay() {
+fn replay_of_a_live_run_repeats_its_changes_and_refusals() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
-    assert!(told.contains("refused at 1500.000ms: `stays`: "), "{told}");
+    assert!(told.contains("`stays` refused at 1500.000ms: "), "{told}");
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, the same\n"), "{told}");
+    assert!(told.ends_with(" orders, all as recorded\n"), "{told}");
     live.nothing_is_left();
 }
 
@@ -178,7 +179,7 @@ impl Drop for Stranger {
     }
 }
 
-/// On any host the CPU is never idle, and one vCPU has a fifth of it.
+/// On any host the CPU of the run is never idle, and one vCPU has a fifth of it.
 #[test]
 fn cpu_time_of_other_programs_is_measured_and_saved() {
     let Some(live) = live::begin() else { return };

@@ -1,8 +1,9 @@
-//! Trees of processes: held and counted as one, whatever they start, and restored completely. Needs
-//! root and version 2 cgroups.
+//! Process trees: scheduled and counted as one vCPU, whatever they start, and restored completely.
+//! Needs root and version 2 cgroups.
 //!
-//! The assertions hold on any host, however busy. Reported CPU time agrees with the processes' own
-//! count and stays within the reservation. No process is left real-time, pinned, frozen or moved.
+//! The tests check only what holds on any host, however busy. Reported CPU time agrees with the
+//! processes' own count and stays within the reservation. No process is left real-time, pinned,
+//! frozen or moved.
 
 use std::env;
 use std::fs;
@@ -21,14 +22,15 @@ use slackline_linux::sys::{
 use slackline_linux::thread::threads_of;
 use slackline_units::{CpuSet, Span};
 
-/// Variable with the role of a process of a tree.
+/// Environment variable with the role of a process in a tree.
 const PART: &str = "SLACKLINE_TEST_TREE";
-/// Variable that marks all processes of one tree.
+/// Environment variable that marks all processes of one tree.
 const MARK: &str = "SLACKLINE_TEST_TREE_OF";
-/// Variable with the file to which the first process writes the CPU time used by all.
+/// Environment variable with the file to which the first process of a tree writes the CPU time that
+/// all of them used.
 const NOTES: &str = "SLACKLINE_TEST_TREE_NOTES";
 
-/// Nice value of the tree's processes before they are held.
+/// Nice value of the tree's processes before a run schedules them.
 const NICE: i32 = 7;
 
 fn own_pid() -> Tid {
@@ -51,7 +53,8 @@ fn spin_for(span: Span) {
     }
 }
 
-/// Returns the CPU time of this process's children that it has waited for, with their descendants.
+/// Returns the CPU time of those children of this process that it has waited for, and of their
+/// descendants.
 fn of_children() -> Span {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -60,7 +63,8 @@ fn of_children() -> Span {
     Span::from_ms(10 * (ticks(13) + ticks(14)))
 }
 
-/// Body of the processes of a tree. They spin, or start short children all the time.
+/// Runs as a process of a tree, if started as one. The process spins, or starts short children all
+/// the time.
 #[test]
 fn part_tree() {
     let Ok(part) = env::var(PART) else { return };
@@ -120,8 +124,9 @@ fn part_tree() {
     std::process::exit(0);
 }
 
-/// Writes a line with the time and the CPU time used by all and by each spinner. It does so only
-/// while the tree is held: the processes run longer, and have no limit then.
+/// Writes a line with the time, the CPU time used by all processes, and that used by each spinner.
+/// Writes only while a run schedules the tree. The processes exist for longer than the run, and
+/// have no limit outside it.
 fn note(spinners: &[Child]) {
     let Some(path) = env::var_os(NOTES) else { return };
     let class = get_scheduling(own_pid()).unwrap().class;
@@ -166,13 +171,13 @@ fn scenario(target: &str, length: &str) -> String {
     )
 }
 
-/// Upper limit in millionths of a CPU, as the processes count while they are held: a tenth above
-/// the reservation. In four seconds the excess is one slice, 20 us per period, and one late
-/// enforcement.
+/// Upper limit of the tree's CPU time in millionths of a CPU, by the processes' own count during
+/// the run. It is a tenth above the reservation. In four seconds the excess is one slice, 20 us per
+/// period, and one late enforcement.
 const AT_MOST: u64 = 330_000;
 
-/// Runs a tree as a command for four seconds. Returns the reported CPU and the rates that it
-/// counted.
+/// Runs a tree as a command for four seconds. Returns the CPU that the run reported, and the rates
+/// that the processes counted.
 fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
     let program = env::current_exe().unwrap();
     let program = program.to_str().unwrap();
@@ -189,10 +194,10 @@ fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
     (delivered(&whole["runs"][0], "tree"), rates(&notes))
 }
 
-/// Both children together receive the parent's reservation. With a former fault only the parent was
-/// held, and each child used a CPU.
+/// Both children together receive the parent's reservation. With a former bug only the parent was
+/// limited, and each child used a whole CPU.
 #[test]
-fn spinning_children_share_the_reservation_of_their_tree() {
+fn busy_child_processes_share_the_reservation_of_their_parent() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of two");
     let [all, one, other] = rates[..] else { panic!("{rates:?}") };
@@ -204,7 +209,7 @@ fn spinning_children_share_the_reservation_of_their_tree() {
 }
 
 #[test]
-fn cpu_time_of_ended_children_is_counted() {
+fn cpu_time_of_ended_child_processes_counts_for_their_tree() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of many");
     // The difference is CPU time used before the processes are found, and while the notes are
@@ -213,8 +218,8 @@ fn cpu_time_of_ended_children_is_counted() {
     assert!(rates[0] <= AT_MOST, "{} of 300000", rates[0]);
 }
 
-/// A tree that existed before: a process that starts children all the time, one that spins, and one
-/// with a thread that spins.
+/// A process tree that exists before the run: a process that starts children all the time, one that
+/// spins, and one with a thread that spins.
 struct Tree {
     first: Child,
     mark: String,
@@ -226,7 +231,7 @@ impl Tree {
         Tree::start_in(None)
     }
 
-    /// Starts a tree, in a cgroup if one is given.
+    /// Starts a tree, in the cgroup `group` if one is given.
     fn start_in(group: Option<&Path>) -> Tree {
         let tree = Tree::start_as("first of all", group, Path::new("/dev/null"));
         wait_until("the tree to grow", || tree.processes().len() >= 3);
@@ -265,7 +270,8 @@ impl Tree {
         pids.filter(is_of).collect()
     }
 
-    /// Returns what has changed for the tree's threads.
+    /// Returns the differences between the scheduling of the tree's threads and that before the
+    /// run.
     fn wrongs(&self) -> Vec<String> {
         let mut wrongs = Vec::new();
         for pid in self.processes() {
@@ -292,7 +298,8 @@ impl Tree {
         !self.wrongs().is_empty()
     }
 
-    /// Asserts that no thread is held, whenever its process was started.
+    /// Asserts that no thread of the tree is changed any more, including threads of processes that
+    /// were started during the run.
     #[track_caller]
     fn is_given_back_as_it_is(&self) {
         let deadline = std::time::Instant::now() + PATIENCE;
@@ -302,7 +309,8 @@ impl Tree {
         assert_eq!(self.wrongs(), Vec::<String>::new());
     }
 
-    /// Asserts that no thread is held, and that the tree starts new processes.
+    /// Asserts that no thread of the tree is changed any more, and that the tree starts new
+    /// processes.
     #[track_caller]
     fn is_given_back(&self) {
         self.is_given_back_as_it_is();
@@ -355,7 +363,7 @@ fn below(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
 }
 
 #[test]
-fn tree_is_restored_with_processes_started_while_held() {
+fn process_tree_is_restored_with_processes_started_during_the_run() {
     let Some(live) = live::begin() else { return };
     let tree = Tree::start();
     let runner = live.start(&scenario(&format!("pid = {}", tree.pid()), "1500ms"));
@@ -374,7 +382,7 @@ enum Whom {
 }
 
 #[test]
-fn tree_is_restored_after_runner_or_keeper_is_killed() {
+fn process_tree_is_restored_after_runner_or_keeper_process_is_killed() {
     let Some(live) = live::begin() else { return };
     // One round has no hard limit: its threads are demoted instead of frozen.
     for (round, whom) in
@@ -406,10 +414,10 @@ fn tree_is_restored_after_runner_or_keeper_is_killed() {
     }
 }
 
-/// The process was started while its tree was held, and has lost its parent. It is moved to another
-/// group at the moment when only the keeper or the journal can know of it.
+/// A process is started during the run, and loses its parent. It is moved to another cgroup at a
+/// moment at which only the keeper or the journal can contain it.
 #[test]
-fn process_that_left_its_tree_is_restored_after_kills() {
+fn process_that_left_its_cgroup_is_restored_after_the_runner_is_killed() {
     let Some(live) = live::begin() else { return };
     for whom in [Whom::Runner, Whom::Both] {
         let Some((group, elsewhere)) =
@@ -455,7 +463,7 @@ fn process_that_left_its_tree_is_restored_after_kills() {
     }
 }
 
-/// A cgroup that is not Slackline's. It is removed on drop.
+/// A cgroup that Slackline did not make. It is removed when this is dropped.
 struct Group(PathBuf);
 
 impl Group {
@@ -482,7 +490,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn cgroups_and_units_are_held_and_restored() {
+fn cgroup_and_unit_targets_are_scheduled_and_restored() {
     let Some(live) = live::begin() else { return };
     let Some(group) = Group::make("test-of-trees") else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -511,7 +519,7 @@ fn cgroups_and_units_are_held_and_restored() {
 }
 
 #[test]
-fn invalid_trees_are_refused_with_the_reason() {
+fn invalid_process_tree_targets_are_refused_with_the_reason() {
     let Some(live) = live::begin() else { return };
     let Some(group) = Group::make("test-of-nobody") else {
         println!("skipped: needs cgroups of version 2 that can be written");

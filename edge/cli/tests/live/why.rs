@@ -1,7 +1,7 @@
 //! `slackline record` and `slackline why` beside processes that take the CPU. Needs root.
 //!
-//! The victim never blocks, so it waits whenever another thread has its CPU: what each culprit is
-//! blamed for is the CPU time that it used. That holds on a busy machine as well.
+//! The victim never blocks, so it waits whenever another thread has its CPU. Each culprit is
+//! therefore blamed for exactly the CPU time that it used. That holds on a busy test machine too.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use crate::common::service::{Daemon, ask_text};
 use crate::common::{PROGRAM, Ran};
 
-/// A process with a name of its own on the last CPU, which ends with the test.
+/// A process with a unique name on the last CPU. It is ended with the test.
 struct Load {
     child: Child,
 }
@@ -27,7 +27,7 @@ impl Load {
         Load::start_as(live, name, &[], work)
     }
 
-    /// All its threads are in the real-time class, with this priority.
+    /// Starts a process whose threads are all in `SCHED_FIFO`, with this priority.
     fn start_fifo(live: &Live, name: &str, priority: &str, work: &[&str]) -> Load {
         Load::start_as(live, name, &["chrt", "-f", priority], work)
     }
@@ -66,7 +66,7 @@ impl Drop for Load {
     }
 }
 
-/// Records a while during which something is done, and returns the file.
+/// Records the targets while `during` runs, and returns the file of the recording.
 fn record(live: &Live, targets: &[(&str, &Load)], during: impl FnOnce()) -> PathBuf {
     let file = live.place.path("host.trace");
     let mut arguments = vec!["record", file.to_str().expect("a path"), "--length", "2s"];
@@ -87,7 +87,7 @@ fn ask(live: &Live, file: &Path) -> Value {
     serde_json::from_str(&live.run(&["why", "web", file, "--json"]).good()).expect("JSON")
 }
 
-/// Waiting time of all vCPUs by the culprits that fit.
+/// Returns the waiting time of all vCPUs that is blamed on the culprits whose `key` is `name`.
 fn blamed(answer: &Value, key: &str, name: &str) -> Span {
     let vcpus = answer["vcpus"].as_array().expect("vCPUs");
     let culprits = vcpus.iter().flat_map(|vcpu| vcpu["culprits"].as_array().expect("culprits"));
@@ -95,7 +95,7 @@ fn blamed(answer: &Value, key: &str, name: &str) -> Span {
     those.map(|culprit| Span::from_ns(culprit["waited_ns"].as_u64().expect("a time"))).sum()
 }
 
-/// The times add up, and the kernel's own numbers are near.
+/// Asserts that the times in an answer add up, and that they are close to the kernel's own numbers.
 fn check_sums(answer: &Value) {
     assert_eq!(answer["gaps"].as_array().map(Vec::len), Some(0), "{answer:#}");
     for vcpu in answer["vcpus"].as_array().expect("vCPUs") {
@@ -114,8 +114,8 @@ fn check_sums(answer: &Value) {
     }
 }
 
-/// Blame on a load that ran all the time: at most the CPU time that it used while the recorder was
-/// there, which includes its start and end, and nearly all of it.
+/// Asserts that the waiting time blamed on a load is between 70 % of its CPU time and all of it.
+/// `used` is that CPU time while the recorder ran, including its start and its end.
 fn check_blame(blamed: Span, used: Span, answer: &Value) {
     assert!(blamed <= used && blamed * 100 >= used * 70, "{blamed} of {used}: {answer:#}");
 }
@@ -124,7 +124,7 @@ const SPIN: [&str; 1] = ["spin"];
 const HALF: [&str; 5] = ["clock", "--period", "40ms", "--compute", "20ms"];
 
 #[test]
-fn fifo_hog_and_ordinary_hog_are_named_with_their_time() {
+fn why_names_real_time_and_ordinary_hogs_with_their_cpu_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let hog = Load::start_fifo(&live, "rt-hog", "50", &HALF);
@@ -147,7 +147,7 @@ fn fifo_hog_and_ordinary_hog_are_named_with_their_time() {
 }
 
 #[test]
-fn other_vm_and_signal_stop_are_named_with_their_time() {
+fn why_names_another_vm_and_sigstop_with_their_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let neighbour = Load::start(&live, "neighbour", &SPIN);
@@ -209,9 +209,9 @@ fn anonymised_recording_has_no_names() {
     live.run(&["why", "vm1", path]).good();
 }
 
-/// The daemon's own recorder saves a missed deadline.
+/// The flight recorder of the daemon saves a missed deadline.
 #[test]
-fn daemon_saves_missed_deadlines() {
+fn daemon_saves_a_recording_of_a_missed_deadline() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);

@@ -40,7 +40,7 @@ pub struct Remote {
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// A [`Remote`] after its files were read and checked.
+/// Credentials and address of a [`Remote`], after its files were read and checked.
 #[derive(Clone)]
 pub(super) struct Known {
     /// Name and port as `NAME:PORT`.
@@ -52,14 +52,14 @@ pub(super) struct Known {
 }
 
 impl std::fmt::Debug for Known {
-    /// Leaves out all secrets.
+    /// Formats the address and leaves out all secrets.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Known({})", self.authority)
     }
 }
 
 impl Remote {
-    /// Reads and checks all files.
+    /// Reads and checks the files of CA, token and certificate.
     pub(super) fn read(&self) -> Result<Known, ClientError> {
         let wrong = |says: &str| ClientError::BadHost { url: self.url.clone(), says: says.into() };
         let authority = self.url.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));

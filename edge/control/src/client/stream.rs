@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::ClientError;
 
-/// Maximum size of an event, in bytes: that of a page of reservations.
+/// Maximum size of an event, in bytes. The largest event is a page of reservations.
 const LONGEST: usize = crate::link::LONGEST_SAID;
 
 /// Event that the server sent.
@@ -30,7 +30,7 @@ pub struct Frame {
 pub enum Heard {
     /// An event has arrived.
     Frame(Frame),
-    /// The time limit has passed without an event.
+    /// The time limit has passed without an event from the daemon.
     Quiet,
     /// The daemon has ended the stream.
     End,
@@ -42,7 +42,7 @@ pub struct Stream {
     runtime: Runtime,
     body: Incoming,
     frames: Frames,
-    /// Keeps the connection open.
+    /// Connection of the stream, kept so that it stays open.
     _connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -78,7 +78,7 @@ impl Stream {
     }
 }
 
-/// Assembles events from the parts in which they arrive.
+/// Assembles server-sent events from the parts in which they arrive.
 #[derive(Debug, Default)]
 struct Frames {
     read: Vec<u8>,
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_parsed_the_same_for_any_chunk_size() {
+    fn event_stream_parses_the_same_for_any_chunk_size() {
         let text =
             b"id: 7\nevent: event\ndata: {\"a\":1}\n\n: alive\n\nevent: reservations\ndata: []\n\n";
         let wanted = [

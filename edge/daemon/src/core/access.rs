@@ -1,4 +1,4 @@
-//! Permissions of callers: by their groups, or by a grant of an administrator.
+//! Permissions of callers, which come from their groups or from a grant of an administrator.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,27 +12,29 @@ use crate::front::tls::{TOKEN, known_by};
 use crate::ledger::{AccessChange, Granted, Proof};
 use crate::people::People;
 
-/// Most group members that are named at a start.
+/// Maximum number of group members that a start of the daemon names in its log.
 const MOST_LINES: usize = 20;
 
-/// Most grants. Each is a row of the ledger.
+/// Maximum number of grants. Each grant is a row of the ledger.
 const MOST_GRANTS: usize = 1_000;
 
-/// Longest validity of a grant in days. A grant without days does not expire.
+/// Maximum validity of a grant in days. A grant without a number of days does not expire.
 const MOST_DAYS: u32 = 36_500;
 
-/// Grants, and changes to them that are not written to the ledger yet.
+/// Grants of access, and changes to them that the ledger has not written yet.
 pub(super) struct Access {
     people: People,
-    /// True if members of the group without a grant are tenants, not operators.
+    /// True if members of the operators' group without a grant are tenants. If false, they are
+    /// operators.
     has_tenants: bool,
     granted: BTreeMap<Principal, Granted>,
-    /// Changes that are not written yet, by the ticket of the request, with the principal who made
-    /// it.
+    /// Changes that the ledger has not written yet, by the ticket of the request, each with the
+    /// principal who requested it.
     pending: BTreeMap<Ticket, (Principal, Change)>,
 }
 
-/// A change to grants. The token of a new client is shown only once, in the answer.
+/// A change to grants. If it creates a remote client, it contains the client's token, which only
+/// the answer to this request shows.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) write: AccessChange,
@@ -52,7 +54,7 @@ pub(super) struct Rights {
 pub(super) struct Done {
     pub(super) by: Principal,
     pub(super) what: EventKind,
-    /// The grant as it is now, or as it was before it was revoked.
+    /// The grant after the change. For a revocation, the grant as it was before.
     pub(super) shown: Shown,
 }
 
@@ -62,13 +64,14 @@ impl Access {
         Access { people, has_tenants, granted, pending: BTreeMap::new() }
     }
 
-    /// Makes group members without a grant tenants.
+    /// Makes members of the operators' group without a grant tenants.
     pub(super) fn migrate(&mut self) {
         self.has_tenants = true;
     }
 
-    /// Returns one line for each group member that `migrate` would make a tenant, and what they
-    /// would lose. `owners` has the owner of each reservation.
+    /// Returns one line for each group member that [`migrate`](Access::migrate) would make a
+    /// tenant, with the rights that the member would lose. `owners` has the owner of each
+    /// reservation.
     pub(super) fn would_lose(
         &self,
         members: &[(String, Option<u32>)],
@@ -84,20 +87,20 @@ impl Access {
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
             format!(
                 "{name} is an operator without a grant. `slackline access migrate` makes {name} \
-                 a tenant, who could no longer see the log nor change reservations of others \
-                 ({others} now)"
+                 a tenant, who can neither see the log nor change reservations of others, of \
+                 which there are {others}"
             )
         };
         members.take(MOST_LINES).map(line).collect()
     }
 
-    /// Replaces the groups that give permissions.
+    /// Replaces the ids of the groups that give permissions.
     pub(super) fn set_people(&mut self, people: People) {
         self.people = people;
     }
 
-    /// Returns the identity and permissions of a caller, or `None` for a stranger. Until it
-    /// expires, a grant to a user of this host overrides the user's groups. Root always has all
+    /// Returns the identity and permissions of a caller, or `None` for a stranger. A grant to a
+    /// user of this host overrides the user's groups until the grant expires. Root always has all
     /// permissions, since root could edit the ledger anyway.
     pub(super) fn rights(&self, who: &Who, now: SystemTime) -> Option<Rights> {
         let counts = |said: &&Granted| said.expires.is_none_or(|expires| now < expires);
@@ -118,6 +121,7 @@ impl Access {
                 let by_groups = || Rights { principal, role, users: Vec::new() };
                 return Some(said.map_or_else(by_groups, of));
             }
+            Who::Loopback => return None,
             Who::Token(known) => Proof::Token(known.clone()),
             Who::Certificate(known) => Proof::Certificate(known.clone()),
         };
@@ -125,8 +129,8 @@ impl Access {
         said.filter(counts).map(of)
     }
 
-    /// Returns the budget of each owner. An expired grant still limits its owner: the alternative
-    /// would be no limit.
+    /// Returns the budget of each owner. An expired grant still limits its owner, who would
+    /// otherwise have no limit.
     pub(super) fn budgets(&self) -> Budgets {
         let limited = self.granted.values().filter(|granted| granted.budget != Budget::default());
         limited.map(|granted| (granted.principal, granted.budget)).collect()
@@ -162,7 +166,7 @@ impl Access {
             (_, Some(_)) => return Err("a certificate is for remote clients only".into()),
         };
         if let Some(days) = days.filter(|days| !(1..=MOST_DAYS).contains(days)) {
-            return Err(format!("{days} days are not from 1 to {MOST_DAYS}"));
+            return Err(format!("cannot grant for {days} days: 1 to {MOST_DAYS} are allowed"));
         }
         users.sort_unstable();
         users.dedup();
@@ -184,7 +188,8 @@ impl Access {
         Ok(self.granted.contains_key(&principal).then_some(change))
     }
 
-    /// Checks that a change fits within the limit of grants, with all pending ones.
+    /// Checks that this change and all pending ones together stay within the maximum number of
+    /// grants.
     ///
     /// # Errors
     /// If there are [`MOST_GRANTS`] grants already.
@@ -207,7 +212,8 @@ impl Access {
         self.pending.remove(&ticket);
     }
 
-    /// Applies a change that has been written. `None` if the grant was revoked meanwhile.
+    /// Applies a change that the ledger has written. `None` if the grant was revoked in the
+    /// meantime.
     pub(super) fn finish(&mut self, ticket: Ticket) -> Option<Done> {
         let (by, Change { write, token }) = self.pending.remove(&ticket)?;
         match write {
@@ -331,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_are_limited_but_existing_ones_can_still_be_changed() {
+    fn new_grants_beyond_the_limit_are_refused_but_existing_grants_can_change() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
@@ -351,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn member_without_a_grant_is_a_tenant_once_access_is_migrated() {
+    fn group_member_without_a_grant_is_a_tenant_after_access_migration() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         added(&mut access, "1001", grant(Word::Operator, None), now);
@@ -363,7 +369,7 @@ mod tests {
         let owners = [Principal::User(0), Principal::User(1000)];
         let lines = access.would_lose(&members, &owners);
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("ann ") && lines[0].contains("(1 now)"), "{lines:?}");
+        assert!(lines[0].starts_with("ann ") && lines[0].ends_with("there are 1"), "{lines:?}");
         access.migrate();
         assert_eq!(role(&access, 1000, 990), Some(Role::Tenant));
         assert_eq!(role(&access, 1001, 990), Some(Role::Operator), "a grant keeps its role");
@@ -378,7 +384,7 @@ mod tests {
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());
         let error = Access::grant("1", grant(Word::Viewer, Some(0)), now).unwrap_err();
-        assert_eq!(error, "0 days are not from 1 to 36500");
+        assert_eq!(error, "cannot grant for 0 days: 1 to 36500 are allowed");
         assert!(Access::grant("1", grant(Word::Viewer, Some(36_501)), now).is_err());
     }
 

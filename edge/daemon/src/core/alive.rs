@@ -1,7 +1,7 @@
-//! Heartbeat file: tells the next daemon how long reservations were not enforced.
+//! Heartbeat file. From it the next daemon learns for how long reservations were not enforced.
 //!
-//! It is written several times a second by a thread that must never wait for a disk. So it lies
-//! beside the socket, in a folder that hosts keep in memory.
+//! The thread that writes the file several times a second must never wait for a disk. So the file
+//! lies beside the socket, in a folder that hosts keep in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use slackline_linux::sys::monotonic;
 use slackline_units::{Span, Time};
 
-/// Interval of heartbeats. A lapse is reported too long by at most this.
+/// Interval of heartbeats. The time without a daemon is reported too long by at most this interval.
 pub(super) const EVERY: Span = Span::from_ms(250);
 
 /// File with the boot id, the number of restarts and the time of the last heartbeat.
@@ -26,7 +26,7 @@ pub(super) struct Alive {
 
 impl Alive {
     /// Starts the heartbeat for the socket at this path. Also returns the time of the last
-    /// heartbeat, if there was one since the host was booted.
+    /// heartbeat of an earlier daemon. `None` if there was none since the host was booted.
     pub(super) fn begin(socket: &Path, boot: &str) -> io::Result<(Alive, Option<Time>)> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".alive");
@@ -58,7 +58,8 @@ impl Alive {
     }
 }
 
-/// Returns the number of restarts and the time of the last heartbeat, if the file is of this boot.
+/// Returns the number of restarts and the time of the last heartbeat. `None` if the file was
+/// written before the host was last booted.
 fn before(text: &str, boot: &str) -> Option<(u64, Time)> {
     let mut words = text.strip_suffix('\n')?.split(' ');
     let (of, restarts, at) = (words.next()?, words.next()?, words.next()?);
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn next_daemon_reads_restarts_and_time_of_last_heartbeat() {
+    fn restarted_daemon_reads_restart_count_and_last_heartbeat() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let before = monotonic();

@@ -1,4 +1,5 @@
-//! Requests that need a VM to be looked up first, and their execution afterwards.
+//! Requests that need a VM to be looked up first, and the execution of such a request after the
+//! look-up.
 
 use slackline_service::{ClientRequest, Input, Verb, World};
 
@@ -6,8 +7,8 @@ use super::Core;
 use super::lookups::Done as LookedUp;
 
 impl Core {
-    /// Executes a request, or has its VM looked up first. A request that would be refused anyway is
-    /// not looked up.
+    /// Executes a request, or starts the look-up of its VM. A request that would be refused in any
+    /// case is refused without a look-up.
     pub(super) fn hear_asked(&mut self, asked: ClientRequest) {
         // The request is moved below, and `sought` borrows from it.
         let (request, now) = (asked.request.clone(), self.host.now());

@@ -1,15 +1,16 @@
-//! Changes to held threads that other programs, or the threads themselves, have made.
+//! Changes to the scheduling of reserved VMs' threads that other programs, or the threads
+//! themselves, have made.
 
 use slackline_live::session::{Finding, Seen};
 use slackline_service::{Input, State};
 
 use super::Core;
 
-/// The longest description of a change that is written down, in characters.
+/// Maximum length of the description of a change in the log, in characters.
 const LONGEST_FINDING: usize = 400;
 
 impl Core {
-    /// Reports changes to threads that the daemon did not make.
+    /// Reports changes to threads' scheduling that the daemon did not make.
     pub(super) fn hear_of_changes(&mut self, seen: &Seen) {
         for (id, finding) in &seen.meddled {
             // The front has a share, but no reservation in the service.

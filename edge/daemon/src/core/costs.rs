@@ -1,5 +1,5 @@
-//! Costs of reservations, if there is a table of prices. Reserved time is charged, whether it is
-//! used or not.
+//! Costs of reservations, for a daemon with a table of prices. Reserved time is charged, whether it
+//! is used or not.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Prices {
     pub factors: Vec<Factor>,
 }
 
-/// Factor on the price for periods up to a length.
+/// Factor on the price of reservations with short periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factor {
     /// Longest period that this factor applies to.
@@ -31,8 +31,8 @@ pub struct Factor {
 }
 
 impl Prices {
-    /// Returns the price of these terms for an hour, in millionths: slice / period × vCPUs ×
-    /// factor.
+    /// Returns the price per hour of a reservation with these terms, in millionths of the currency:
+    /// slice / period × vCPUs × factor.
     fn hour(&self, terms: Terms) -> u64 {
         let each = terms.each();
         let factor = self.factors.iter().find(|factor| each.period() <= factor.up_to);
@@ -49,7 +49,8 @@ pub(super) struct Costs {
     prices: Prices,
     /// Time up to which costs have been counted.
     until: Time,
-    /// Accumulated cost, in millionths of the currency times nanoseconds; an hour is [`HOUR`].
+    /// Accumulated cost of each domain, in millionths of the currency times nanoseconds. One hour
+    /// at a price of one millionth counts as [`HOUR`].
     of: BTreeMap<DomId, u128>,
 }
 
@@ -58,12 +59,13 @@ impl Costs {
         Costs { prices, until: now, of: BTreeMap::new() }
     }
 
-    /// Returns the same costs with other prices. Costs must have been counted up to now.
+    /// Returns the accumulated costs with new prices for the future. Costs must have been counted
+    /// up to now.
     pub(super) fn at(self, prices: Prices) -> Costs {
         Costs { prices, ..self }
     }
 
-    /// Adds the costs since the last count. It must be called before any reservation changes.
+    /// Adds the costs since the last count. It must be called before any change of a reservation.
     pub(super) fn count(
         &mut self,
         now: Time,
@@ -82,7 +84,8 @@ impl Costs {
         }
     }
 
-    /// Returns the price of an hour and the accumulated cost of a reservation.
+    /// Returns the price per hour of a reservation with these terms, and the cost that it has
+    /// accumulated.
     pub(super) fn of(&self, domain: DomId, terms: Terms) -> Cost {
         let hour = self.prices.hour(terms);
         let total = self.of.get(&domain).copied().unwrap_or(0) / HOUR;
@@ -127,12 +130,13 @@ mod tests {
             since: 1,
             revision: 1,
             identity: None,
+            by_uuid: None,
         };
         ListedReservation { row, state: State::Active, reason, served: 1 }
     }
 
     #[test]
-    fn price_of_an_hour_depends_on_share_and_period() {
+    fn reservation_price_per_hour_depends_on_share_and_period() {
         let hour = |slice, period, vcpus| prices().hour(terms(slice, period, vcpus));
         assert_eq!(hour(5, 100, 1), 2_000);
         assert_eq!(hour(50, 100, 4), 80_000);
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_is_charged_for_as_long_as_it_is_reserved() {
+    fn reservation_cost_grows_with_the_time_it_is_reserved() {
         let (at, web) = (|seconds| Time::START.after(Span::from_secs(seconds)), DomId::new(3));
         let mut costs = Costs::new(prices(), at(0));
         let half = terms(50, 100, 1);

@@ -1,12 +1,12 @@
-//! CPUs that the daemon schedules, and those that are left for its own threads.
+//! Choice of the CPUs that the daemon schedules, and of those that are left for its own threads.
 
 use slackline_linux::sys::{online_cpus, own_tid, set_affinity};
 use slackline_units::{CpuId, CpuSet};
 
 use super::ServeError;
 
-/// Returns the CPUs to schedule: the requested ones, or all but the first, which is left for other
-/// processes.
+/// Returns the CPUs to schedule. These are the requested ones or, by default, all but the first,
+/// which is left for other processes.
 pub(super) fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
     let unreadable = |source| ServeError::Unreadable { what: "the list of online CPUs", source };
     let online = online_cpus().map_err(unreadable)?;
@@ -23,8 +23,8 @@ pub(super) fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeE
     }
 }
 
-/// Moves this thread, and all that it starts later, to the CPUs that are not scheduled. Returns
-/// true if there are any.
+/// Moves the calling thread, and all threads that it starts later, to the CPUs that the daemon does
+/// not schedule. Returns true if there is such a CPU.
 pub(super) fn live_elsewhere(managed: &[CpuId]) -> bool {
     let Ok(online) = online_cpus() else { return false };
     let managed: CpuSet = managed.iter().copied().collect();
@@ -37,7 +37,7 @@ pub(super) fn live_elsewhere(managed: &[CpuId]) -> bool {
     !elsewhere.is_empty()
 }
 
-/// Returns the numbers of CPUs as a text.
+/// Formats the numbers of CPUs as a list: `0, 2`.
 pub(super) fn listed(cpus: &[CpuId]) -> String {
     cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -27,7 +27,7 @@ pub enum ServeError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The front needs more descriptors than it may have.
+    /// The front process needs more file descriptors than it may open.
     #[error("cannot start: a process may open {most} files here, and {needed} are needed")]
     FewDescriptors {
         /// Hard limit of open files per process.
@@ -51,6 +51,12 @@ pub enum ServeError {
         address: SocketAddr,
         /// Error of the kernel.
         source: io::Error,
+    },
+    /// The address for metrics can be reached from other hosts.
+    #[error("cannot serve metrics without TLS on {address}: it is not a loopback address")]
+    NotLoopback {
+        /// Address of the option.
+        address: SocketAddr,
     },
     /// The live session cannot start, or has failed.
     #[error(transparent)]
@@ -77,6 +83,10 @@ impl ServeError {
             ServeError::NotListening { .. } => {
                 Some("use an address of this host and a free port from 1024 on".into())
             }
+            ServeError::NotLoopback { address } => Some(format!(
+                "use `--metrics 127.0.0.1:{}`, or `--listen` for other hosts",
+                address.port()
+            )),
             ServeError::Session(error) => error.hint(),
             ServeError::FewDescriptors { needed, .. } => {
                 Some(format!("raise the hard limit of open files: `ulimit -Hn {needed}`"))
@@ -85,10 +95,13 @@ impl ServeError {
         }
     }
 
-    /// Returns true if the options are at fault, not the host.
+    /// Returns true if the given options are at fault, not the host.
     #[must_use]
     pub const fn is_about_the_input(&self) -> bool {
-        matches!(self, ServeError::NoSuchCpus { .. } | ServeError::Tls(_))
+        matches!(
+            self,
+            ServeError::NoSuchCpus { .. } | ServeError::Tls(_) | ServeError::NotLoopback { .. }
+        )
     }
 
     /// Returns true if the error is a bug of the daemon.

@@ -1,8 +1,9 @@
-//! The flight recorder: the last minute of all managed CPUs, and a recording of each missed
-//! deadline.
+//! The flight recorder: keeps the last minute of all managed CPUs, and saves a recording of each
+//! missed deadline.
 //!
-//! The core hands over what its session saw. A thread of its own keeps it, and answers. It has no
-//! part in scheduling: if it falls behind, what it was not given is a gap of the recording.
+//! The core passes the events of its session to a separate thread, which keeps them and answers
+//! questions. That thread has no part in scheduling. If it falls behind, events that were not
+//! passed to it are missing in the recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -33,32 +34,34 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use super::incidents::Incidents;
 use crate::record::as_reply;
 
-/// Size and length of the ring.
+/// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the time that it covers.
 const RING_BYTES: usize = 16 << 20;
 const RING_LENGTH: Span = Span::from_secs(60);
 
-/// Length of a piece of the ring.
+/// Length of time in one piece of the ring. The ring drops whole pieces.
 const PIECE: Span = Span::from_ms(250);
 
-/// Age at which all CPUs have told of an event: dispatchers look every 20 ms.
+/// Age at which no CPU can report an earlier event any more. Dispatchers read events at least every
+/// 20 ms.
 const SETTLED: Span = Span::from_ms(60);
 
-/// Time that is saved before and after a missed deadline.
+/// Length of time that is saved before, and after, a missed deadline.
 const AROUND: Span = Span::from_secs(1);
 
-/// Interval at which missed deadlines are looked for.
+/// Interval at which the recorder checks for missed deadlines.
 const LOOK: Span = Span::from_ms(500);
 
-/// Interval between two incidents of one VM.
+/// Minimum interval between two incidents of one VM.
 const PAUSE: Span = Span::from_secs(60);
 
-/// Most incidents that wait for their end.
+/// Maximum number of incidents whose recording is not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Messages that may wait for the recorder: 3 s.
+/// Maximum number of messages that wait for the recorder: those of 3 s.
 const QUEUE: usize = 32;
 
-/// Age of those that are forgotten for the misses, once their slots have others.
+/// Time after which a vCPU that has left is dropped from the count of missed deadlines, once its
+/// slot has a new vCPU.
 const LATE: Span = Span::from_secs(60);
 
 /// Handle of the flight recorder.
@@ -67,9 +70,9 @@ pub(super) struct Flight {
     replies: Receiver<FlightReply>,
     tap: Arc<Tap>,
     threads: Vec<(VcpuId, Tid)>,
-    /// True if something was not handed over.
+    /// True if some events could not be passed to the recorder.
     has_gap: bool,
-    /// Incidents that were saved.
+    /// Number of incidents that were saved.
     pub(super) incidents: u64,
 }
 
@@ -79,10 +82,10 @@ enum FlightOrder {
     Ask(Ticket, Question, Own),
 }
 
-/// Names of the VMs that the caller may see. `None` is all.
+/// Names of the VMs that the caller may see. `None` stands for all.
 pub(super) type Own = Option<BTreeSet<String>>;
 
-/// Question to the recorder.
+/// Question of a client to the flight recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Why(String),
@@ -93,7 +96,7 @@ pub(super) enum Question {
 /// Message of the recorder to the core.
 pub(super) enum FlightReply {
     Answer(Ticket, Result<Answer, Problem>),
-    /// An incident was saved, or could not be.
+    /// The recording of an incident was saved, or saving it failed.
     Incident(Result<Incident, String>),
 }
 
@@ -101,9 +104,9 @@ struct Batch {
     entries: Vec<Entry>,
     events: Vec<Event>,
     losses: Vec<Loss>,
-    /// All threads, if they have changed.
+    /// Threads of all vCPUs. `None` if they have not changed.
     threads: Option<Vec<(VcpuId, Tid)>>,
-    /// Time on the monotonic clock.
+    /// Time of the message, on the monotonic clock.
     at: Time,
     has_gap: bool,
 }
@@ -146,7 +149,7 @@ impl Flight {
         Ok(Flight { orders, replies, tap, threads, has_gap, incidents })
     }
 
-    /// Hands over what the session saw.
+    /// Passes the events that the session saw to the recorder.
     pub(super) fn hand_over(&mut self, entries: &[Entry], session: &Session) {
         let mut events = Vec::new();
         let losses = self.tap.take(&mut events);
@@ -161,12 +164,12 @@ impl Flight {
         }
     }
 
-    /// Asks the recorder. False if it cannot take the question now.
+    /// Sends a question to the recorder. Returns false if its queue is full.
     pub(super) fn ask(&self, ticket: Ticket, question: Question, own: Own) -> bool {
         self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
     }
 
-    /// Replies that have come.
+    /// Returns the replies of the recorder since the last call.
     pub(super) fn replies(&mut self) -> Vec<FlightReply> {
         let mut replies = Vec::new();
         loop {
@@ -181,7 +184,7 @@ impl Flight {
     }
 }
 
-/// The recorder in its thread.
+/// State of the recorder in its own thread.
 struct FlightThread {
     origin: Time,
     header: Header,
@@ -190,7 +193,7 @@ struct FlightThread {
     ring: FlightRing,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeSet<(VcpuId, Tid)>,
-    /// Events whose order is not certain yet.
+    /// Events that are kept until no earlier event of another CPU can follow.
     waiting: Vec<Event>,
     piece: Vec<Entry>,
     piece_from: Time,
@@ -365,11 +368,12 @@ impl FlightThread {
     fn why(&self, name: &str, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
         let mut why = CulpritFinder::new(name);
         let read = self.ring.replay(Time::START, &mut why);
-        let damaged = |error| Problem::new(Kind::Bug, format!("cannot read the ring: {error}"));
+        let damaged =
+            |error| Problem::new(Kind::Bug, format!("cannot read recorded events: {error}"));
         read.map_err(damaged)?;
         let mut answer = why.answer();
         if answer.vcpus.is_empty() {
-            let detail = format!("nothing of {name} is recorded yet");
+            let detail = format!("the flight recorder has no events of {name} yet");
             return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
         }
         if let Some(own) = own {
@@ -404,7 +408,7 @@ impl FlightThread {
     }
 }
 
-/// Writes what the ring has since a time as a recording.
+/// Writes the entries of the ring since a time as a recording.
 fn write(
     ring: &FlightRing,
     (header, cpus): (&Header, &[CpuId]),

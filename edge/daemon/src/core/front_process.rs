@@ -1,5 +1,5 @@
-//! The front as a process: started with the listening socket and a link, and restarted when it
-//! ends.
+//! The front process: started with the listening socket and a link to the core, and restarted when
+//! it ends.
 
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
@@ -14,18 +14,20 @@ use slackline_control::link::{Ask, LONGEST_ASKED, Lines, Said, line, message};
 
 use crate::front::handed::hand_over;
 
-/// Most bytes that may wait for the front to read them. A front with more is replaced. Twice the
-/// longest answer.
+/// Maximum number of bytes that may wait for the front to read them: twice the longest answer. A
+/// front that leaves more unread is replaced.
 const MOST_UNREAD: usize = 8 * 1024 * 1024;
 
-/// Most requests that are read in one go. The other work of the core comes before the next ones.
+/// Maximum number of requests that are read at once. Then the core does its other work before it
+/// reads more.
 const MOST_AT_ONCE: usize = 64;
 
-/// Delay before a front that ended is replaced, so that a front that cannot start does not keep the
-/// host busy.
+/// Delay before a front that ended is replaced. Without it, a front that cannot start would keep
+/// the host busy.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Nice value of the front. Administrators wait for it while local users keep the CPUs busy.
+/// Nice value of the front process. It is below zero because administrators wait for the front
+/// while processes of local users keep the CPUs busy.
 const NICE: i32 = -10;
 
 /// Command that starts the front.
@@ -38,15 +40,15 @@ pub struct FrontCommand {
     pub arguments: Vec<std::ffi::OsString>,
 }
 
-/// The front's process, if it is running, and all that its next start needs.
+/// Process of the front, if it is running, and everything that its next start needs.
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
-    /// Listening socket for remote clients. It stays open while the front is replaced, so that no
-    /// client is refused.
-    remote: Option<TcpListener>,
+    /// Listening sockets for remote clients and for metrics, in this order. They stay open while
+    /// the front is replaced, so that no client is refused.
+    others: [Option<TcpListener>; 2],
     running: Option<Running>,
-    /// Earliest time of the next start.
+    /// Earliest time at which the front is started again.
     next: Instant,
     /// Number of times that the front was replaced.
     pub(super) restarts: u64,
@@ -56,7 +58,7 @@ struct Running {
     child: Child,
     link: UnixStream,
     lines: Lines,
-    /// Bytes that the front has not read yet.
+    /// Bytes sent to the front that it has not read yet.
     unread: Vec<u8>,
 }
 
@@ -65,11 +67,11 @@ impl FrontProcess {
     pub(super) fn start(
         command: FrontCommand,
         listener: UnixListener,
-        remote: Option<TcpListener>,
+        others: [Option<TcpListener>; 2],
     ) -> io::Result<FrontProcess> {
-        let running = Some(Running::start(&command, &listener, remote.as_ref())?);
+        let running = Some(Running::start(&command, &listener, &others)?);
         let (next, restarts) = (Instant::now(), 0);
-        Ok(FrontProcess { command, listener, remote, running, next, restarts })
+        Ok(FrontProcess { command, listener, others, running, next, restarts })
     }
 
     /// Returns the id of the front's process, if it is running.
@@ -83,8 +85,8 @@ impl FrontProcess {
         self.running.as_ref().map(|running| running.link.as_fd())
     }
 
-    /// Replaces a front that has ended, at the earliest [`PAUSE`] later. Returns true if a new one
-    /// was started.
+    /// Replaces the front if it has ended, at the earliest [`PAUSE`] after that. Returns true if a
+    /// new one was started.
     pub(super) fn look_after(&mut self) -> bool {
         let has_ended = |running: &mut Running| !matches!(running.child.try_wait(), Ok(None));
         if self.running.as_mut().is_some_and(has_ended) {
@@ -94,14 +96,13 @@ impl FrontProcess {
             return false;
         }
         self.next = Instant::now() + PAUSE;
-        let remote = self.remote.as_ref();
-        self.running = Running::start(&self.command, &self.listener, remote).ok();
+        self.running = Running::start(&self.command, &self.listener, &self.others).ok();
         self.restarts += u64::from(self.running.is_some());
         self.running.is_some()
     }
 
-    /// Ends this front. The next one reads its files again. Requests without an answer are lost;
-    /// clients repeat them.
+    /// Ends the front process, so that its successor reads the TLS files again. Requests without an
+    /// answer are lost, and clients repeat them.
     pub(super) fn renew(&mut self) {
         self.drop_it();
         self.next = Instant::now();
@@ -115,8 +116,8 @@ impl FrontProcess {
         self.next = Instant::now() + PAUSE;
     }
 
-    /// Returns the requests of the front. A front that sends invalid messages is replaced: it is
-    /// broken or compromised.
+    /// Returns the requests of the front. A front that sends invalid messages is broken or
+    /// compromised, so it is replaced.
     pub(super) fn heard(&mut self) -> Vec<Ask> {
         let Some(running) = &mut self.running else { return Vec::new() };
         match running.read() {
@@ -128,8 +129,8 @@ impl FrontProcess {
         }
     }
 
-    /// Sends a message to the front without blocking. Bytes that the front does not read yet are
-    /// kept.
+    /// Sends a message to the front without blocking. Bytes that the front does not accept yet are
+    /// kept for later.
     pub(super) fn say(&mut self, said: &Said) {
         let Some(running) = &mut self.running else { return };
         running.unread.extend_from_slice(&line(said));
@@ -138,14 +139,14 @@ impl FrontProcess {
         }
     }
 
-    /// Sends bytes that the front could not take before.
+    /// Sends the bytes that the front did not accept earlier.
     pub(super) fn flush(&mut self) {
         if self.running.as_mut().is_some_and(|running| running.flush().is_err()) {
             self.drop_it();
         }
     }
 
-    /// Returns true if bytes still wait to be sent.
+    /// Returns true if bytes for the front still wait to be sent.
     pub(super) fn is_behind(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.unread.is_empty())
     }
@@ -170,12 +171,12 @@ impl Running {
     fn start(
         command: &FrontCommand,
         listener: &UnixListener,
-        remote: Option<&TcpListener>,
+        others: &[Option<TcpListener>],
     ) -> io::Result<Running> {
         let (link, theirs) = UnixStream::pair()?;
         link.set_nonblocking(true)?;
-        if let Some(remote) = remote {
-            hand_over(&link, remote)?;
+        for other in others.iter().flatten() {
+            hand_over(&link, other)?;
         }
         let listening: OwnedFd = listener.as_fd().try_clone_to_owned()?;
         let mut child = Command::new(&command.program);

@@ -1,9 +1,9 @@
 //! Reservation of the front on a host where all CPUs are scheduled.
 //!
-//! If a CPU is not scheduled, the front runs there as an ordinary process. If all are, it would
-//! have to wait for all reservations, and then compete with all ordinary threads. The front is
-//! never real-time by itself, since clients decide how much work it has. So it holds a reservation,
-//! which admission counts and which it cannot exceed.
+//! If the daemon leaves a CPU unmanaged, the front runs there as an ordinary process. If it
+//! schedules all CPUs, the front would have to wait for all reservations, and then compete with all
+//! ordinary threads. The front is never real-time by itself, since clients decide how much work it
+//! has. So the front gets a reservation, which admission counts and which the front cannot exceed.
 
 use slackline_linux::sys::Tid;
 use slackline_live::session::{Called, Request, Who};
@@ -12,17 +12,17 @@ use slackline_units::Span;
 
 use super::scheduler::{Scheduler, declined, slice_in};
 
-/// Longest time that a request waits until the front runs.
+/// Period of the front's reservation: the longest time that a request waits until the front runs.
 const PERIOD: Span = Span::from_ms(2);
 
-/// About the CPU time of two requests over the socket.
+/// Slice of the front's reservation: about the CPU time of two requests over the socket.
 const SLICE: Span = Span::from_us(100);
 
 impl Scheduler {
-    /// Reserves the front's share, and drops the reservation of the front before it.
+    /// Reserves CPU time for the front process `pid`, and drops the reservation of its predecessor.
     ///
     /// # Errors
-    /// If the share is refused. The front then runs as an ordinary process.
+    /// If the reservation is refused. The front then runs as an ordinary process.
     pub(super) fn seat_front(&mut self, pid: Tid) -> Result<(), WorldError> {
         if let Some(before) = self.front.take() {
             // The front before it may have ended, and have left the session by itself.

@@ -10,10 +10,10 @@ use super::{Core, wire};
 use crate::ledger::LedgerError;
 
 impl Core {
-    /// Starts a change to grants. It takes effect once the ledger has written it.
+    /// Starts a change to grants. The change takes effect once the ledger has written it.
     pub(super) fn change_access(&mut self, ticket: Ticket, by: Principal, change: Change) {
         if let Err(detail) = self.access.check_room(&change) {
-            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke one first");
+            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke a grant first");
             return self.host.say(&wire::refused(ticket, problem));
         }
         match self.host.ledger.change_access(ticket.0, change.write.clone()) {
@@ -25,8 +25,8 @@ impl Core {
         }
     }
 
-    /// Starts the migration of access. Group members without a grant become tenants once the ledger
-    /// has written it.
+    /// Starts the migration of access. Members of the operators' group without a grant become
+    /// tenants once the ledger has written the migration.
     pub(super) fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
         match self.host.ledger.migrate_access(ticket.0) {
             Ok(()) => drop(self.host.migrating.insert(ticket, by)),
@@ -67,7 +67,10 @@ impl Core {
             return;
         }
         let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
-            let problem = Problem::new(Kind::NoSuchReservation, "the grant was removed meanwhile");
+            let problem = Problem::new(
+                Kind::NoSuchReservation,
+                "another request removed the grant before this one",
+            );
             self.host.say(&wire::refused(ticket, problem));
             return;
         };

@@ -1,4 +1,4 @@
-//! Past of reservations: what each received by hour, and answers from the ledger.
+//! History of reservations: CPU time that each received, by hour, and queries to the ledger for it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,13 +13,14 @@ use super::host::Host;
 use super::wire;
 use crate::ledger::{AskedHours, LedgerError, Logged};
 
-/// Interval at which all reservations are counted.
+/// Interval at which the CPU time of all reservations is added to their history.
 const COUNT_INTERVAL: Span = Span::from_secs(10);
 
-/// Interval at which accounts are written to the ledger. A daemon that is killed loses no more.
+/// Interval at which the history is written to the ledger. A daemon that is killed loses at most
+/// the history of this time.
 const WRITE_INTERVAL: Span = Span::from_secs(60);
 
-/// Minimum age of the last write for a query to cause another one.
+/// Minimum age of the last write for which a query causes another write first.
 const FRESH: Span = Span::from_secs(1);
 
 impl Host {
@@ -28,7 +29,7 @@ impl Host {
         Clocks { now: self.now(), wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX) }
     }
 
-    /// Begins to count domains that were added to the scheduler.
+    /// Starts the history of domains that were added to the scheduler.
     pub(super) fn begin_history(&mut self, joined: &[&JoiningDomain<'_>]) {
         let at = self.clocks();
         for JoiningDomain { domain, name, terms, .. } in joined.iter().copied() {
@@ -39,21 +40,23 @@ impl Host {
         (self.history_due, self.history_written) = (at.now, None);
     }
 
-    /// Counts a domain up to now, before it changes.
+    /// Adds the CPU time of a domain up to now to its history. Called before the domain changes.
     pub(super) fn count_history(&mut self, domain: DomId) {
         let at = self.clocks();
         let counters = self.tally.counters_of(domain, at.now);
         self.history.count(domain, counters, at);
     }
 
-    /// Counts a domain that is about to leave the scheduler.
+    /// Adds the CPU time of a domain to its history for the last time, before the domain leaves the
+    /// scheduler.
     pub(super) fn end_history(&mut self, domain: DomId) {
         let at = self.clocks();
         let counters = self.tally.counters_of(domain, at.now);
         self.history.end(domain, Some(counters), at);
     }
 
-    /// Counts all domains and writes their accounts, if that is due.
+    /// Adds the CPU time of all domains to their history and writes it to the ledger, if that is
+    /// due.
     pub(super) fn keep_history(&mut self, now: Time, service: &Service) {
         if now < self.history_due {
             return;
@@ -68,7 +71,8 @@ impl Host {
         }
     }
 
-    /// Returns true if the last write is at least this long ago, or a row was never written.
+    /// Returns true if the last write of the history is at least this long ago, or some rows were
+    /// never written.
     fn is_written_before(&self, age: Span) -> bool {
         self.history_written.is_none_or(|at| self.now().since(at) >= age)
     }
@@ -93,13 +97,13 @@ impl Host {
         }
     }
 
-    /// Writes the accounts for the last time.
+    /// Writes the history for the last time, when the daemon ends.
     pub(super) fn close_history(&mut self) {
         self.count_all();
         self.write_history();
     }
 
-    /// Orders accounts from the ledger, after the newest ones are written.
+    /// Requests the history of a reservation from the ledger, after its newest rows are written.
     pub(super) fn ask_history(&mut self, ticket: Ticket, asked: AskedHours) {
         if self.is_written_before(FRESH) {
             self.count_all();
@@ -110,7 +114,7 @@ impl Host {
         }
     }
 
-    /// Answers a query for accounts.
+    /// Answers a query for the history of a reservation.
     pub(super) fn answer_history(&mut self, ticket: Ticket, hours: Result<Vec<Hour>, LedgerError>) {
         let line = match hours {
             Ok(hours) => {
@@ -122,7 +126,7 @@ impl Host {
         self.say(&line);
     }
 
-    /// The events that somebody asked for.
+    /// Answers a query for events with the events that the ledger returned.
     pub(super) fn answer_log(&mut self, ticket: Ticket, events: Result<Vec<Logged>, LedgerError>) {
         let line = match events {
             Ok(events) => {

@@ -1,4 +1,4 @@
-//! The service's `World`, implemented by this host.
+//! Implementation of the service's `World` by this host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,9 +18,9 @@ use slackline_units::{CpuShare, DomId, Span, Time};
 use super::costs::Costs;
 use super::flight::Flight;
 use super::front_process::FrontProcess;
-use super::lookups::{Lookups, TooMany, sought_text};
+use super::lookups::{Lookups, MOST_WAITING, TooMany, sought_text};
 use super::scheduler::Scheduler;
-use super::scout::{Awaited, Held, Listing, Looked, Scout};
+use super::scout::{AwaitedVm, Held, Listing, Looked, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
 use slackline_linux::with_causes;
@@ -29,8 +29,8 @@ use super::POLICY;
 use crate::find::{self, Absent, Found};
 use crate::ledger::{Asked as AskedFor, AskedHours, Ledger};
 
-/// Most requests whose details are kept until they are answered. The front has at most this many
-/// connections.
+/// Maximum number of requests whose details are kept until they are answered. The front has at most
+/// this many connections.
 const MOST_RESTS: usize = 4_096;
 
 /// This host: everything on which the service acts.
@@ -44,20 +44,21 @@ pub(super) struct Host {
     pub(super) lookups: Lookups,
     pub(super) tally: Tally,
     pub(super) front: Option<FrontProcess>,
-    /// Time at which the service asked to be called back.
+    /// Time at which the service asked to be called again. `None` if it did not.
     pub(super) ring: Option<Time>,
-    /// Commits that could not be queued for the ledger's writer.
+    /// Commits that could not be queued for the ledger's writer, each with its number and the
+    /// fault.
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
-    /// Details of unanswered requests that the service does not need, with the request itself if a
-    /// tenant made it.
+    /// Details that the service does not need, for each unanswered request. The request itself is
+    /// kept too if a tenant made it.
     rests: BTreeMap<Ticket, (Rest, Option<ClientRequest>)>,
-    /// All VMs that have a name, while many are looked up at once.
+    /// All VMs that have a name, kept while many VMs are looked up at once.
     around: Option<Vec<find::Machine>>,
-    /// VMs found in the current discovery pass, by the binding that they were looked up by.
+    /// VMs found in the current discovery pass, each by the binding with which it was looked up.
     fresh: BTreeMap<Binding, Found>,
     /// Result of the look-up for the request that is being executed.
     looked: Looked,
-    /// Start of the commit that is being written. `None` if there is none.
+    /// Time at which the commit that is being written was started. `None` if there is none.
     committing: Option<Time>,
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,
@@ -69,16 +70,16 @@ pub(super) struct Host {
     pub(super) ledger_errors: u64,
     /// Number of daemon restarts since the host was booted.
     pub(super) restarts: u64,
-    /// Time without enforcement before this daemon started, for each domain that was affected.
+    /// Time without enforcement before this daemon started, for each domain that had a VM then.
     pub(super) lapsed: BTreeMap<DomId, Span>,
     /// Costs of reservations. `None` if there are no prices.
     pub(super) costs: Option<Costs>,
     /// The flight recorder, unless it is off.
     pub(super) flight: Option<Flight>,
     pub(super) history: History,
-    /// Time at which the history is counted next.
+    /// Time at which the history is next brought up to date.
     pub(super) history_due: Time,
-    /// Time of the last write of the history. `None` if it has rows that were never written.
+    /// Time of the last write of the history. `None` if some rows were never written.
     pub(super) history_written: Option<Time>,
 }
 
@@ -125,14 +126,14 @@ impl Host {
         self.scheduler.session.now()
     }
 
-    /// Sends a message to the front, if there is one.
+    /// Sends a message to the front, if the front is running.
     pub(super) fn say(&mut self, said: &Line) {
         if let Some(front) = &mut self.front {
             front.say(said);
         }
     }
 
-    /// Restarts the recent numbers of a domain, since its terms or its state have changed.
+    /// Restarts the recent metrics of a domain, since its terms or its state have changed.
     pub(super) fn begin_numbers(&mut self, domain: DomId) {
         let now = self.now();
         self.tally.begin(domain, now);
@@ -142,7 +143,7 @@ impl Host {
         self.front.as_ref().is_some_and(|front| front.is_behind() || front.fd().is_none())
     }
 
-    /// Keeps the details of a request until it is answered.
+    /// Keeps the details of a request until the request is answered.
     pub(super) fn remember(&mut self, asked: &ClientRequest, rest: Rest) {
         while self.rests.len() >= MOST_RESTS {
             self.rests.pop_first();
@@ -166,14 +167,14 @@ impl Host {
             && self.committing.is_none_or(|began| self.now().since(began) <= within)
     }
 
-    /// Returns true if a held VM has ended.
+    /// Returns true if a VM with a reservation has ended.
     pub(super) fn has_ended(&self, identity: Identity) -> bool {
         let found = self.scheduler.found.get(&identity);
         found.is_none_or(|found| found.ending.has_ended().unwrap_or(false))
     }
 
-    /// Records a VM that was found. With a `binding` it is the result of that look-up. Without one
-    /// it is a VM that is already held.
+    /// Records a VM that was found. With a `binding` it is the result of that look-up. Without one,
+    /// the VM already has its reservation.
     pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: Found) {
         match binding {
             Some(binding) => {
@@ -195,12 +196,15 @@ impl Host {
 
     fn refuse_look_up(&mut self, ticket: Ticket) {
         self.rests.remove(&ticket);
-        let detail = "too many requests of this user wait for VM look-ups";
-        let problem = Problem::new(Kind::TooMany, detail).hinting("wait for their answers first");
+        let detail = format!(
+            "{MOST_WAITING} requests of this user wait for VM look-ups, which is the limit"
+        );
+        let problem = Problem::new(Kind::TooMany, detail)
+            .hinting("wait for the answers to these requests first");
         self.say(&wire::refused(ticket, problem));
     }
 
-    /// Drops a request whose caller has gone, with its look-up.
+    /// Drops a request whose caller has disconnected, with its look-up.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.lookups.cancel(ticket);
         self.rests.remove(&ticket);
@@ -211,13 +215,13 @@ impl Host {
         self.looked = looked;
     }
 
-    /// Drops the look-up's result after the request has been executed.
+    /// Drops the result of the look-up after the request has been executed.
     pub(super) fn forget_looked(&mut self) {
         self.looked = Looked::default();
     }
 
-    /// Notes that all held reservations were not enforced since `last`. Returns that time, or
-    /// `None` if nothing was held.
+    /// Notes that no reservation with a VM was enforced from `last` until now. Returns the length
+    /// of that time. `None` if no VM had a reservation.
     pub(super) fn note_lapse(&mut self, service: &Service, last: Option<Time>) -> Option<Span> {
         let lapse = monotonic().since(last?);
         let is_held = |listed: &ListedReservation| listed.served > 0;
@@ -226,7 +230,7 @@ impl Host {
         (!self.lapsed.is_empty()).then_some(lapse)
     }
 
-    /// Lists all VMs once, before many are looked up.
+    /// Lists all VMs of the host once, before many of them are looked up.
     pub(super) fn look_around_now(&mut self) {
         self.around = find::find_all().ok();
     }
@@ -237,7 +241,7 @@ impl Host {
     }
 
     /// Starts a discovery pass for these VMs and for those that are held.
-    pub(super) fn look_around(&mut self, waiting: Vec<Awaited>) {
+    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let machine = self.scheduler.found.get(&identity)?.machine.clone();
             // A VM without known vCPUs is held as a whole, so it has none to check.
@@ -313,8 +317,8 @@ impl Host {
         }
     }
 
-    /// Returns the reservations that a tenant sees: the tenant's own, then those of others without
-    /// names.
+    /// Returns the reservations as a tenant sees them: first the tenant's own, then those of others
+    /// without names.
     fn list_of_tenant(
         &mut self,
         all: &[ListedReservation],
@@ -382,7 +386,8 @@ impl Host {
         self.say(&wire::answered(ticket, Said::Host(host)));
     }
 
-    /// Returns the wall clock. All daemons of one boot of a host have the same.
+    /// Returns the wall clock: its time now, the bound of its error, and its id. All daemons of one
+    /// boot of a host use the same id.
     fn clock(&self) -> control::Clock {
         let ahead = self.scheduler.session.wall_ahead().unwrap_or(Span::ZERO);
         control::Clock {
@@ -465,6 +470,10 @@ impl World for Host {
     fn leave(&mut self, domain: DomId) {
         self.end_history(domain);
         self.scheduler.leave(domain);
+    }
+
+    fn wall_ahead(&mut self) -> Span {
+        self.scheduler.session.wall_ahead().unwrap_or(Span::ZERO)
     }
 
     fn room(&mut self, period: Span) -> Vec<CpuCapacity> {

@@ -1,5 +1,5 @@
-//! Recordings of missed deadlines, in a folder of the ledger. A file's name says all: when, how
-//! many deadlines, and whose.
+//! Recordings of missed deadlines, in a folder of the ledger. The name of a file holds the time,
+//! the number of missed deadlines, and the VM.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use slackline_control::Incident;
 use slackline_units::Span;
 
-/// Bounds of the folder. The oldest incidents go first.
+/// Maximum number of stored incidents. [`LONGEST`] and the size of the folder are bounded too. The
+/// oldest incidents are deleted first.
 const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
 
-/// End of the names of incidents.
+/// Suffix of the file names of incidents.
 const ENDING: &str = ".trace";
 
 /// The stored incidents, oldest first.
@@ -25,10 +26,10 @@ pub(super) struct Incidents {
 }
 
 impl Incidents {
-    /// Opens the folder, which is made if it is not there.
+    /// Opens the folder of incidents, and creates it if needed.
     ///
     /// # Errors
-    /// If the folder cannot be made or read.
+    /// If the folder cannot be created or read.
     pub(super) fn open(folder: &Path) -> io::Result<Incidents> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut all = Vec::new();
@@ -52,10 +53,10 @@ impl Incidents {
         self.all.iter().rev()
     }
 
-    /// Stores what `write` writes as an incident.
+    /// Stores the recording that `write` writes as an incident.
     ///
     /// # Errors
-    /// If the file cannot be written; nothing is left of it then.
+    /// If the file cannot be written. No part of it is left then.
     pub(super) fn save(
         &mut self,
         (now_ns, name, missed): (u64, &str, u64),
@@ -72,10 +73,11 @@ impl Incidents {
         Ok(self.all.last().expect("the newest incident is kept"))
     }
 
-    /// Writes a recording that is nobody's incident. Returns its file.
+    /// Stores a recording that a client asked for and that is not an incident. Returns the path of
+    /// its file.
     ///
     /// # Errors
-    /// If the file cannot be written; nothing is left of it then.
+    /// If the file cannot be written. No part of it is left then.
     pub(super) fn save_aside(
         &self,
         now_ns: u64,
@@ -100,7 +102,7 @@ impl Incidents {
     }
 }
 
-/// Writes a file that has its name only when it is whole. Returns its size.
+/// Writes a file that gets its name only when it is complete. Returns its size in bytes.
 fn whole(file: &Path, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<u64> {
     let part = file.with_extension("part");
     let begin = || File::options().write(true).create(true).truncate(true).mode(0o600).open(&part);
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn incidents_are_found_again_and_partial_files_removed() {
+    fn saved_incidents_are_found_on_reopen_and_partial_files_removed() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
         let first = save(&mut incidents, 1_000, 10);
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_incidents_go_first() {
+    fn oldest_incidents_are_deleted_beyond_count_and_age_limits() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
         for at in 0..250 {

@@ -1,4 +1,5 @@
-//! Threads and budgets that killed runs left changed: restored before any of them is held again.
+//! Threads and budgets that killed runs left changed. They are restored before any such thread is
+//! scheduled again.
 
 use std::time::Duration;
 
@@ -6,8 +7,9 @@ use slackline_fence::{
     KeeperCommand, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
 };
 
-/// Longest wait for the keepers of killed runs: a thread must not be held again before its keeper
-/// has restored it. A keeper of 500 threads needs a third of a second.
+/// Longest wait for the keepers of killed runs to end. A thread must not be scheduled again before
+/// the keeper of its earlier run has restored it. A keeper of 500 threads takes a third of a
+/// second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Restores what killed runs left changed, and reports each restored thread.

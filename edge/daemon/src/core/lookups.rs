@@ -1,12 +1,12 @@
 //! Look-ups of VMs that requests need, shared out among the callers.
 //!
-//! A look-up reads all of procfs or waits for a monitor, so it is done by threads of ordinary
-//! priority. Each caller has one look-up under way and a few waiting, and callers take turns, so
-//! that no caller delays the others. One thread is kept for administrators. A look-up is dropped
-//! once its caller has gone or its time is over.
+//! A look-up reads all of procfs or waits for a monitor, so threads of ordinary priority do it.
+//! Each caller has one look-up under way and a few waiting, and callers take turns, so that no
+//! caller delays the others. One thread serves only administrators. A look-up is dropped once its
+//! caller has disconnected or its time limit has passed.
 //!
-//! Listing VMs is one look-up for all callers: requests that arrive while it is under way, or
-//! within a second after, get the same list.
+//! One listing of VMs serves all callers. Requests that arrive while it is under way, or within a
+//! second after it, get the same list.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,34 +17,34 @@ use slackline_units::{Span, Time};
 
 use super::scout::{Listing, Looked, Order, Scout, Seen, Wanted};
 
-/// Number of threads that look up VMs. The first is for administrators only.
+/// Number of threads that look up VMs. The first of them serves only administrators.
 const THREADS: usize = 6;
 
 /// Most look-ups of one caller that may wait.
-const MOST_WAITING: usize = 4;
+pub(super) const MOST_WAITING: usize = 4;
 
-/// Most look-ups of one administrator that may be under way.
+/// Maximum number of look-ups of one administrator that may run at the same time.
 const MOST_OF_ADMINISTRATOR: usize = 3;
 
-/// Time limit of a look-up. After it, the request's caller has gone.
+/// Time limit of a look-up. When it has passed, the caller of the request no longer waits.
 const LOOK_UP_WITHIN: Span = Span::from_secs(5);
 
-/// Age up to which a list of VMs is given to further callers.
+/// Maximum age of a list of VMs that is returned to further callers.
 const LIST_IS_FRESH: Span = Span::from_secs(1);
 
-/// Look-ups that wait and that are under way.
+/// Look-ups that wait and look-ups that are running.
 pub(super) struct Lookups {
     threads: Vec<Thread>,
     waiting: BTreeMap<Principal, VecDeque<Lookup>>,
-    /// Caller whose look-up was started last. The next caller in order has the next turn.
+    /// Caller whose look-up was started last. The next caller in order gets the next turn.
     last: Option<Principal>,
-    /// Requests to list VMs that wait for the list.
+    /// Requests to list VMs that wait for a list that is being made.
     listing: Vec<ClientRequest>,
     is_listing: bool,
     list: Option<(Time, Listing)>,
 }
 
-/// A thread and what it looks up.
+/// A thread, and the look-up that it is doing.
 struct Thread {
     scout: Scout,
     job: Option<Job>,
@@ -52,11 +52,12 @@ struct Thread {
 
 enum Job {
     List,
-    /// A request, or `None` once its caller has gone.
+    /// A look-up for a request of this caller. The request is `None` once its caller has
+    /// disconnected.
     Look(Principal, Option<Box<ClientRequest>>),
 }
 
-/// A VM to look up before a request is done.
+/// A VM to look up before a request is executed.
 struct Lookup {
     asked: ClientRequest,
     wanted: Wanted,
@@ -72,7 +73,7 @@ pub(super) enum Done {
     Listed(Box<ClientRequest>, Listing),
 }
 
-/// The caller has as many look-ups waiting as it may have.
+/// The caller already has the maximum number of waiting look-ups.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
@@ -85,7 +86,7 @@ impl Lookups {
         Ok(Lookups { threads, waiting, last: None, listing, is_listing: false, list: None })
     }
 
-    /// Descriptors that are readable when a thread has found something.
+    /// Returns descriptors that are readable when a look-up thread has a result.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.threads.iter().map(|thread| thread.scout.as_fd())
     }
@@ -110,10 +111,10 @@ impl Lookups {
         Ok(())
     }
 
-    /// Lists VMs for a request. Returns the list at once if there is a fresh one.
+    /// Lists VMs for a request. Returns the list at once if one was made within the last second.
     ///
     /// # Errors
-    /// If the caller has too many such requests waiting.
+    /// If the caller already has too many requests for the list waiting.
     pub(super) fn list(
         &mut self,
         now: Time,
@@ -133,7 +134,8 @@ impl Lookups {
         Ok(None)
     }
 
-    /// Drops a request whose caller has gone, and its look-up unless that is under way.
+    /// Drops a request whose caller has disconnected. Also drops its look-up unless that is
+    /// running.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.listing.retain(|asked| asked.ticket != ticket);
         for waiting in self.waiting.values_mut() {
@@ -147,7 +149,7 @@ impl Lookups {
         self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
-    /// Returns the look-ups that have ended. Never blocks.
+    /// Returns the look-ups that have ended since the last call. Never blocks.
     pub(super) fn done(&mut self, now: Time) -> Vec<Done> {
         let mut done = Vec::new();
         for thread in &mut self.threads {
@@ -219,7 +221,7 @@ impl Lookups {
         self.threads.iter().filter(|thread| thread.job.as_ref().is_some_and(is_its)).count()
     }
 
-    /// Returns an idle thread that may serve such a caller.
+    /// Returns an idle thread that may serve this kind of caller.
     fn idle(&self, is_admin: bool) -> Option<usize> {
         let first = usize::from(!is_admin);
         (first..self.threads.len()).find(|&thread| self.threads[thread].job.is_none())
@@ -233,7 +235,7 @@ impl Thread {
     }
 }
 
-/// Returns the text that listed VMs must contain, if the request is to list VMs.
+/// Returns the text that a listed VM must contain. `None` if the request is not one to list VMs.
 pub(super) fn sought_text(request: &Request) -> Option<&str> {
     match request {
         Request::Find { text } => Some(text.as_deref().unwrap_or_default()),
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_has_one_look_up_under_way_and_four_waiting() {
+    fn caller_may_have_one_vm_lookup_running_and_four_queued() {
         let mut lookups = Lookups::start().unwrap();
         let mut refused = 0;
         for ticket in 0..9 {
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn administrator_has_a_thread_when_all_others_are_busy() {
+    fn one_lookup_thread_is_reserved_for_administrators() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             lookups.look(now(0), asked(1000 + uid, uid.into(), Role::Operator), wanted()).unwrap();
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn look_up_is_dropped_when_its_caller_has_gone_or_its_time_is_over() {
+    fn vm_lookup_is_dropped_if_its_caller_disconnects_or_it_expires() {
         let mut lookups = Lookups::start().unwrap();
         for ticket in 0..3 {
             lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_list_vms_within_a_second_share_one_list() {
+    fn callers_that_list_vms_within_one_second_share_one_scan() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             let list = lookups.list(now(0), &asked(1000 + uid, uid.into(), Role::Viewer)).unwrap();

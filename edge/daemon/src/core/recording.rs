@@ -1,23 +1,26 @@
-//! The flight recorder as the core sees it: its start, questions and answers.
+//! Start of the flight recorder, and the questions and answers between it and the core.
 
 use std::collections::BTreeSet;
 
 use slackline_control::{Kind, Problem};
 use slackline_live::session::knowledge;
 use slackline_service::{Principal, Service, Ticket};
+use slackline_trace::Header;
 
 use super::flight::{Flight, FlightReply, Question};
 use super::host::Host;
 use super::{Core, POLICY, RESERVE, ServeOptions, tally, wire};
 
 impl Core {
-    /// Starts what serves requests: the recorder, and the front's reservation. Without a recorder
-    /// the daemon goes on.
+    /// Starts the flight recorder and reserves CPU time for the front. If the recorder cannot be
+    /// started, the daemon runs without it.
     pub(super) fn begin(&mut self, options: &ServeOptions, tell: &mut dyn FnMut(&str)) {
         if options.is_recorded {
             let policy = format!("{POLICY} reserve={RESERVE}");
             let cpus = self.host.scheduler.cpus().to_vec();
+            let parameters = super::policy().1.to_string();
             let header = tally::header(&policy, cpus.len(), knowledge());
+            let header = Header { parameters, ..header };
             let session = &mut self.host.scheduler.session;
             match Flight::start(session, &cpus, header, &options.state) {
                 Ok(flight) => self.host.flight = Some(flight),
@@ -28,7 +31,7 @@ impl Core {
         self.say_ready(tell);
     }
 
-    /// Passes on the answers of the recorder.
+    /// Passes the answers of the flight recorder on to the clients.
     pub(super) fn hear_flight(&mut self, tell: &mut dyn FnMut(&str)) {
         let replies = self.host.flight.as_mut().map(Flight::replies).unwrap_or_default();
         for reply in replies {
@@ -50,7 +53,8 @@ impl Core {
 }
 
 impl Host {
-    /// A question to the flight recorder, of a tenant if one asks.
+    /// Asks the flight recorder a question for a client. `own` is the principal if the client is a
+    /// tenant, who may see only the tenant's own VMs.
     pub(super) fn ask_flight(
         &mut self,
         (ticket, question): (Ticket, Question),

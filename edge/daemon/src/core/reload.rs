@@ -13,24 +13,26 @@ use slackline_linux::with_causes;
 
 /// Trigger for a reload, and the reader of prices.
 pub struct Reload {
-    /// Readable each time that a reload is requested.
+    /// Socket that becomes readable each time a reload is requested.
     pub signal: UnixStream,
-    /// Reads the table of prices. `None` if there is none, or the reason why it cannot be read.
+    /// Reads the table of prices. Returns `None` if there is no table. The error is the reason why
+    /// it cannot be read.
     pub prices: Box<dyn Fn() -> Result<Option<Prices>, String> + Send>,
 }
 
-/// Result of a reload.
+/// Prices, groups and certificates as read by a reload.
 pub(super) struct Seen {
     prices: Result<Option<Prices>, String>,
     people: io::Result<People>,
-    /// Error with which the front would fail to start: it reads certificates when it starts.
+    /// Error with which the front would fail to start with the new certificates. The front reads
+    /// them only when it starts.
     tls: Result<(), String>,
 }
 
 /// Thread that reloads files on request.
 pub(super) struct Reader {
     read: Receiver<Seen>,
-    /// Readable when a reload has finished.
+    /// Socket that becomes readable when a reload has finished.
     bell: UnixStream,
     _thread: JoinHandle<()>,
 }
@@ -73,7 +75,7 @@ fn run(reload: &Reload, listen: Option<&Listen>, tell: &Sender<Seen>, ringing: &
 }
 
 impl Core {
-    /// Applies a finished reload. Files with errors leave their previous values in force.
+    /// Applies a finished reload. If a file has errors, its previous values stay in force.
     pub(super) fn reload(&mut self, tell: &mut dyn FnMut(&str)) {
         let Some(Seen { prices, people, tls }) = self.reader.take() else { return };
         match prices {

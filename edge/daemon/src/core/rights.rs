@@ -1,5 +1,5 @@
-//! Capabilities that the core keeps: the same as in its systemd unit, also if root starts it by
-//! hand.
+//! Capabilities that the core keeps. They are those of its systemd unit, even if root starts the
+//! core by hand.
 
 use std::io;
 use std::path::Path;
@@ -9,8 +9,8 @@ use rustix::thread::{
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// The capabilities of the unit, which explains each, and `CHOWN`: to give the socket, which
-/// systemd would otherwise create, to its group.
+/// Capabilities of the systemd unit, whose file explains each, and `CHOWN`. The last is needed to
+/// give the socket to its group if systemd has not created the socket.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::IPC_LOCK)
@@ -24,8 +24,8 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
 /// one.
 const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
 
-/// Drops all other capabilities for good, for this thread and all that it starts. It must be called
-/// before there is another thread.
+/// Drops all capabilities that the core does not need, permanently, for the calling thread and all
+/// threads that it starts. It must be called while the process has one thread.
 ///
 /// # Errors
 /// If the kernel refuses. Some capabilities may have been dropped by then.

@@ -1,5 +1,6 @@
 //! Reservations as members of a live session. Each reservation is a *domain*, and each of its
-//! *places* is a vCPU of the session. A place keeps its name when another thread takes it.
+//! *places* is a vCPU of the session. A place keeps its name when another thread of the VM is put
+//! into it.
 
 use std::collections::BTreeMap;
 
@@ -24,16 +25,16 @@ pub(super) struct Scheduler {
     /// The kernel's numbers of the session's CPUs, in the session's order.
     cpus: Vec<CpuId>,
     domains: BTreeMap<DomId, Domain>,
-    /// VMs that were looked up, as sources of threads for places.
+    /// VMs that were looked up. Places of a domain get their threads from these.
     pub(super) found: BTreeMap<Identity, Found>,
-    /// Member that holds the front's reservation, if the front has one.
+    /// Member of the session that has the front's reservation. `None` if the front has none.
     pub(super) front: Option<JoinId>,
 }
 
 struct Domain {
     name: String,
     terms: Terms,
-    /// VM whose threads are in the places. `None` if it is absent.
+    /// VM whose threads are in the places. `None` if the VM is absent.
     identity: Option<Identity>,
     places: Vec<Place>,
 }
@@ -41,13 +42,14 @@ struct Domain {
 /// A vCPU with a reservation, with or without a thread.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Member of the session. `None` only if the session has no reservation for this place.
+    /// Id of the place in the session. `None` only if the session has no reservation for this
+    /// place.
     id: Option<JoinId>,
     /// Number of the VM's vCPU in this place. `None` if the place is empty.
     vcpu: Option<u16>,
 }
 
-/// A domain in which threads of its VM have ended.
+/// A domain whose VM has lost threads because they ended.
 pub(super) struct Thinned {
     pub(super) domain: DomId,
     pub(super) identity: Identity,
@@ -110,7 +112,8 @@ impl Scheduler {
         self.session.prepare(requests).map_err(declined)
     }
 
-    /// Returns the request for place `number`: with its thread, or for an empty place.
+    /// Returns the request to join for place `number`: with its thread or, for an empty place,
+    /// without one.
     fn request(
         &self,
         as_what: (DomId, &str, &Terms),
@@ -136,7 +139,8 @@ impl Scheduler {
         Ok(Request { who, cpus, ..request })
     }
 
-    /// Returns the session's CPUs that a thread's affinity allows. `None` if it allows all of them.
+    /// Returns those CPUs of the session that a thread's own affinity allows. `None` if it allows
+    /// all of them.
     fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, WorldError> {
         let affinity = get_affinity(tid).map_err(|_| WorldError::Gone)?;
         let here = self.cpus.iter().enumerate().filter(|(_, cpu)| affinity.contains(**cpu));
@@ -191,7 +195,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts threads into empty places.
+    /// Puts threads of a VM into empty places of its domain.
     fn fill(
         &mut self,
         domain: DomId,
@@ -214,7 +218,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts the previous threads back into these places, if they still exist.
+    /// Puts the threads that were there before back into these places, if they still exist.
     fn restore(&mut self, domain: DomId, before: &[Place], places: &[usize]) {
         let Some(known) = self.domains.get(&domain) else { return };
         let (name, terms, identity) = (known.name.clone(), known.terms, known.identity);
@@ -228,7 +232,7 @@ impl Scheduler {
         }
     }
 
-    /// Empties a place. Its reservation remains.
+    /// Removes the thread from a place. Its reservation remains.
     fn vacate(&mut self, domain: DomId, number: usize) {
         let Some(known) = self.domains.get(&domain) else { return };
         let (Some(place), Ok(index)) = (known.places.get(number), u16::try_from(number)) else {
@@ -278,8 +282,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Changes the terms of the places that remain. On failure, those already changed get the old
-    /// terms.
+    /// Changes the terms of the places that remain. If one fails, the places already changed get
+    /// the old terms back.
     fn change_each(
         &mut self,
         domain: DomId,
@@ -302,7 +306,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Adds empty places up to the number in the terms.
+    /// Adds empty places until there are as many as the terms have vCPUs.
     fn grow(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
         let there = u16::try_from(known.places.len()).unwrap_or(u16::MAX);
@@ -313,7 +317,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Removes all places from number `kept` on.
+    /// Removes all places with numbers from `kept` on.
     fn drop_places(&mut self, domain: DomId, kept: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         for place in known.places.split_off(kept.min(known.places.len())) {
@@ -404,39 +408,40 @@ impl Scheduler {
         (place.id == Some(id)).then_some((domain, number))
     }
 
-    /// Returns true if a place of the domain is empty although its VM has a vCPU for it.
+    /// Returns true if a place of the domain is empty although its VM has a vCPU for that place.
     pub(super) fn is_wanting(&self, domain: DomId, vcpus: usize) -> bool {
         let places = self.domains.get(&domain).map_or(&[][..], |known| &known.places);
         let seated = places.iter().filter(|place| place.vcpu.is_some()).count();
         seated < places.len().min(vcpus)
     }
 
-    /// Returns the domains whose VMs are held, with the identity of each VM.
+    /// Returns the domains whose VMs are being scheduled, with the identity of each VM.
     pub(super) fn held(&self) -> impl Iterator<Item = (DomId, Identity)> {
         let domains = self.domains.iter();
         domains.filter_map(|(&domain, known)| Some((domain, known.identity?)))
     }
 
-    /// Returns the name of the domain that holds a VM.
+    /// Returns the name of the domain that schedules a VM. `None` if none does.
     pub(super) fn name_of(&self, identity: Identity) -> Option<String> {
         let mut domains = self.domains.values();
         let domain = domains.find(|known| known.identity == Some(identity))?;
         Some(domain.name.clone())
     }
 
-    /// Returns the domain of a name.
+    /// Returns the domain with this name.
     pub(super) fn domain_of(&self, name: &str) -> Option<DomId> {
         let domain = self.domains.iter().find(|(_, known)| known.name == name);
         domain.map(|(&domain, _)| domain)
     }
 
-    /// Returns the share of each CPU that can be reserved.
+    /// Returns the share of each CPU that reservations may use in total.
     pub(super) fn capacity(&self) -> CpuShare {
         let reserve: CpuShare = RESERVE.parse().expect("the reserve is a valid share");
         CpuShare::from_ppm(CpuShare::ONE.ppm() - reserve.ppm())
     }
 
-    /// Returns the share of each CPU that is still available for long periods, in millionths.
+    /// Returns the share of each CPU, in millionths, that a reservation with a long period could
+    /// still get.
     pub(super) fn free_ppm(&self) -> Vec<u32> {
         let second = Span::from_secs(1);
         let ppm = |room: CpuCapacity| u32::try_from(room.slice.ns() / 1_000).unwrap_or(u32::MAX);
@@ -449,7 +454,7 @@ impl Scheduler {
         (0..self.cpus.len()).map(|index| reserved(index).unwrap_or_default()).collect()
     }
 
-    /// Forgets the VMs that were looked up and are not held.
+    /// Forgets the VMs that were looked up and have no reservation.
     pub(super) fn forget_found(&mut self) {
         let held: Vec<Identity> = self.held().map(|(_, identity)| identity).collect();
         self.found.retain(|identity, _| held.contains(identity));
@@ -481,7 +486,8 @@ fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request 
     }
 }
 
-/// Returns the terms in the policy's parameters, adapted so that they hold in each second.
+/// Returns the terms as parameters of the policy, adapted so that the slices of each second add up
+/// to the reserved share.
 fn share(terms: &Terms) -> Values {
     let terms = terms.in_each_second();
     let each = terms.each();
@@ -490,7 +496,7 @@ fn share(terms: &Terms) -> Values {
     values((each.slice(), each.period()), terms.exact(), &phase, spread)
 }
 
-/// Returns parameters for a slice in every period, plus slack when there is some.
+/// Returns parameters for a work-conserving reservation of `slice` in every `period`.
 pub(super) fn slice_in(slice: Span, period: Span) -> Values {
     values((slice, period), false, "none", "even")
 }

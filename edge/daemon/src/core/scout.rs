@@ -1,5 +1,5 @@
-//! A thread of ordinary priority that looks around on the host. Slow work, such as reading all of
-//! procfs or asking a VM's monitor, therefore delays nothing else.
+//! The scout: a thread of ordinary priority that looks for VMs on the host. It does slow work, such
+//! as reading all of procfs or asking a VM's monitor, so that the core need not wait.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,31 +16,31 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use slackline_linux::sys::{Tid, process_cpu_time};
 use slackline_linux::thread::threads_of;
-use slackline_service::{Binding, BindingKind, Identity, Name, VmLookup};
+use slackline_service::{Binding, BindingKind, Identity, Name, Row, VmLookup};
 use slackline_units::{DomId, Span};
 
 use crate::find::{Absent, Found, Kind, Machine, find_all, find_at_once, find_of, named};
 
-/// The stack of the thread, in bytes: all of it is locked into memory.
+/// Size of the thread's stack in bytes. All of it is locked into memory.
 const STACK: usize = 1 << 18;
 
-/// Most threads that ask monitors at once in a look around.
+/// Maximum number of threads that ask monitors at the same time in one discovery pass.
 const ASKERS: usize = 4;
 
-/// Time after which no further monitor of one user is asked in this look around.
+/// Time after which a discovery pass asks no further monitor of the same user.
 const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 
 /// An order for the scout.
 pub(super) enum Order {
     /// A discovery pass: look for awaited VMs, and check the vCPUs of held ones.
-    Around(Vec<Awaited>, Vec<Held>),
+    Around(Vec<AwaitedVm>, Vec<Held>),
     /// List all VMs of the host.
     Find,
-    /// Look up the VM of a request. The number is the user that the VM should belong to.
+    /// Look up the VM that a request needs. The number is the user that the VM should belong to.
     Look(Wanted, u32),
 }
 
-/// The VM that a request needs.
+/// VM that a request needs.
 pub(super) enum Wanted {
     /// The VM of this name, if there is exactly one.
     Named(Name),
@@ -60,33 +60,59 @@ impl From<VmLookup<'_>> for Wanted {
 /// Result of a look-up for a request.
 #[derive(Default)]
 pub(super) struct Looked {
-    /// The bindings that match the name, if the look-up was by name.
+    /// Name that was looked up and the bindings that match it. `None` if the look-up was by
+    /// binding.
     pub(super) named: Option<(Name, Vec<Binding>)>,
-    /// The VM, if its binding is known.
+    /// Binding of the VM and the result of looking it up. `None` if the name matched no single
+    /// binding.
     pub(super) found: Option<(Binding, Result<Found, Absent>)>,
 }
 
-/// Binding of an awaited VM, and the user that the VM should belong to.
-pub(super) type Awaited = (Binding, u32);
+/// A VM that a reservation waits for.
+pub(super) struct AwaitedVm {
+    binding: Binding,
+    /// User that the VM should belong to.
+    user: u32,
+    /// Binding by UUID of the libvirt domain that was last held.
+    by_uuid: Option<Binding>,
+}
 
-/// A held VM, as it was when last looked up.
+impl AwaitedVm {
+    pub(super) fn of(row: &Row) -> AwaitedVm {
+        let Row { binding, user, by_uuid, .. } = row;
+        AwaitedVm { binding: binding.clone(), user: *user, by_uuid: by_uuid.clone() }
+    }
+
+    /// Returns the libvirt domain that was last held, if it runs under another name now. `None` if
+    /// several domains have its UUID.
+    fn renamed<'a>(&self, machines: &'a [Machine]) -> Option<&'a Machine> {
+        let by_uuid = self.by_uuid.as_ref()?;
+        let mut named = machines.iter().filter(|one| one.by_uuid().as_ref() == Some(by_uuid));
+        named.next().filter(|_| named.next().is_none())
+    }
+}
+
+/// A VM with a reservation, as it was when last looked up.
 pub(super) struct Held {
     pub(super) domain: DomId,
     pub(super) machine: Machine,
     pub(super) pid: Tid,
-    /// True if a place of the VM is empty although the VM has a vCPU for it.
+    /// True if a place of the VM's domain is empty although the VM has a vCPU for it.
     pub(super) is_wanting: bool,
 }
 
-/// A finding of the scout.
+/// A finding of the scout's thread.
 pub(super) enum Seen {
-    /// An awaited VM exists.
+    /// A VM that a reservation waits for exists.
     Here(Binding, Found),
+    /// An awaited libvirt domain exists under another name.
+    Renamed(Binding, Found),
     /// An awaited VM exists, but cannot be held.
     Unclear(Binding),
-    /// The vCPUs of a held VM have changed.
+    /// The vCPUs of a VM with a reservation have changed.
     Vcpus(DomId, Found),
-    /// State of the guest of a held VM if the monitor has suspended it. `None` if it runs.
+    /// State of the guest of a VM with a reservation, if libvirt has suspended the guest. `None` if
+    /// the guest runs.
     Suspended(DomId, Identity, Option<String>),
     /// The discovery pass is complete.
     Around,
@@ -96,8 +122,8 @@ pub(super) enum Seen {
     Looked(Looked),
 }
 
-/// All VMs with the CPU that each uses, in millionths of one CPU. The use is `None` if it cannot be
-/// measured. An error if VMs cannot be listed.
+/// All VMs, each with the CPU time that it uses, in millionths of one CPU. The use is `None` if it
+/// cannot be measured. The error is the reason why VMs cannot be listed.
 pub(super) type Listing = Arc<Result<Vec<(Machine, Option<u32>)>, Absent>>;
 
 /// Handle of the scout's thread.
@@ -133,7 +159,7 @@ impl Scout {
     }
 
     /// Orders a discovery pass, unless one is under way or there is nothing to look for.
-    pub(super) fn look_around(&mut self, waiting: Vec<Awaited>, held: Vec<Held>) {
+    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<Held>) {
         let is_somebody_wanted = !waiting.is_empty() || !held.is_empty();
         if is_somebody_wanted && !self.is_out {
             self.is_out = self.orders.send(Order::Around(waiting, held)).is_ok();
@@ -146,7 +172,7 @@ impl Scout {
         let _ = self.orders.send(order);
     }
 
-    /// Returns new findings. Never blocks.
+    /// Returns the findings since the last call. Never blocks.
     pub(super) fn seen(&mut self) -> Vec<Seen> {
         let mut count = [0; 8];
         let count = match rustix::io::read(&self.told, &mut count) {
@@ -215,10 +241,10 @@ fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
     machines.collect()
 }
 
-fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
+fn look_around(waiting: &[AwaitedVm], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
     // All VMs are listed once for bindings by name. Other bindings are looked up directly.
-    let by_name = |(binding, _): &&Awaited| {
-        let kind = binding.kind();
+    let by_name = |awaited: &&AwaitedVm| {
+        let kind = awaited.binding.kind();
         !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
     };
     let is_name_waited_for = waiting.iter().any(|one| by_name(&one));
@@ -229,8 +255,13 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)
         Vec::new()
     };
     let mut unasked: BTreeMap<u32, Vec<&Binding>> = BTreeMap::new();
-    for one @ (binding, user) in waiting {
+    for one @ AwaitedVm { binding, user, .. } in waiting {
         if by_name(&one) && !machines.iter().any(|machine| machine.is(binding)) {
+            if let Some(machine) = one.renamed(&machines)
+                && let Ok(found) = find_at_once(&machine.binding, Some(*user))
+            {
+                tell(Seen::Renamed(binding.clone(), found));
+            }
             continue;
         }
         match find_at_once(binding, Some(*user)) {
@@ -270,8 +301,9 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)
     }
 }
 
-/// Asks the monitors of awaited VMs, grouped by user: silent monitors of one user delay only that
-/// user's VMs. VMs that are not reached in time are left for the next discovery pass.
+/// Asks the monitors of awaited VMs for their vCPUs, grouped by user, so that silent monitors of
+/// one user delay only that user's VMs. VMs that are not reached in time are left for the next
+/// discovery pass.
 fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(Seen) + Sync)) {
     let next = AtomicUsize::new(0);
     let ask = || {
@@ -310,8 +342,9 @@ fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     Some(format!("libvirt says that its guest is {reason}"))
 }
 
-/// Text of libvirt's file for a VM. `None` for a name that leads out of the folder, and for what is
-/// not a file: a guest may have changed its command line, and with it its name.
+/// Reads libvirt's file for a VM. `None` if the name leads out of the folder, or to something other
+/// than a regular file. A guest may have changed its process's command line, and with it the VM's
+/// name.
 fn notes_of(folder: &Path, name: &str) -> Option<String> {
     if name.contains('/') || name.starts_with('.') {
         return None;
@@ -327,13 +360,15 @@ fn notes_of(folder: &Path, name: &str) -> Option<String> {
     Some(notes)
 }
 
-/// Maximum length of libvirt's file that is read, in bytes. The state of the guest is at its begin.
+/// Maximum number of bytes that are read of libvirt's file. The state of the guest is at the begin
+/// of the file.
 const LONGEST_NOTES: u64 = 1 << 20;
 
 /// Folder in which libvirt keeps the state of each VM.
 const LIBVIRT_STATES: &str = "/run/libvirt/qemu";
 
-/// Returns the state of a guest that does not run, from libvirt's file for the VM of this process.
+/// Returns the state of a guest that does not run, from the text of libvirt's file. `None` if the
+/// file is about another process.
 fn read_state(notes: &str, pid: Tid) -> Option<String> {
     let start = notes.find("<domstatus ")?;
     let tag = notes[start..].split('>').next()?;
@@ -353,8 +388,49 @@ fn has_threads(pid: Tid, threads: &[Tid]) -> bool {
 mod tests {
     use super::*;
 
+    fn machine(kind: Kind, name: &str, uuid: Option<&str>) -> Machine {
+        Machine {
+            kind,
+            name: name.into(),
+            binding: Binding::new(BindingKind::Libvirt, name).unwrap(),
+            uuid: uuid.map(Into::into),
+            owner: 64,
+            is_vouched: true,
+            identity: Identity::Group { inode: 1 },
+            vcpus: Vec::new(),
+            threads: Vec::new(),
+            why: None,
+            group: None,
+        }
+    }
+
     #[test]
-    fn libvirt_notes_tell_a_guest_that_is_suspended() {
+    fn awaited_domain_with_another_name_is_found_by_its_uuid() {
+        let [one, two] =
+            ["0f9c27aa-0000-4000-8000-000000000001", "0f9c27aa-0000-4000-8000-000000000002"];
+        let awaited = |by_uuid: Option<&str>| AwaitedVm {
+            binding: "libvirt:web".parse().unwrap(),
+            user: 64,
+            by_uuid: by_uuid.map(|uuid| Binding::new(BindingKind::Uuid, uuid).unwrap()),
+        };
+        let shop = machine(Kind::Libvirt, "shop", Some(one));
+        let others = [
+            machine(Kind::Libvirt, "db", Some(two)),
+            machine(Kind::Libvirt, "none", None),
+            // The name of a QEMU outside of libvirt's groups may be anybody's choice.
+            machine(Kind::Qemu, "qemu", Some(one)),
+        ];
+        let mut all = others.to_vec();
+        assert!(awaited(Some(one)).renamed(&all).is_none());
+        all.push(shop.clone());
+        assert_eq!(awaited(Some(one)).renamed(&all), Some(&shop));
+        assert!(awaited(None).renamed(&all).is_none());
+        all.push(machine(Kind::Libvirt, "copy", Some(one)));
+        assert!(awaited(Some(one)).renamed(&all).is_none(), "two have the UUID");
+    }
+
+    #[test]
+    fn suspended_guest_is_recognized_from_the_libvirt_status_file() {
         let notes = |state: &str| {
             format!(
                 "<!--\nWARNING\n-->\n\
@@ -369,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn name_that_leads_out_of_the_folder_has_no_notes() {
+    fn vm_name_with_path_components_reads_no_libvirt_status_file() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("qemu");
         std::fs::create_dir(&inside).unwrap();

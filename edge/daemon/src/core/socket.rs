@@ -21,7 +21,7 @@ pub enum SocketError {
         /// Path of the socket.
         path: PathBuf,
     },
-    /// The path is not a socket, or a socket of another user.
+    /// The path is not a socket, or is a socket of another user.
     #[error("cannot listen on {}: it exists and is not a socket of this user", path.display())]
     Foreign {
         /// Path of the file.
@@ -59,8 +59,9 @@ impl SocketError {
     }
 }
 
-/// Returns the socket that systemd passed, or a new one at `path`. Its owner and members of the
-/// groups that give permissions may connect. The text is a warning if administrators may not.
+/// Returns the socket that systemd passed, or a new one at `path`. The socket's owner and members
+/// of the groups that give permissions may connect. The returned text is a warning if
+/// administrators could not be allowed to.
 pub(super) fn listen(
     path: &Path,
     people: People,
@@ -76,7 +77,7 @@ pub(super) fn listen(
     Ok((listener, warning))
 }
 
-/// Lets the group of administrators connect as well. A file belongs to one group only, so this
+/// Allows the group of administrators to connect too. A file has only one owning group, so this
 /// group gets an entry in the access control list.
 fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<()> {
     let Some(administrators) = people.administrators else { return Ok(()) };
@@ -88,7 +89,7 @@ fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<
 }
 
 /// Returns an access control list in the kernel's format. The owner, the owning group and one more
-/// group may read and write, others nothing.
+/// group may read and write, and others may do neither.
 fn access_list(group: u32) -> Vec<u8> {
     const VERSION: u32 = 2;
     const NO_ID: u32 = u32::MAX;
@@ -109,7 +110,7 @@ fn access_list(group: u32) -> Vec<u8> {
     list
 }
 
-/// Creates a socket at `path`, for its owner and for `group`.
+/// Creates a socket at `path` to which its owner and `group` may connect.
 fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
     let refused = |source| SocketError::Refused { path: path.to_path_buf(), source };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -127,7 +128,7 @@ fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
     Ok(listener)
 }
 
-/// Removes the socket of a daemon that was killed, and nothing else.
+/// Removes the socket file of a daemon that was killed. Removes no other kind of file.
 fn clear(path: &Path) -> Result<(), SocketError> {
     let refused = |source| SocketError::Refused { path: path.to_path_buf(), source };
     let there = match symlink_metadata(path) {
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_abandoned_socket_is_taken_over() {
+    fn daemon_replaces_an_abandoned_socket_but_not_one_in_use() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep").join("service.sock");
         let listen = |path: &Path| super::listen(path, People::default()).map(|(socket, _)| socket);
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn member_of_the_administrators_alone_connects() {
+    fn member_of_only_the_administrators_group_can_connect() {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }

@@ -10,7 +10,7 @@ use slackline_linux::sys::inherited_fd;
 
 /// Connection to systemd's notification socket.
 pub(super) struct Systemd {
-    /// Time within which systemd expects each sign of life. `None` without a watchdog.
+    /// Interval within which systemd expects a watchdog notification. `None` without a watchdog.
     pub(super) watchdog: Option<Duration>,
 }
 
@@ -19,7 +19,8 @@ impl Systemd {
         Systemd { watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Sends a notification. A lost one does no harm: the next one carries the same state.
+    /// Sends a notification. A lost notification does no harm, because the next one contains the
+    /// same state.
     fn say(states: &[NotifyState<'_>]) {
         let _ = sd_notify::notify(states);
     }

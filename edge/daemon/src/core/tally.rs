@@ -1,5 +1,6 @@
-//! Delivered CPU time: in a recent window, and since the daemon started. Memory depends on the
-//! number of vCPUs and on the events within the window, not on the daemon's age.
+//! Delivered CPU time of vCPUs: in a recent window, and since the daemon started. The memory used
+//! depends on the number of vCPUs and of events within the window, not on how long the daemon has
+//! run.
 
 use std::collections::BTreeMap;
 
@@ -13,32 +14,32 @@ use slackline_units::{DomId, Reservation, Span, Time};
 /// Length of the recent window.
 pub(super) const WHILE: Span = Span::from_secs(5);
 
-/// Age up to which computed numbers are shown again. Computing them reads all records of the
+/// Maximum age of computed numbers that are returned again. Computing them reads all records of the
 /// window.
 const OLD: Span = Span::from_ms(200);
 
 /// Time after a vCPU has left in which records of it may still arrive.
 const LATE: Span = Span::from_secs(60);
 
-/// Numbers of all vCPUs and CPUs.
+/// Sums and recent values of all vCPUs and CPUs.
 pub(super) struct Tally {
     lately: MovingWindow,
     all: Meter,
-    /// Sums of former members whose slots in the meter are reused.
+    /// Sums of former vCPUs whose slots in the meter are used by others now.
     before: BTreeMap<(DomId, u16), Sum>,
     /// Longest waiting time that was reported for each vCPU. Waiting is computed from later
-    /// records, so it could shrink; a reported value never does.
+    /// records, so the computed value could shrink. The reported value never shrinks.
     waited: BTreeMap<(DomId, u16), Span>,
-    /// Start of the recent numbers of a domain: the last change of its terms or state.
+    /// Start of a domain's recent numbers, if its terms or state changed within the window.
     begun: BTreeMap<DomId, Time>,
-    /// Numbers that were computed last, with the time of that.
+    /// Numbers that were last computed, and the time at which they were.
     looked: Option<(Time, Seen)>,
     next_tidy: Time,
     pub(super) timer_late: Histogram,
     pub(super) cpus: Vec<CpuTally>,
 }
 
-/// CPU time of a vCPU, and how long the vCPU had to wait for it.
+/// CPU time of a vCPU, and the time that the vCPU waited for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) delivered: Delivered,
@@ -46,23 +47,23 @@ pub(super) struct Sum {
     pub(super) late: Span,
     /// Time in which the vCPU was runnable but had no CPU.
     pub(super) waited: Span,
-    /// Time in which it was there and not blocked.
+    /// Time in which the vCPU was present and not blocked.
     runnable: Span,
 }
 
-/// Times counted on one CPU.
+/// Times that were counted on one CPU since the daemon started.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuTally {
     pub(super) stolen: Span,
     pub(super) dispatching: Span,
-    /// Dispatch overhead in a recent window.
+    /// Dispatch overhead of the CPU in a recent window.
     pub(super) overhead: OverheadWindow,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Seen {
     lately: Vec<VcpuSummary>,
-    /// Numbers of recently changed domains, counted from the change on.
+    /// Numbers of recently changed domains, counted from the change of each domain on.
     since: BTreeMap<DomId, Vec<VcpuSummary>>,
     all: Vec<VcpuSummary>,
 }
@@ -83,7 +84,7 @@ impl Tally {
         }
     }
 
-    /// Adds new records of the session.
+    /// Adds new records of the session to the sums and windows.
     pub(super) fn take(&mut self, records: &mut Vec<Entry>, now: Time) {
         for entry in records.drain(..) {
             match &entry {
@@ -123,7 +124,7 @@ impl Tally {
         self.waited.retain(|&(domain, _), _| is_there(domain));
     }
 
-    /// Returns all numbers, computed again if they are not recent.
+    /// Returns the numbers of all vCPUs, computed again if they are older than [`OLD`].
     fn look(&mut self, now: Time) -> &Seen {
         let is_fresh = |(at, _): &(Time, Seen)| now.since(*at) < OLD;
         if !self.looked.as_ref().is_some_and(is_fresh) {
@@ -134,7 +135,7 @@ impl Tally {
         &self.looked.as_ref().expect("the numbers were just computed").1
     }
 
-    /// Returns what a domain received recently, and since the daemon started.
+    /// Returns the CPU time that a domain received recently, and since the daemon started.
     pub(super) fn delivered(&mut self, domain: DomId, now: Time) -> (Delivered, Delivered) {
         let all = self.by_vcpu(domain, now);
         let all = all.into_values().map(|sum| sum.delivered).fold(Delivered::default(), both);
@@ -144,8 +145,8 @@ impl Tally {
         (lately, all)
     }
 
-    /// Returns the recent numbers that apply to a domain: those of the whole window, or those since
-    /// the domain changed.
+    /// Returns the recent numbers of a domain: those of the whole window or, if the domain changed
+    /// within it, those since the change.
     fn lately_of(&mut self, domain: DomId, now: Time) -> &[VcpuSummary] {
         let begun = self.begun.get(&domain).copied().filter(|&at| at > self.lately.start());
         self.look(now);
@@ -157,12 +158,14 @@ impl Tally {
         }
     }
 
-    /// Counters of a domain since the daemon started, for its history.
+    /// Returns the counters of a domain since the daemon started, from which its history is
+    /// computed.
     pub(super) fn counters_of(&mut self, domain: DomId, now: Time) -> Counters {
         self.by_vcpu(domain, now).values().fold(Counters::default(), Sum::counted)
     }
 
-    /// Counters of all domains since the daemon started, for their history.
+    /// Returns the counters of all domains since the daemon started, from which their history is
+    /// computed.
     pub(super) fn counters(&mut self, now: Time) -> BTreeMap<DomId, Counters> {
         let mut all: BTreeMap<DomId, Counters> = BTreeMap::new();
         let mut add = |domain: DomId, sum: &Sum| {
@@ -176,7 +179,7 @@ impl Tally {
         all
     }
 
-    /// Returns what each vCPU of a domain received since the daemon started, by vCPU number.
+    /// Returns the sums of each vCPU of a domain since the daemon started, by vCPU number.
     pub(super) fn by_vcpu(&mut self, domain: DomId, now: Time) -> BTreeMap<u16, Sum> {
         let before = self.before.range((domain, 0)..=(domain, u16::MAX));
         let mut sums: BTreeMap<u16, Sum> =
@@ -211,7 +214,7 @@ pub(super) fn header(policy: &str, cpus: usize, knows: Knowledge) -> Header {
 }
 
 /// Returns the vCPUs of a summary. A summary fails only if a record names an unknown vCPU, which is
-/// a bug; it then counts as empty.
+/// a bug. It then counts as empty.
 fn vcpus<E>(view: Result<Summary, E>) -> Vec<VcpuSummary> {
     view.map_or_else(|_| Vec::new(), |it| it.vcpus)
 }
@@ -229,7 +232,7 @@ impl Sum {
         self.runnable += more.runnable;
     }
 
-    /// Adds this to the counters of a domain.
+    /// Adds the sums of a vCPU to the counters of its domain.
     fn counted(counters: Counters, sum: &Sum) -> Counters {
         Counters {
             runnable: counters.runnable + sum.runnable,
@@ -257,7 +260,7 @@ fn of(vcpu: &VcpuSummary) -> Sum {
     Sum { delivered, late, waited, runnable: vcpu.present.left_after(asleep) }
 }
 
-/// Adds the numbers of two vCPUs that were present at the same time.
+/// Adds the delivered CPU time of two vCPUs that were present at the same time.
 fn both(one: Delivered, other: Delivered) -> Delivered {
     Delivered {
         over_ns: one.over_ns.max(other.over_ns),

@@ -1,4 +1,4 @@
-//! Translates between messages of the link to the front and requests of the service.
+//! Translation between messages of the link to the front and requests of the service.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ use super::flight::Question;
 use crate::find::Machine;
 use crate::ledger::Logged;
 
-/// A valid request from the front.
+/// A request that the front has sent and that is valid.
 pub(super) enum Heard {
     /// A request for the service, with the details that only its answer needs.
     Service(ClientRequest, Rest),
@@ -21,19 +21,20 @@ pub(super) enum Heard {
     Host(Ticket),
     /// Show the health of the daemon.
     Health(Ticket),
-    /// Show all metrics, or those of a tenant's own reservations.
+    /// Show all metrics. With a principal, who is a tenant, show only those of the tenant's own
+    /// reservations.
     Numbers(Ticket, Option<Principal>),
     /// List grants of access.
     Access(Ticket),
-    /// Make group members without a grant tenants.
+    /// Make members of the operators' group without a grant tenants.
     MigrateAccess(Ticket, Principal),
     /// Add or revoke a grant.
     ChangeAccess(Ticket, Principal, Change),
     /// Show the role of the caller.
     Whoami(Ticket, Role),
-    /// A question to the flight recorder: of a tenant, if a tenant asks.
+    /// A question to the flight recorder, with the principal if a tenant asks.
     Flight(Ticket, Question, Option<Principal>),
-    /// The caller of a request has gone.
+    /// The caller of a request has disconnected.
     Cancel(Ticket),
 }
 
@@ -41,9 +42,9 @@ pub(super) enum Heard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
-    /// Only names that follow this one.
+    /// List only names that follow this one.
     NamesAfter(String),
-    /// Period for which the available capacity is asked.
+    /// Period of the reservations for which the available capacity is asked.
     Period(Span),
 }
 
@@ -57,9 +58,9 @@ impl Rest {
     }
 }
 
-/// Checks and translates a message of the front. The front vouches for the identity of the caller;
-/// permissions are looked up here. `each` returns the current reservation of a name. `wall_ahead`
-/// is by how much the wall clock is ahead of the service's clock.
+/// Checks and translates a message of the front. The identity of the caller comes from the front,
+/// and the caller's permissions are looked up here. `each` returns the current reservation of a
+/// name. `wall_ahead` is the offset from the service's clock to the wall clock.
 pub(super) fn heard(
     ask: Ask,
     access: &Access,
@@ -69,6 +70,9 @@ pub(super) fn heard(
     let fail = |problem| (ticket, problem);
     if matches!(ask.request, Wire::Cancel) {
         return Ok(Heard::Cancel(ticket));
+    }
+    if ask.who == Who::Loopback {
+        return scraped(ticket, &ask.request);
     }
     let is_local = matches!(ask.who, Who::User { .. });
     let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };
@@ -120,11 +124,20 @@ pub(super) fn heard(
     let rest = Rest::of(&ask.request);
     let request = ask.request.in_service(each, wall_ahead).map_err(fail)?;
     let bad = |says: String| fail(Problem::new(Kind::Bad, says));
-    let request = request.ok_or_else(|| bad("the request is unknown".into()))?;
+    let request = request
+        .ok_or_else(|| bad("this version of the daemon does not know the request".into()))?;
     let key = ask.key.map(|key| key.parse::<Key>()).transpose();
     let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);
     Ok(Heard::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
+}
+
+/// Translates a request on the loopback address for metrics.
+fn scraped(ticket: Ticket, request: &Wire) -> Result<Heard, (Ticket, Problem)> {
+    match request {
+        Wire::Numbers => Ok(Heard::Numbers(ticket, None)),
+        _ => Err((ticket, Problem::new(Kind::NotAllowed, "only metrics are served here"))),
+    }
 }
 
 /// A question to the flight recorder.
@@ -143,7 +156,8 @@ fn is_about_access(request: &Wire) -> bool {
     )
 }
 
-/// Returns a VM with the reservation that holds it and the CPU it uses, in millionths of one CPU.
+/// Returns a VM for an answer, with the reservation that it has and the CPU time that it uses, in
+/// millionths of one CPU.
 pub(super) fn machine(
     machine: &Machine,
     reserved: Option<String>,
@@ -167,7 +181,7 @@ pub(super) fn machine(
     }
 }
 
-/// Text that a tenant sees in place of the names of others.
+/// Text that a tenant sees in place of the name of another user's VM.
 pub(super) const ANOTHER: &str = "another VM";
 
 /// Returns a VM as it is shown to a tenant without permission to reserve for it.
@@ -185,7 +199,8 @@ pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
     }
 }
 
-/// Returns a reservation as it is shown to a tenant of another one: only its share of the CPUs.
+/// Returns a reservation as it is shown to a tenant who does not own it: only its share of the
+/// CPUs.
 pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> control::Reservation {
     (reservation.gang, reservation.why, reservation.warning) = (None, None, None);
     (reservation.recent, reservation.total, reservation.cost) = (None, None, None);

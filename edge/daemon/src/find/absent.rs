@@ -1,4 +1,4 @@
-//! Errors of the search for a machine.
+//! Errors of the search for a machine (a VM or another target of a reservation).
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use slackline_live::vcpus::FindError;
 use slackline_service::{Binding, BindingKind, LookError};
 use thiserror::Error;
 
-/// Reason why a machine cannot be found or held.
+/// Reason why a machine cannot be found or cannot get a reservation.
 #[derive(Debug, Error)]
 pub enum Absent {
     /// No machine has the binding.
@@ -22,22 +22,22 @@ pub enum Absent {
         binding: Binding,
     },
     /// Several machines have the binding, and none of them is preferred.
-    #[error("cannot choose a process for {binding}: {first} and {second} match")]
+    #[error("cannot choose a process for {binding}: processes {first} and {second} both match")]
     Several {
         /// Binding that was looked up.
         binding: Binding,
-        /// Process with the lower number.
+        /// Id of the first matching process, the one with the lower id.
         first: Tid,
-        /// Process with the next higher number.
+        /// Id of the next matching process.
         second: Tid,
     },
-    /// The process may not be held, or has ended.
+    /// The process has ended, or is one that must not be scheduled.
     #[error(transparent)]
     Untouchable(#[from] ThreadError),
     /// The vCPU threads of a VM have not started yet, or cannot be found.
     #[error(transparent)]
     NoVcpus(#[from] FindError),
-    /// Only the monitor knows which threads are vCPUs, and it was not asked.
+    /// Only the monitor knows which threads are vCPUs, and the search was not allowed to ask it.
     #[error("cannot tell the vCPU threads of {binding} apart yet: they have no names")]
     NotAsked {
         /// Binding that was looked up.
@@ -52,10 +52,10 @@ pub enum Absent {
         /// Time until the monitor may be asked again.
         left: Duration,
     },
-    /// The group does not exist, or may not be held.
+    /// The cgroup does not exist, or must not be scheduled.
     #[error(transparent)]
     Group(#[from] CgroupError),
-    /// The group has no processes.
+    /// The cgroup contains no processes.
     #[error("{binding} has no processes")]
     Empty {
         /// Binding that was looked up.
@@ -71,7 +71,7 @@ pub enum Absent {
     },
 }
 
-/// Age in seconds up to which a VM may still be starting its vCPU threads.
+/// Age of a process, in seconds, up to which a VM may still be starting its vCPU threads.
 const STARTING: u64 = 5;
 
 /// Returns true if a process is so young that its vCPU threads may not have started.
@@ -106,7 +106,7 @@ impl Absent {
                 Some("try again in some seconds, when its monitor has answered".to_owned())
             }
             Absent::Group(error) => error.hint().map(str::to_owned),
-            Absent::Empty { .. } => Some("start a process in it first".to_owned()),
+            Absent::Empty { .. } => Some("start a process in the cgroup or unit first".to_owned()),
             Absent::Unreadable { .. } => Some("run as root".to_owned()),
         }
     }
@@ -124,7 +124,7 @@ impl Absent {
         }
     }
 
-    /// Returns true if the machine is merely not running or not ready yet, so that it may appear
+    /// Returns true if the machine is only not running or not ready yet, so that it may appear
     /// later.
     #[must_use]
     pub fn is_yet_to_come(&self) -> bool {
@@ -141,7 +141,7 @@ impl Absent {
         }
     }
 
-    /// Returns true if the VM runs, but its vCPU threads cannot be found.
+    /// Returns true if the error means that the VM runs but its vCPU threads cannot be found.
     #[must_use]
     pub fn is_here(&self) -> bool {
         matches!(self, Absent::NoVcpus(_)) && !self.is_yet_to_come()

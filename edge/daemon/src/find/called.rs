@@ -28,8 +28,8 @@ pub(super) fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding:
 }
 
 impl Called {
-    /// Returns the binding by which the machine is found again. If it has no lasting name, or none
-    /// that a binding can hold, this is the number of its process.
+    /// Returns the binding by which the machine is found again. If the machine has no lasting name,
+    /// or none that fits in a binding, this is the id of its process.
     pub(super) fn binding(&self, pid: Tid) -> Option<Binding> {
         let kind = match self.kind {
             Kind::Libvirt => Some(BindingKind::Libvirt),

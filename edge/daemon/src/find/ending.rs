@@ -1,4 +1,4 @@
-//! Notification of a machine's end, without polling for it.
+//! Notification of the end of a machine, without polling for it.
 
 use std::fs::File;
 use std::io;
@@ -42,11 +42,12 @@ impl Ending {
         Ok((Ending(Of::Process(fd)), inode))
     }
 
-    /// Opens a descriptor for the end of all processes in a group, by its folder. Also returns the
-    /// folder's inode, which no other group of the hierarchy has until the host is rebooted.
+    /// Opens a descriptor that reports the end of all processes in a group, given by its folder.
+    /// Also returns the folder's inode, which no other group of the hierarchy has until the host is
+    /// rebooted.
     ///
     /// # Errors
-    /// If there is no such group, or it is the root group.
+    /// If the group does not exist, or it is the root group.
     pub(super) fn of_group(group: &Path) -> io::Result<(Ending, u64)> {
         const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
         let folder = File::from(rustix::fs::open(group, FOLDER, Mode::empty())?);
@@ -58,8 +59,8 @@ impl Ending {
         Ok((ending, folder.metadata()?.ino()))
     }
 
-    /// Returns the events to poll for. A group's descriptor also reports other changes, so
-    /// [`Ending::has_ended`] must be called again.
+    /// Returns the events to poll the descriptor for. A group's descriptor also reports other
+    /// changes, so [`Ending::has_ended`] must be called after each.
     #[must_use]
     pub const fn events(&self) -> PollFlags {
         match self.0 {
@@ -71,7 +72,7 @@ impl Ending {
     /// Returns true if the process has exited, or the group has no processes.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn has_ended(&self) -> io::Result<bool> {
         match &self.0 {
             Of::Process(fd) => {

@@ -1,20 +1,20 @@
-//! Cgroups of a process: they tell its libvirt domain, its container or its unit. Any user can
-//! choose a command line. A group can only be made with write access to its parent, although parts
-//! of its name can be chosen.
+//! Cgroups of a process, which identify its libvirt domain, its container or its systemd unit. They
+//! are more reliable than command lines, which any user can choose: making a cgroup needs write
+//! access to its parent. Still, users can choose parts of a cgroup's name.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// A group that is known by its name.
+/// A cgroup of a known kind, recognised by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     /// Kind of the group.
     pub(super) what: What,
-    /// Name in the kernel's bytes, with systemd's escapes resolved where they are used. It need not
-    /// be text.
+    /// Name of the group in the kernel's bytes, with systemd's escapes resolved. The bytes need not
+    /// be valid text.
     pub(super) name: Vec<u8>,
-    /// Path of the group, as in `/proc/PID/cgroup`.
+    /// Path of the group, in the form of `/proc/PID/cgroup`.
     pub(super) group: PathBuf,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn unified(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(controllers, group)| controllers.is_empty().then_some(group))
 }
 
-/// Returns the groups of a process: controllers (empty for version 2) and path of each.
+/// Returns the groups of a process, each with its controllers (empty for version 2) and its path.
 fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let mut fields = line.splitn(3, |&byte| byte == b':');
@@ -42,8 +42,8 @@ fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Returns libvirt's name of the VM that a process is, as it appears in the group's name. Libvirt
-/// drops all characters but letters, digits, dots and hyphens, and shortens long names.
+/// Returns the name of the libvirt VM that a process runs, in the form that its cgroup's name has.
+/// Libvirt drops all characters except letters, digits, dots and hyphens, and shortens long names.
 ///
 /// `None` for a process outside of `/machine.slice` and `/machine`. Only root, or systemd on behalf
 /// of root, makes groups there. A domain that its owner has moved with `<partition>` counts as an
@@ -59,8 +59,8 @@ pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns the name in `machine-qemu-N-NAME.scope`, as systemd writes it, or in
-/// `qemu-N-NAME.libvirt-qemu`, as libvirt writes it without systemd.
+/// Returns the name of the VM in a cgroup's name. The forms are `machine-qemu-N-NAME.scope`, as
+/// systemd writes it, and `qemu-N-NAME.libvirt-qemu`, as libvirt writes it without systemd.
 fn machine(part: &[u8]) -> Option<Vec<u8>> {
     let scope = part.strip_prefix(b"machine-").and_then(|part| part.strip_suffix(b".scope"));
     let whole = match scope {
@@ -102,12 +102,12 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 }
 
 /// Returns true if a group's name can belong to a VM of this name. Only letters and digits of both
-/// are compared, and the VM's must begin with the group's.
+/// names are compared. Those of the VM's name must begin with those of the group's.
 ///
-/// This detects a process in the group of one VM that claims to be another.
+/// The comparison detects a process in the group of one VM that claims to be another.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
-    /// Length from which a name may have been shortened. systemd takes names of up to 64 bytes, in
-    /// which driver and number come before the name.
+    /// Length from which a name in a cgroup may have been shortened. Systemd allows 64 bytes for
+    /// the whole name, in which driver and number precede the VM's name.
     const CUT: usize = 40;
     let plain = |text: &[u8]| -> Vec<u8> {
         text.iter().copied().filter(u8::is_ascii_alphanumeric).collect()
@@ -116,7 +116,7 @@ pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
     whole.starts_with(&short) && (short.len() == whole.len() || of_group.len() >= CUT)
 }
 
-/// Returns the id that Firecracker's jailer gave: it makes a group `firecracker/ID`.
+/// Returns the VM's id in the name of the cgroup `firecracker/ID` that Firecracker's jailer makes.
 pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(_, group)| {
         let mut parts = group.rsplit(|&byte| byte == b'/');
@@ -125,8 +125,7 @@ pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Returns the container or unit that contains a version 2 group. If they are nested, the
-/// innermost.
+/// Returns the innermost container or unit that contains a version 2 group.
 pub(super) fn known(group: &[u8]) -> Option<Known> {
     let mut end = group.len();
     loop {
@@ -163,7 +162,8 @@ fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     (is_runtime && is_id(part)).then(|| part.to_vec())
 }
 
-/// Returns true for 64 hexadecimal digits, the form of ids in all container runtimes.
+/// Returns true if a text consists of 64 hexadecimal digits. All container runtimes use ids of this
+/// form.
 fn is_id(text: &[u8]) -> bool {
     text.len() == 64 && text.iter().all(u8::is_ascii_hexdigit)
 }
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Groups of libvirt 9.0 without systemd, on a host with both versions of cgroups.
+    /// Groups of a VM of libvirt 9.0 without systemd, on a host with both versions of cgroups.
     const WITHOUT_SYSTEMD: &[u8] = b"9:name=systemd:/
 8:pids:/
 7:blkio:/machine/qemu-1-myvm2ndab.libvirt-qemu
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_outside_of_libvirts_slices_is_no_libvirt_domain() {
+    fn cgroup_outside_libvirt_slices_is_not_taken_for_a_libvirt_domain() {
         for group in [
             "0::/user.slice/user-1000.slice/user@1000.service/machine-qemu\\x2d2\\x2dweb.scope\n",
             "0::/user.slice/machine/qemu-1-web.libvirt-qemu\n0::/machine-qemu-1-web.scope\n",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_fits_only_the_name_that_libvirt_shortened() {
+    fn cgroup_name_matches_only_the_vm_name_libvirt_derived_it_from() {
         assert!(fits(b"myvm2ndab", b"my vm: 2nd, \"a,b\""));
         assert!(fits(b"ubuntu22.04", b"ubuntu22.04"));
         assert!(!fits(b"web", b"db"));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn jailer_cgroup_has_the_firecracker_id() {
+    fn firecracker_id_is_read_from_the_jailer_cgroup() {
         assert_eq!(of_jailer(b"0::/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/a/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/firecracker/\n0::/x/y\n"), None);
@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_parsed_without_panic(text in vec(any::<u8>(), 0..200)) {
+        fn arbitrary_cgroup_text_is_parsed_without_panic(text in vec(any::<u8>(), 0..200)) {
             of_libvirt(&text);
             of_jailer(&text);
             unified(&text);
@@ -296,9 +296,9 @@ mod tests {
             }
         }
 
-        /// For any name, the group that libvirt makes from it fits.
+        /// The cgroup name that libvirt makes from any VM name fits that VM name.
         #[test]
-        fn cgroup_made_from_any_name_fits_that_name(name in "[ -~]{1,80}") {
+        fn cgroup_that_libvirt_derives_from_any_name_matches_that_name(name in "[ -~]{1,80}") {
             let kept: String = name.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
             prop_assert!(fits(kept.as_bytes(), name.as_bytes()));
         }

@@ -17,7 +17,7 @@ pub(super) enum Program {
     Kvmtool,
 }
 
-/// Facts about a VM that its command line tells.
+/// Properties of a VM that its command line contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     /// Program that runs the VM.
@@ -29,7 +29,7 @@ pub(super) struct Said {
 }
 
 /// Parses the command line of a VM in the format of procfs, where each word ends with a zero byte.
-/// Returns `None` for other programs.
+/// Returns `None` if the program is none that runs VMs.
 pub(super) fn read(line: &[u8]) -> Option<Said> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     let mut words = line.split(|&byte| byte == 0);
@@ -153,7 +153,8 @@ fn qemu(words: &[&[u8]]) -> Option<Said> {
     Some(said)
 }
 
-/// Returns the guest's name in the value of `-name`. Its key may be omitted if it comes first.
+/// Returns the guest's name in the value of `-name`. The key `guest=` may be omitted if it comes
+/// first.
 fn guest(value: &[u8]) -> Option<Vec<u8>> {
     let options = Options::parse(value);
     let first = Some(options.first()).filter(|first| !first.contains(&b'='));
@@ -193,8 +194,8 @@ fn firecracker(words: &[&[u8]]) -> Said {
 /// Cloud Hypervisor's options without a value, or with an optional one.
 const CLOUD_HYPERVISOR_FLAGS: [&str; 6] = ["help", "version", "v", "watchdog", "pvpanic", "V"];
 
-/// Parses Cloud Hypervisor's options. It has no names, so the path of its API socket identifies the
-/// VM.
+/// Parses Cloud Hypervisor's options. Cloud Hypervisor's VMs have no names, so the path of the API
+/// socket identifies the VM.
 fn cloud_hypervisor(words: &[&[u8]]) -> Said {
     let of = |option| long_option(words, option, &CLOUD_HYPERVISOR_FLAGS);
     let socket = of("api-socket").map(|value| match Options::parse(&value).get("path") {
@@ -207,7 +208,7 @@ fn cloud_hypervisor(words: &[&[u8]]) -> Said {
     Said { program: Program::CloudHypervisor, name: socket, uuid }
 }
 
-/// Parses the options of programs with subcommands, of which `run` starts a VM.
+/// Parses the options of a program that has subcommands, of which `run` starts a VM.
 fn running(program: Program, words: &[&[u8]]) -> Option<Said> {
     let at = words.iter().position(|word| *word == b"run")?;
     // Only options of the program may come before the command.
@@ -258,9 +259,9 @@ mod tests {
 
     use super::*;
 
-    /// Command lines with one word per line. Each file begins with the expected result. Those of
-    /// libvirt 9 and QEMU 7.2 were read from running guests. The others were composed from the
-    /// programs' documented options, since those programs were not available.
+    /// Command lines with one word per line. Each file begins with the expected result. The files
+    /// of libvirt 9 and QEMU 7.2 were read from running guests. The other files were composed from
+    /// the documented options of programs that were not available.
     const LINES: [&str; 11] = [
         include_str!("lines/qemu-7.2.txt"),
         include_str!("lines/libvirt-9.txt"),
@@ -276,7 +277,7 @@ mod tests {
     ];
 
     #[test]
-    fn real_command_lines_are_understood() {
+    fn program_name_and_uuid_are_read_from_real_vm_command_lines() {
         for text in LINES {
             let (head, words) =
                 text.split_once("\n\n").expect("the file has a result and a command line");
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn option_values_are_not_parsed_as_options() {
+    fn qemu_option_values_are_not_parsed_as_options() {
         let qemu = b"/usr/bin/qemu-system-x86_64".as_slice();
         assert_eq!(name(&[qemu, b"-append", b"-name", b"-name", b"web"]), Some(b"web".into()));
         assert_eq!(name(&[qemu, b"-append", b"-name web"]), None);
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn similar_program_names_are_not_vms() {
+    fn programs_with_names_similar_to_hypervisors_are_not_vms() {
         for program in ["qemu-img", "qemu-nbd", "firecracker-containerd", "virtqemud", "kvm-ok", ""]
         {
             assert_eq!(read(&line(&[program.as_bytes(), b"-name", b"web"])), None, "{program}");
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_uuid_is_ignored() {
+    fn malformed_uuid_on_a_vm_command_line_is_ignored() {
         assert_eq!(
             uuid(b"0F9C27AA-0000-4000-8000-00000000BEEF").as_deref(),
             Some("0f9c27aa-0000-4000-8000-00000000beef")
@@ -343,7 +344,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any name, also one with commas and equals signs.
+        /// The name is arbitrary and may contain commas and equals signs.
         #[test]
         fn any_name_that_libvirt_passes_to_qemu_is_parsed(
             guest in word().prop_filter("a name", |name| !name.is_empty()),
@@ -373,7 +374,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_parsed_without_panic(
+        fn arbitrary_vm_command_line_is_parsed_without_panic(
             program in prop::sample::select(vec![
                 "qemu-system-x86_64", "kvm", "firecracker", "cloud-hypervisor", "crosvm", "lkvm",
             ]),
@@ -386,9 +387,9 @@ mod tests {
             read(&rest);
         }
 
-        /// Options and their values in any order and number.
+        /// The command lines consist of options and their values in any order and number.
         #[test]
-        fn options_in_any_order_are_parsed_without_panic(
+        fn vm_options_in_any_order_are_parsed_without_panic(
             words in vec(prop::sample::select(vec![
                 "-name", "--name", "-n", "--id", "--id=a", "-uuid", "--platform", "uuid=1", "run",
                 "-M", "none", "-machine", "guest=,,,", "a,b", "=", ",", "--", "-", "", "-S",

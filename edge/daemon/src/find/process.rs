@@ -1,4 +1,4 @@
-//! Facts about one process, read from procfs.
+//! Properties of one process, read from procfs.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{StartTime, Stat, ThreadError, threads_of};
 
-/// Longest part of a command line that is read, in bytes. QEMU's has about 10,000, plus a few
+/// Maximum number of bytes of a command line that are read. QEMU's has about 10,000, plus a few
 /// hundred for each device.
 const LONGEST_LINE: u64 = 1 << 20;
 
@@ -40,14 +40,15 @@ impl Process {
         Stat::of(self.pid, self.pid).map(Stat::started)
     }
 
-    /// Returns the user of the process. If it has several user ids, this is root.
+    /// Returns the user of the process. A process with several different user ids counts as root's.
     pub(super) fn owner(&self) -> io::Result<u32> {
         let status = fs::read(format!("/proc/{}/status", self.pid))?;
         owner(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 
-/// Parses the user in the text of a `status` file. Different user ids count as root.
+/// Parses the user in the text of a `status` file. A process with different user ids counts as
+/// root's.
 pub(super) fn owner(status: &[u8]) -> Option<u32> {
     let mut lines = status.split(|&byte| byte == b'\n');
     let users = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
@@ -72,11 +73,11 @@ pub(super) fn all() -> io::Result<Vec<Tid>> {
     Ok(found)
 }
 
-/// Checks that a process may be held. Process 1, kernel threads, the daemon itself and children
-/// that run its program may not: the host or the service depends on them.
+/// Checks that a process may be scheduled. Process 1, kernel threads, the daemon itself and
+/// children that run its program may not, because the host or the service depends on them.
 ///
 /// # Errors
-/// If the process is one of these, or does not exist.
+/// If the process is one of those, or does not exist.
 pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     if pid.raw() == 1 {
         return Err(ThreadError::Init);
@@ -104,7 +105,7 @@ pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     Ok(())
 }
 
-/// Returns the parent's id, from the text of a `stat` file.
+/// Returns the id of the process's parent, from the text of a `stat` file.
 fn parent(stat: &[u8]) -> Option<Tid> {
     // The name is in parentheses and may contain any bytes.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;

@@ -3,7 +3,7 @@
 use slackline_service::UNSEEN;
 
 /// Escapes a name. Control characters, invisible characters and bytes that are not text become
-/// `\xNN`, and a backslash becomes two. Different names have different escaped forms.
+/// `\xNN`. A backslash becomes two backslashes. Different names have different escaped forms.
 #[must_use]
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
@@ -44,7 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// Reverses the escaping, which proves that different names stay different.
+    /// Reverses the escaping. Its existence proves that different names have different escaped
+    /// forms.
     fn meant(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_names_are_shown_unchanged() {
+    fn plain_vm_names_are_shown_unchanged_and_control_characters_escaped() {
         for name in ["ubuntu22.04", "my vm: the 2nd, largest", "web-1", "größe", ""] {
             assert_eq!(shown(name.as_bytes()), name);
         }
@@ -76,14 +77,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaping_any_bytes_is_printable_and_reversible(name in vec(any::<u8>(), 0..40)) {
+        fn escaped_vm_names_are_printable_and_reversible(name in vec(any::<u8>(), 0..40)) {
             let text = shown(&name);
             prop_assert!(!text.chars().any(|letter| letter.is_control()));
             prop_assert_eq!(meant(&text), name);
         }
 
         #[test]
-        fn escaping_any_text_is_reversible(name in any::<String>()) {
+        fn escaped_vm_names_of_any_text_are_reversible(name in any::<String>()) {
             prop_assert_eq!(meant(&shown(name.as_bytes())), name.into_bytes());
         }
     }

@@ -41,22 +41,26 @@ const HEADERS: usize = 32;
 /// Maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
 
-/// Pause after a failure to accept, which no user can cause: no descriptor or no memory is left.
+/// Pause after a failed `accept` that no client causes, such as one for lack of descriptors or
+/// memory.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
-/// Delay before a caller over its rate limit is answered.
+/// Delay of the answer to a caller over its rate limit.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
 
-/// Maximum number of refusals that wait for a request at the same time.
+/// Maximum number of refused connections that wait for their request at the same time.
 const REFUSALS: usize = 32;
 
-/// Longest time that a refusal waits for the request that it answers.
+/// Longest time that a refused connection waits for the request that the refusal answers.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
+
+/// Maximum number of connections to the loopback address for metrics.
+const SCRAPERS: usize = 8;
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Delay before an address with too many unknown credentials is answered.
+/// Delay of the answer to an address that has sent too many unknown credentials.
 const AFTER_FAILURES: Duration = Duration::from_secs(1);
 
 /// Answer to a caller without access.
@@ -65,7 +69,7 @@ const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent
 /// Serves local connections, forever.
 ///
 /// Refused connections are drained at full speed, since administrators wait behind them. The
-/// runtime interrupts this loop now and then, so that requests are served meanwhile.
+/// runtime interrupts this loop from time to time, so that requests are served in between.
 pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     let router = pages::router(front);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
@@ -87,7 +91,7 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     }
 }
 
-/// Serves connections of other hosts, forever. Waits forever without a socket for them.
+/// Serves connections of other hosts, forever. Without a listening socket for them, waits forever.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -114,6 +118,37 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
     }
 }
 
+/// Serves metrics to processes of this host, forever, and nothing else. Waits forever without a
+/// socket for them.
+///
+/// # Errors
+/// If the socket cannot be waited for.
+pub(super) async fn accept_scrapers(
+    listener: Option<std::net::TcpListener>,
+    front: &Arc<Front>,
+) -> io::Result<()> {
+    let Some(listener) = listener else { return std::future::pending().await };
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let router = pages::metrics_router(front);
+    let places = Arc::new(Semaphore::new(SCRAPERS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                after(&error).await;
+                continue;
+            }
+        };
+        // Closed without an answer if there is no place.
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let (who, owner, role) = (Who::Loopback, Owner::Loopback, Role::Viewer);
+            let from = Origin::Here(Caller { who, owner, role, until: Instant::now() });
+            tokio::spawn(serve(stream, from, place, Arc::clone(front), router.clone()));
+        }
+    }
+}
+
 /// Waits after a failure to accept, unless it concerns that connection only.
 async fn after(error: &io::Error) {
     if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
@@ -121,11 +156,11 @@ async fn after(error: &io::Error) {
     }
 }
 
-/// Place of a connection of another host.
+/// Slot of a connection from another host.
 struct Place {
     address: IpAddr,
     held: Held,
-    /// Notified when another connection takes the place.
+    /// Notified when another connection takes the slot.
     end: Arc<Notify>,
 }
 
@@ -156,9 +191,9 @@ async fn greet(
 /// Origin of a connection.
 #[derive(Clone)]
 enum Origin {
-    /// This host. The kernel identifies the caller.
+    /// A client on this host. The kernel identifies the caller.
     Here(Caller),
-    /// Another host. The caller is identified by its credentials.
+    /// A client on another host. The caller is identified by its credentials.
     Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<Held> },
 }
 
@@ -183,7 +218,7 @@ impl Origin {
         let Some(who) = who else { return Err(stranger(front, address).await) };
         let known = match &who {
             Who::Token(known) | Who::Certificate(known) => known.clone(),
-            Who::User { .. } => String::new(),
+            Who::User { .. } | Who::Loopback => String::new(),
         };
         // Rights are not decided here, since the core checks each request.
         let mut caller = Caller { who, owner: Owner::Proof(known), role: Role::Viewer, until };
@@ -200,7 +235,7 @@ impl Origin {
     }
 }
 
-/// Returns the answer to a caller with unknown credentials, which contains no reason.
+/// Returns the answer to a caller with unknown credentials. The answer contains no reason.
 async fn stranger(front: &Front, address: IpAddr) -> Response {
     let is_too_often = {
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +265,8 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
             // A user who connects in a loop reads no answer.
             Full::TooOften => return Vec::new(),
         };
-        let problem = Problem::new(Kind::TooMany, detail).hinting("close one, or try again later");
+        let problem =
+            Problem::new(Kind::TooMany, detail).hinting("close a connection, or try again later");
         No(problem).raw()
     })?;
     let gids = front.people.that_matter(&gids);
@@ -240,9 +276,9 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
 
 /// Writes a refusal and closes the connection.
 ///
-/// A client that has sent nothing yet takes an answer for a fault of the connection. So the refusal
-/// waits a short time for its request, outside the accept loop. Without a free slot for that it is
-/// written at once.
+/// A client that receives an answer before it has sent its request reports a broken connection. So
+/// the refusal first waits a short time for the request, outside the accept loop. If too many
+/// refusals wait already, this one is written at once.
 fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     if reason.is_empty() {
         return;
@@ -265,7 +301,8 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
 
 /// Reads a request, up to the size of a head, and drops it.
 ///
-/// The runtime may report a stream as readable that is not, so it is read until it has something.
+/// The runtime may wrongly report the stream as readable, so the read is repeated until data
+/// arrives.
 async fn discard_request(stream: &UnixStream) {
     loop {
         let _ = stream.readable().await;
@@ -276,10 +313,11 @@ async fn discard_request(stream: &UnixStream) {
     }
 }
 
-async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+/// Serves a connection. Its place is free when it ends.
+async fn serve<S: AsyncRead + AsyncWrite + Unpin, P>(
     stream: S,
     from: Origin,
-    held: Arc<Held>,
+    place: P,
     front: Arc<Front>,
     router: Router,
 ) {
@@ -299,7 +337,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         _ = connection => {}
         () = patience.clone().end() => {}
     }
-    drop(held);
+    drop(place);
 }
 
 async fn answer(

@@ -1,4 +1,4 @@
-//! HTTP page of the history: what a reservation received, by hour or day.
+//! HTTP page of the history: CPU time that a reservation received, by hour or day.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 
-/// Default start, before now.
+/// Default start of the history, as a time before now.
 const SINCE: Span = Span::from_secs(24 * 3600);
 
 #[derive(Debug, Deserialize)]
@@ -75,7 +75,7 @@ pub(super) async fn history(
     }
 }
 
-/// Parses a start: a time before now, or nanoseconds since 1970.
+/// Parses a start of the history: a time before now, or nanoseconds since 1970.
 fn start(text: &str, now_ns: u64) -> Option<u64> {
     let ago = || Some(now_ns.saturating_sub(text.parse::<Span>().ok()?.ns()));
     text.parse().ok().or_else(ago)
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_is_a_time_ago_or_nanoseconds_since_1970() {
+    fn history_start_parses_as_a_time_ago_or_nanoseconds_since_1970() {
         let hour = 3_600_000_000_000;
         assert_eq!(start("2h", 5 * hour), Some(3 * hour));
         assert_eq!(start("7d", 5 * hour), Some(0));

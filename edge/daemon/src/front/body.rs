@@ -19,14 +19,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::patience::Busy;
 
-/// Maximum nesting depth of JSON. Requests need one level.
+/// Maximum nesting depth of JSON in a request. Valid requests need one level.
 const DEEPEST: usize = 16;
 
-/// Refusal that is an HTTP response.
+/// Refusal of a request, as an HTTP response.
 #[derive(Debug)]
 pub(super) struct No(pub(super) Problem);
 
-/// Result of a page.
+/// Result of an HTTP page: a response or a refusal.
 pub(super) type Reply = Result<Response, No>;
 
 impl From<Problem> for No {
@@ -41,7 +41,8 @@ impl No {
         No(Problem::new(Kind::Bad, detail).hinting(hint))
     }
 
-    /// Returns the refusal for an answer of the core that does not fit the request.
+    /// Returns the refusal that is sent if an answer of the core does not fit the request, which is
+    /// a bug.
     pub(super) fn bug() -> No {
         No(Problem::new(Kind::Bug, "the core's answer does not match the request"))
     }
@@ -139,12 +140,12 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
         b"" | b"{}" => Ok(()),
         more => {
             let detail = format!("the body has {} bytes; none is expected", more.len());
-            Err(No::bad(detail, "send it without a body"))
+            Err(No::bad(detail, "send the request without a body"))
         }
     }
 }
 
-/// Reads a whole body within the limits of time and size.
+/// Reads the whole body of a request, up to a time and a size.
 async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u8>, No> {
     let too_large = || {
         let detail = format!("the body has more than {longest} bytes");
@@ -163,7 +164,9 @@ async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u
         };
         match frame {
             None => return Ok(bytes),
-            Some(Err(error)) => return Err(No::bad(format!("body: {error}"), "send it again")),
+            Some(Err(error)) => {
+                return Err(No::bad(format!("body: {error}"), "send the request again"));
+            }
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     if bytes.len() + data.len() > longest {
@@ -227,7 +230,7 @@ pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     })
 }
 
-/// Refuses conditional headers that this page does not support.
+/// Refuses a request with conditional headers that its page does not support.
 pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), No> {
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
@@ -239,18 +242,20 @@ pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), N
     }
 }
 
-/// Returns the value of a header that may occur once.
+/// Returns the value of a header. `None` if it is missing. Refuses the request if the header occurs
+/// twice.
 pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, No> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.next().is_some() {
-        return Err(No::bad(format!("{name} is given twice"), "send it once"));
+        return Err(No::bad(format!("{name} is given twice"), "send the header once"));
     }
     let text = first.map(|value| value.to_str()).transpose();
-    text.map_err(|_| No::bad(format!("{name} is not ASCII"), "send it in ASCII"))
+    text.map_err(|_| No::bad(format!("{name} is not ASCII"), "send the header in ASCII"))
 }
 
-/// Returns the answer for a page that exists, but not with this method.
+/// Returns the answer to a request for a page that exists but does not support the request's
+/// method.
 pub(super) async fn wrong_method(request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let detail = format!("{} does not support {method}", path.escape_debug());
@@ -262,13 +267,13 @@ pub(super) async fn wrong_method(request: Request) -> Response {
     response
 }
 
-/// Returns the answer for a page that does not exist.
+/// Returns the answer to a request for a page that does not exist.
 pub(super) async fn no_such_page(request: Request) -> No {
     let detail = format!("there is no page {}", request.uri().path().escape_debug());
     No(Problem::new(Kind::NoSuchPage, detail).hinting("see the pages in /v1/openapi.json"))
 }
 
-/// Body that marks its connection as busy until it is written.
+/// Response body that marks its connection as busy until the body is written.
 pub(super) struct Kept {
     pub(super) body: Body,
     pub(super) _busy: Busy,
@@ -299,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_in_texts_are_not_counted() {
+    fn brackets_in_json_strings_do_not_count_as_nesting() {
         assert_eq!(deepest(br#"{"a":[{"b":"[[[\"[["}]}"#), 3);
         assert_eq!(deepest(br#""\\"[[]"#), 2);
         assert_eq!(deepest(b"]]]["), 1);
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_read_or_refused_and_never_ignored() {
+    fn http_if_match_conditions_are_read_or_refused_and_never_ignored() {
         let headers = |pairs: &[(&'static str, &str)]| -> HeaderMap {
             let pair = |&(name, value): &(&'static str, &str)| {
                 (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())

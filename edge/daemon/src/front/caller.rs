@@ -1,4 +1,4 @@
-//! Caller of a request, and its request to the core.
+//! Caller of a request, and the request that the front sends to the core for it.
 
 use slackline_control::link::{Request, Who};
 use slackline_control::{Kind, Problem};
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::limits::Owner;
 
-/// Caller of a request, with the time limit for the answer.
+/// Caller of an HTTP request, with the time limit for the answer.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) who: Who,
-    /// Owner of the limits that apply.
+    /// Principal whose limits apply to the caller.
     pub(super) owner: Owner,
     pub(super) role: Role,
     pub(super) until: Instant,
@@ -26,18 +26,20 @@ pub(super) struct Asked {
 }
 
 impl Caller {
-    /// Returns a request of this caller to the core.
+    /// Returns a request to the core on behalf of this caller.
     pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> Asked {
         let key = key.map(ToString::to_string);
         Asked { who: self.who.clone(), key, request }
     }
 
-    /// Returns true for a user of this host, whose current rights the core knows by itself.
+    /// Returns true if the caller is a user of this host. For such a caller the core looks up the
+    /// current rights itself.
     pub(super) fn is_local(&self) -> bool {
         matches!(self.who, Who::User { .. })
     }
 
-    /// Returns an error if the role does not allow this. The core checks again.
+    /// Returns an error if the role of the caller does not allow `verb`. The core checks the rights
+    /// again.
     pub(super) fn may(&self, verb: Verb) -> Result<(), Problem> {
         if self.role.may(verb) {
             return Ok(());

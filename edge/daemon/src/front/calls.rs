@@ -1,14 +1,17 @@
-//! System calls that the front may still make: for its open descriptors, its memory and the time.
+//! System calls that the front may still make once it serves: those for its open descriptors, its
+//! memory and the time.
 //!
-//! A compromised front can open, connect, start and inspect nothing. All other calls fail with
-//! `EPERM`. A call of another architecture (32 bits on 64) kills the process.
+//! A compromised front cannot open files or connections, start processes, or inspect other
+//! processes. All other calls fail with `EPERM`. A call of another architecture (32 bits on 64)
+//! kills the process.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-/// Calls that tokio, rustls, the allocator and the standard library make once the sockets are open.
+/// System calls that tokio, rustls, the allocator and the standard library make once the sockets
+/// are open.
 const LEFT: [libc::c_long; 53] = [
     // Connections.
     libc::SYS_accept4,
@@ -69,14 +72,14 @@ const LEFT: [libc::c_long; 53] = [
     libc::SYS_tgkill,
 ];
 
-/// Older calls for the same purposes that x86-64 has, too.
+/// Older system calls for the same purposes, which exist on x86-64 only.
 #[cfg(target_arch = "x86_64")]
 const OLDER: [libc::c_long; 3] = [libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: [libc::c_long; 0] = [];
 
-/// Restricts this thread, and all threads that it starts, to these calls. New privileges must be
-/// disabled before.
+/// Restricts the calling thread, and all threads that it starts, to the system calls that the front
+/// needs. `no_new_privs` must be set before.
 ///
 /// # Errors
 /// If the kernel or the architecture has no such filters. The front must not serve then.
@@ -95,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filtered_thread_continues_but_cannot_open_or_start_anything() {
+    fn seccomp_filtered_thread_can_write_but_not_open_or_start_anything() {
         let tried = std::thread::spawn(|| {
             rustix::thread::set_no_new_privs(true).unwrap();
             let (mut kept, other) = std::os::unix::net::UnixStream::pair().unwrap();

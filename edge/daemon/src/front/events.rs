@@ -25,20 +25,21 @@ use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::limits::{Held, Limits};
 
-/// Maximum number of unwritten parts of a stream. A slower client is cut off, and reconnects with
-/// `Last-Event-ID`.
+/// Maximum number of parts of a stream that wait to be written. A slower client is cut off, and
+/// reconnects with `Last-Event-ID`.
 const UNWRITTEN: usize = 64;
 
-/// Interval in which reservations are sent, and time limit for the core to return them.
+/// Interval at which a stream sends all reservations, and time limit for the core to return them.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Number of these intervals after which a comment keeps the stream alive.
+/// Number of [`EVERY`] intervals without an event after which a comment keeps the stream alive.
 const ALIVE: u32 = 10;
 
-/// Maximum number of pages of past events that a stream sends.
+/// Maximum number of pages of past events that a stream sends when it starts.
 const LOOKED_BACK: usize = 10;
 
-/// Sent if more events were missed than are looked back for: events before this one are left out.
+/// Message that tells a client that older events are left out, because it missed more than a stream
+/// sends again.
 #[derive(Debug, Serialize)]
 struct Missed {
     before: u64,
@@ -72,7 +73,7 @@ pub(super) async fn events(
     })?;
     let held = Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
         let detail = format!("this user has {most} event streams open, which is the limit");
-        No(Problem::new(Kind::TooMany, detail).hinting("close one"))
+        No(Problem::new(Kind::TooMany, detail).hinting("close one of the streams"))
     })?;
     let (to, parts) = mpsc::channel(UNWRITTEN);
     // Subscribed before past events are read, so that none is missed in between.
@@ -89,7 +90,7 @@ pub(super) async fn events(
     Ok(response)
 }
 
-/// Writer of one stream.
+/// Writer of one event stream.
 struct Teller {
     front: Arc<Front>,
     caller: Caller,
@@ -98,7 +99,7 @@ struct Teller {
     last: u64,
 }
 
-/// Marks the end of the stream.
+/// Signal that a stream must end, for example because its client has gone or reads too slowly.
 struct End;
 
 impl Teller {
@@ -139,7 +140,7 @@ impl Teller {
         }
     }
 
-    /// Sends all events since the last one that was sent, up to the maximum number of pages.
+    /// Sends all events since the last one that the stream sent, up to the maximum number of pages.
     async fn look_back(&mut self) -> Result<(), End> {
         let (mut missed, mut before) = (Vec::new(), None);
         for _ in 0..LOOKED_BACK {
@@ -163,7 +164,7 @@ impl Teller {
         Ok(())
     }
 
-    /// Checks that the caller may still see events of others. Only the core knows grants, also
+    /// Checks that the caller may still see events of others. Only the core knows grants, including
     /// those of local users.
     async fn is_still_known(&self) -> Result<(), End> {
         if self.caller.is_local() && self.caller.role == Role::Administrator {
@@ -198,7 +199,7 @@ impl Teller {
         self.front.link.ask(self.caller.asks(None, request), until).await.map_err(|_| End)
     }
 
-    /// Queues a part, unless too many parts are unwritten.
+    /// Queues a part of the stream. Fails if too many parts wait to be written.
     fn now(&self, bytes: &Bytes) -> Result<(), End> {
         self.to.try_send(bytes.clone()).map_err(|_| End)
     }
@@ -210,7 +211,7 @@ fn part<T: Serialize>(id: Option<u64>, kind: &str, data: &T) -> Bytes {
     format!("{id}event: {kind}\ndata: {data}\n\n").into()
 }
 
-/// Body that consists of the parts of a stream.
+/// Response body that consists of the parts of a stream.
 struct Parts {
     parts: mpsc::Receiver<Bytes>,
     _held: Held,

@@ -1,4 +1,4 @@
-//! Passing of a listening socket over the link, before the first message.
+//! Passing of listening sockets over the link, before the first message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,13 +12,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Byte that carries the descriptor, which cannot be sent without one.
+/// Byte that carries the descriptor. A descriptor cannot be sent without data.
 const CARRIER: [u8; 1] = *b"\n";
 
 /// Sends a socket over the link.
 ///
 /// # Errors
-/// If the kernel rejects it.
+/// If the kernel refuses to send it.
 pub(crate) fn hand_over(link: &UnixStream, listener: &TcpListener) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -28,10 +28,10 @@ pub(crate) fn hand_over(link: &UnixStream, listener: &TcpListener) -> io::Result
     Ok(())
 }
 
-/// Waits for the socket that is sent over the link.
+/// Waits for the listening socket that is sent over the link.
 ///
 /// # Errors
-/// If something else is received.
+/// If anything other than a socket is received.
 pub(super) fn take(link: &UnixStream) -> io::Result<TcpListener> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passed_socket_is_the_same_socket() {
+    fn listening_socket_passed_between_processes_still_accepts_connections() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,5 @@
-//! Limits on the connections, streams and requests of each principal, and of all together.
+//! Limits on the connections, streams and requests of each principal, and of all principals
+//! together.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,10 +11,10 @@ use tokio::sync::Notify;
 
 use super::remotes::{REMOTE, Remotes};
 
-/// Maximum number of connections.
+/// Maximum number of connections of local users.
 const CONNECTIONS: usize = 64;
 
-/// Number of these that are kept for administrators.
+/// Number of these connections that are reserved for administrators.
 const KEPT: usize = 8;
 
 /// Maximum number of connections of one principal.
@@ -22,58 +23,62 @@ const CONNECTIONS_EACH: usize = 4;
 /// Maximum number of streams of one principal.
 const STREAMS_EACH: usize = 2;
 
-/// Number of requests at once after an idle time.
+/// Maximum number of requests that a principal may send at once after a time without requests.
 const BURST: u32 = 100;
 
-/// Time until one more request is allowed: fifty per second.
+/// Time that allows a principal one more request: fifty requests per second.
 const A_REQUEST: Duration = Duration::from_millis(20);
 
-/// Number of connections at once of one user after an idle time.
+/// Maximum number of connections that a user may open at once after a time without connections.
 const CONNECTING_BURST: u32 = 200;
 
-/// Time until a user may connect once more: a hundred times per second.
+/// Time that allows a user one more connection: a hundred connections per second.
 const A_CONNECTION: Duration = Duration::from_millis(10);
 
-/// Number of unknown credentials that an address may send within `A_WHILE`.
+/// Number of unknown credentials that an address may send within [`A_WHILE`].
 const FAILURES: u32 = 5;
 const A_WHILE: Duration = Duration::from_secs(60);
 
-/// Maximum number of addresses that are remembered for that.
+/// Maximum number of addresses whose unknown credentials are counted.
 const ADDRESSES: usize = 1024;
 
-/// Use of the front by all principals.
+/// Connections, streams and requests of all principals at present.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     /// Number of connections of local users.
     connections: usize,
     of: BTreeMap<Owner, Had>,
     remotes: Remotes,
-    /// For each address, the number of unknown credentials within a minute, and the begin of that
-    /// minute.
+    /// For each address, the number of unknown credentials within a minute, and the time at which
+    /// that minute began.
     failed: BTreeMap<IpAddr, (u32, Instant)>,
 }
 
-/// Principal that limits apply to.
+/// Principal whose limits apply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// A user of this host.
     User(u32),
+    /// All processes of this host that use the loopback address for metrics.
+    Loopback,
     /// A remote client with these credentials.
     Proof(String),
 }
 
-/// Use of the front by one principal.
+/// Connections, streams and requests of one principal at present.
 #[derive(Debug, Default)]
 struct Had {
     connections: usize,
     streams: usize,
-    /// Time at which the steady rate will have allowed all its requests. `None` if it sent none.
+    /// Time at which the steady rate will have allowed all requests of the principal so far. `None`
+    /// if it sent none.
     paid: Option<Instant>,
-    /// The same time for its connections.
+    /// Time at which the steady rate will have allowed all connections of the principal so far.
+    /// `None` if it opened none.
     connecting_paid: Option<Instant>,
 }
 
-/// Connection or stream of a principal. Dropping it frees the slot.
+/// Slot of a connection or stream of a principal. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct Held {
     limits: Arc<Mutex<Limits>>,
@@ -91,17 +96,18 @@ enum What {
 /// Reason why no connection is allowed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The principal has the maximum number.
+    /// The principal already has this number of connections, the maximum.
     Own(usize),
-    /// The front has the maximum number.
+    /// The front already has this number of connections, the maximum.
     All(usize),
     /// The principal connects too often.
     TooOften,
 }
 
 impl Limits {
-    /// Takes a connection slot, if there is one for such a principal. Administrators may have as
-    /// many as are kept for them, since one may watch, scrape and repair at once.
+    /// Takes a connection slot, if there is one for this kind of principal. An administrator may
+    /// have as many as are reserved for administrators, to watch, scrape metrics and repair at the
+    /// same time.
     pub(super) fn connect(
         limits: &Arc<Mutex<Limits>>,
         owner: Owner,
@@ -127,8 +133,8 @@ impl Limits {
         Ok(Held { limits: Arc::clone(limits), what: What::Connection(owner) })
     }
 
-    /// Takes a connection slot for another host, if there is one for that address. Also returns a
-    /// notification for when another connection takes the slot.
+    /// Takes a connection slot for a client on another host, if there is one for its address. Also
+    /// returns a notification for when another connection takes the slot.
     pub(super) fn connect_remote(
         limits: &Arc<Mutex<Limits>>,
         address: IpAddr,
@@ -143,7 +149,7 @@ impl Limits {
         Ok((Held { limits: Arc::clone(limits), what: What::Remote(number) }, end))
     }
 
-    /// Takes a stream slot.
+    /// Takes a stream slot. The error is the maximum number of streams that the principal may have.
     pub(super) fn stream(limits: &Arc<Mutex<Limits>>, owner: Owner) -> Result<Held, usize> {
         let mut now = locked(limits);
         let had = now.of.entry(owner.clone()).or_default();
@@ -165,7 +171,8 @@ impl Limits {
         true
     }
 
-    /// Counts unknown credentials from an address. Returns true if there were too many lately.
+    /// Counts unknown credentials from an address. Returns true if the address has sent too many
+    /// lately.
     pub(super) fn fails(&mut self, address: IpAddr, now: Instant) -> bool {
         self.failed.retain(|_, (_, since)| now.duration_since(*since) < A_WHILE);
         if self.failed.len() >= ADDRESSES && !self.failed.contains_key(&address) {
@@ -190,7 +197,7 @@ impl Had {
 }
 
 impl Held {
-    /// Notes that the caller of a connection was identified, so that it keeps its slot.
+    /// Notes that the caller of a connection was identified, so that the connection keeps its slot.
     pub(super) fn let_in(&self) {
         if let What::Remote(number) = self.what {
             locked(&self.limits).remotes.let_in(number, Instant::now());
@@ -218,8 +225,8 @@ impl Drop for Held {
     }
 }
 
-/// Returns the limits. A panic while they were locked left them consistent, since each change is a
-/// single step.
+/// Locks the limits. If a thread panicked while it had locked them, they are still consistent,
+/// since each change is a single step.
 fn locked(limits: &Mutex<Limits>) -> MutexGuard<'_, Limits> {
     limits.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -233,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn part_of_the_connections_is_kept_for_administrators() {
+    fn eight_connections_are_reserved_for_administrators() {
         let limits = empty();
         let connect = |uid, role| Limits::connect(&limits, Owner::User(uid), role);
         let others: Vec<Held> =
@@ -269,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn user_connects_two_hundred_times_at_once_and_then_a_hundred_times_a_second() {
+    fn user_may_connect_200_times_at_once_then_100_times_a_second() {
         let (mut had, begin) = (Had::default(), Instant::now());
         let count = |had: &mut Had, at| (0..1000).filter(|_| had.may_connect(at)).count();
         assert_eq!(count(&mut had, begin), 200);
@@ -283,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn address_with_five_unknown_credentials_a_minute_is_delayed() {
+    fn address_with_over_five_unknown_credentials_a_minute_is_delayed() {
         let mut limits = Limits::default();
         let (begin, address) = (Instant::now(), IpAddr::from([10, 0, 0, 1]));
         let slow = (0..8).filter(|_| limits.fails(address, begin)).count();
@@ -297,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_has_at_most_two_streams() {
+    fn third_event_stream_of_a_principal_is_refused() {
         let limits = empty();
         let first = Limits::stream(&limits, Owner::User(7)).unwrap();
         let _second = Limits::stream(&limits, Owner::User(7)).unwrap();
@@ -308,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_sends_a_hundred_at_once_then_fifty_a_second() {
+    fn principal_may_send_100_requests_at_once_then_50_a_second() {
         let mut limits = Limits::default();
         let begin = Instant::now();
         let count = |limits: &mut Limits, at| {

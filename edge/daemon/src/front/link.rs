@@ -1,4 +1,4 @@
-//! Link to the core: requests with tickets, their answers, and events.
+//! Link to the core, over which requests with tickets, their answers, and events are sent.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,10 +16,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::caller::Asked;
 
-/// Maximum number of requests that the core has not read. There is at most one for each connection.
+/// Maximum number of requests that the core has not read yet. Each connection has at most one.
 const UNREAD: usize = 128;
 
-/// Maximum number of events that a stream has not taken. A slower stream is cut off.
+/// Maximum number of events that a stream has not read yet. A slower stream is cut off.
 const EVENTS: usize = 256;
 
 /// The front's end of the link.
@@ -35,7 +35,7 @@ struct Waiting {
     of: BTreeMap<u64, oneshot::Sender<Result<Answer, Problem>>>,
 }
 
-/// Ticket of a request. Dropping it cancels the request if it has no answer.
+/// Ticket of a request to the core. Dropping it cancels the request if that has no answer yet.
 struct Ticket<'a> {
     number: u64,
     who: Who,
@@ -73,12 +73,12 @@ impl Link {
         (link, both)
     }
 
-    /// Returns all events from now on.
+    /// Subscribes to the events from now on.
     pub(super) fn events(&self) -> broadcast::Receiver<Arc<Event>> {
         self.events.subscribe()
     }
 
-    /// Sends a request to the core, and waits for its answer until a time.
+    /// Sends a request to the core, and waits for its answer until the time `until`.
     pub(super) async fn ask(&self, asked: Asked, until: Instant) -> Result<Answer, Problem> {
         let (answer, wait) = oneshot::channel();
         let Asked { who, key, request } = asked;

@@ -24,7 +24,7 @@ const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Media type of the older text format, which every reader supports.
 const OLDER_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Requests that the front itself has answered.
+/// Counts and durations of the requests that the front has answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Served {
     answers: BTreeMap<(String, u16), u64>,
@@ -39,7 +39,7 @@ impl Served {
     }
 }
 
-/// Returns the page in the format that the client accepts.
+/// Returns the page of metrics in the format that the client accepts.
 pub(super) fn page(
     numbers: Numbers,
     served: &Mutex<Served>,
@@ -55,7 +55,8 @@ pub(super) fn page(
     Ok(response)
 }
 
-/// Converts a page to the format before OpenMetrics, in which a metric has the name of its samples.
+/// Converts a page of metrics to the text format that preceded OpenMetrics. In that format a metric
+/// has the same name as its samples.
 fn older(text: &str) -> String {
     let mut older = String::with_capacity(text.len());
     let mut help = None;
@@ -340,7 +341,7 @@ impl All {
     }
 }
 
-/// Labels of metrics that have a single sample.
+/// Labels of a metric that has a single sample without labels.
 const NO_LABELS: [Label<'static>; 0] = [];
 
 /// Name and value of a label.
@@ -419,7 +420,8 @@ fn histograms<'a, 'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
     })
 }
 
-/// Converts to seconds for display. Only here time becomes a fraction.
+/// Converts nanoseconds to seconds for display. No other part of the program represents time as a
+/// fraction.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -473,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_have_names_with_units() {
+    fn prometheus_metric_names_carry_their_units() {
         let mut served = Served::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let text = text(numbers(1), served).unwrap();
@@ -501,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn overhead_that_is_not_measured_yet_has_no_sample() {
+    fn unmeasured_cpu_overhead_has_no_metric_sample() {
         let mut numbers = numbers(1);
         numbers.cpus[0].overhead_ppm = None;
         let page = text(numbers, Served::default()).unwrap();
@@ -509,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn older_format_has_the_same_numbers() {
+    fn older_prometheus_format_has_the_same_samples() {
         let new = text(numbers(1), Served::default()).unwrap();
         let old = older(&new);
         let samples = |text: &str| -> Vec<String> {
@@ -526,7 +528,8 @@ mod tests {
         assert!(!old.contains("EOF"));
     }
 
-    /// Runs Prometheus's own tool on a page. Returns `None`, with a note, if it is not installed.
+    /// Runs Prometheus's `promtool` on a page. Returns `None`, after printing a note, if it is not
+    /// installed.
     fn promtool(arguments: &[&str], input: &str) -> Option<()> {
         use std::io::Write;
         use std::process::{Command, Stdio};
@@ -546,7 +549,7 @@ mod tests {
         Some(())
     }
 
-    /// Converts the queries of the dashboard to rules, which Prometheus's tool can check.
+    /// Converts the queries of the dashboard to Prometheus rules, which `promtool` can check.
     fn rules_of_dashboard() -> String {
         let dashboard = include_str!("../../monitoring/slackline-dashboard.json");
         let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
@@ -571,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn promtool_accepts_page_and_alerts_which_fire_as_intended() {
+    fn promtool_accepts_the_metrics_page_and_alerts_fire_as_tested() {
         let mut served = Served::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = older(&text(numbers(2), served).unwrap());
@@ -615,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn page_of_five_hundred_reservations_is_at_most_two_mebibytes() {
+    fn metrics_page_of_500_reservations_is_at_most_2_mib() {
         let text = text(numbers(500), Served::default()).unwrap();
         assert!(text.len() <= 2 * 1024 * 1024, "{} bytes", text.len());
     }

@@ -1,4 +1,4 @@
-//! OpenAPI description of the pages.
+//! OpenAPI description of the HTTP pages.
 
 use utoipa::OpenApi;
 

@@ -1,4 +1,4 @@
-//! HTTP pages. Each is a request to the core.
+//! HTTP pages. Each page sends one request to the core.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ use super::{accounts, events, metrics, recordings};
 /// Stored OpenAPI description. Within a version only additions are allowed.
 pub const STORED: &str = include_str!("../../openapi.json");
 
-/// Maximum length of a search text.
+/// Maximum length of the text that listed VMs must contain.
 const LONGEST_TEXT: usize = 256;
 
-/// Default number of events on a page.
+/// Default number of events on a page of the log.
 const LOG: usize = 100;
 
 type Shared = State<Arc<Front>>;
@@ -70,6 +70,22 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(remember_route))
         .with_state(Arc::clone(front))
+}
+
+/// Returns the pages of the loopback address for metrics.
+pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
+    Router::new()
+        .route("/metrics", get(scrape))
+        .fallback(only_metrics)
+        .method_not_allowed_fallback(body::wrong_method)
+        .layer(from_fn(remember_route))
+        .with_state(Arc::clone(front))
+}
+
+/// Refuses every other page.
+async fn only_metrics() -> No {
+    let problem = Problem::new(Kind::NoSuchPage, "only /metrics is served here, without TLS");
+    No(problem.hinting("use the socket of the daemon for everything else"))
 }
 
 /// Reports the route of a request to the metrics.
@@ -112,7 +128,7 @@ impl Front {
     }
 }
 
-/// Returns the name in a path.
+/// Returns the reservation's name in the path of a request. Refuses an invalid one.
 fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
@@ -234,8 +250,8 @@ pub(super) async fn reserve(
     let name = name(path)?;
     body::without(&headers, &[IF_MATCH])?;
     if body::only(&headers, &IF_NONE_MATCH)?.is_some_and(|text| text != "*") {
-        let hint = "leave it out: PUT never replaces a reservation";
-        return Err(No::bad("If-None-Match is not `*`", hint));
+        let hint = "leave the header out: PUT never replaces a reservation";
+        return Err(No::bad("If-None-Match must be `*`", hint));
     }
     let example = r#"{"slice":"2ms","period":"10ms"} or {"cpu":"1.5cpu"}"#;
     let wanted: Wanted = body::read(sent, caller.until, example).await?;
@@ -362,7 +378,7 @@ pub(super) async fn resume(
     front.write(&caller, &headers, Request::Resume { name, if_revision }).await
 }
 
-/// Returns the name and the revision of a request without a body.
+/// Returns the name and the revision of a request that has no body.
 async fn bare(
     path: Named,
     headers: &HeaderMap,

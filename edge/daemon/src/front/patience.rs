@@ -1,5 +1,5 @@
-//! Time limits of a connection: for its first byte, the rest of a head, the next request, and the
-//! reading of answers.
+//! Time limits of a connection: for its first byte, for the rest of a request head, for the next
+//! request, and for the client's reading of answers.
 
 use std::io;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// Time limit for a whole head, from the connection or its first byte on. The limit of hyper counts
-/// from the last answer on, and so would also close idle connections.
+/// Time limit for a whole request head, from the start of the connection or its first byte. The
+/// limit of hyper counts from the last answer, so it would also close idle connections.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time limit for the next request on an idle connection.
@@ -35,9 +35,9 @@ struct Shared {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No byte of the next request was received.
+    /// No byte of the next request has been received.
     Idle,
-    /// A part of the head was received.
+    /// A part of a request head has been received.
     Head,
     /// A request is being answered.
     Busy,
@@ -73,13 +73,13 @@ impl Patience {
         }
     }
 
-    /// Notes that a whole head was received.
+    /// Notes that a whole request head was received.
     pub(super) fn busy(&self) -> Busy {
         self.turn(|_| Some((Phase::Busy, None)));
         Busy(self.clone())
     }
 
-    /// Notes that bytes were received.
+    /// Notes that bytes of a request were received.
     fn read(&self) {
         self.turn(|phase| {
             (phase == Phase::Idle).then(|| (Phase::Head, Some(Instant::now() + HEAD_WITHIN)))
@@ -105,7 +105,8 @@ impl Drop for Busy {
 pub(super) struct Watched<S> {
     io: TokioIo<S>,
     patience: Patience,
-    /// Runs since no byte could be written.
+    /// Timer that has run since no byte of an answer could be written. `None` if the last write
+    /// succeeded.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
@@ -114,7 +115,7 @@ impl<S> Watched<S> {
         Watched { io: TokioIo::new(stream), patience, stuck: None }
     }
 
-    /// Passes on the result of a write, or an error if nothing could be written for too long.
+    /// Returns the result of a write. Returns an error if nothing could be written for too long.
     fn written<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -6,10 +6,10 @@ use std::os::fd::BorrowedFd;
 use rustix::net::sockopt::socket_peercred;
 use slackline_linux::sys::peer_groups;
 
-/// Returns the user and all groups of the peer at the time of its connection. Looks up no names.
+/// Returns the user and all groups of the peer at the time when it connected. Looks up no names.
 ///
 /// # Errors
-/// If the kernel rejects it.
+/// If the kernel does not report them.
 pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     let peer = socket_peercred(socket)?;
     let mut groups = peer_groups(socket)?;
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_of_a_pair_is_the_own_user() {
+    fn peer_credentials_of_a_socket_pair_are_the_own_user() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let (uid, groups) = of(ours.as_fd()).unwrap();
         assert_eq!(uid, rustix::process::getuid().as_raw());

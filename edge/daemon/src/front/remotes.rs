@@ -1,9 +1,9 @@
-//! Connections of other hosts, and which of them has a place.
+//! Connections of other hosts, and the slots that they take.
 //!
-//! A connection gets a place when it is accepted, but its caller is identified only after a
-//! handshake and a first request. If all places are taken, a newcomer takes the place of a
-//! connection that is not identified yet. An address with several such connections loses one of
-//! them first. Places are kept for addresses that were identified lately.
+//! A connection gets a slot when it is accepted, but its caller is identified only after a TLS
+//! handshake and a first request. If all slots are taken, a newcomer takes the slot of a connection
+//! that is not identified yet. An address with several such connections loses one of them first.
+//! Some slots are reserved for addresses that were identified lately.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Maximum number of connections of other hosts. The others are for local users.
+/// Maximum number of connections of other hosts. The rest of the connections is for local users.
 pub(super) const REMOTE: usize = 32;
 
-/// Maximum number of these for addresses that were not identified lately.
+/// Maximum number of connections of addresses that were not identified lately.
 const OF_UNKNOWN: usize = 24;
 
-/// Time for which the only connection of an address keeps its place while all places are taken.
+/// Time for which the only connection of an address keeps its slot while all slots are taken.
 const SOON: Duration = Duration::from_millis(250);
 
-/// Time for which an address that was identified is known.
+/// Time for which an address counts as known after it was identified.
 const LATELY: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum number of addresses that are known.
+/// Maximum number of addresses that are remembered as known.
 const ADDRESSES: usize = 1024;
 
 /// All connections of other hosts.
@@ -32,7 +32,7 @@ const ADDRESSES: usize = 1024;
 pub(super) struct Remotes {
     next: u64,
     of: BTreeMap<u64, Remote>,
-    /// Time of the last identification of each address.
+    /// Time at which each known address was last identified.
     known: BTreeMap<IpAddr, Instant>,
 }
 
@@ -41,12 +41,12 @@ struct Remote {
     address: IpAddr,
     since: Instant,
     is_let_in: bool,
-    /// Notifies the connection that it has lost its place.
+    /// Notifies the connection that it has lost its slot.
     end: Arc<Notify>,
 }
 
 impl Remotes {
-    /// Returns the number of connections.
+    /// Returns the number of connections from other hosts.
     pub(super) fn len(&self) -> usize {
         self.of.len()
     }
@@ -56,11 +56,11 @@ impl Remotes {
         self.of.values().filter(|remote| remote.address == address).count()
     }
 
-    /// Takes a place for a connection, from another one if needed. `is_full` is true if the front
-    /// has the maximum number of connections.
+    /// Takes a slot for a new connection, from another connection if needed. `is_full` is true if
+    /// the front has the maximum number of connections.
     ///
-    /// Returns the number of the connection, and a notification for when it loses its place. `None`
-    /// if there is no place.
+    /// Returns the number of the connection, and a notification for when it loses its slot. `None`
+    /// if there is no slot.
     pub(super) fn connect(
         &mut self,
         address: IpAddr,
@@ -83,12 +83,13 @@ impl Remotes {
         Some((number, end))
     }
 
-    /// Removes a connection that has ended. One that lost its place was removed before.
+    /// Removes a connection that has ended. A connection that lost its slot has already been
+    /// removed.
     pub(super) fn disconnect(&mut self, number: u64) {
         self.of.remove(&number);
     }
 
-    /// Notes that the caller of a connection was identified.
+    /// Notes that the caller of this connection was identified.
     pub(super) fn let_in(&mut self, number: u64, now: Instant) {
         let Some(remote) = self.of.get_mut(&number) else { return };
         remote.is_let_in = true;
@@ -105,9 +106,9 @@ impl Remotes {
         at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
     }
 
-    /// Returns the connection that loses its place to a newcomer: not identified, from an unknown
-    /// address, of the address with the most such connections, the oldest one. The only connection
-    /// of its address keeps its place for [`SOON`].
+    /// Returns the connection that loses its slot to a newcomer. Only connections without an
+    /// identified caller, from unknown addresses, can lose it. Of the address with the most of
+    /// these the oldest is chosen. The only connection of its address keeps its slot for [`SOON`].
     fn victim(&self, now: Instant) -> Option<u64> {
         let may_lose = |remote: &&Remote| !remote.is_let_in && !self.is_known(remote.address, now);
         let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomer_takes_the_place_of_an_address_with_several_silent_connections() {
+    fn new_remote_address_displaces_an_address_with_several_silent_connections() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for nth in 0..32 {
             let (number, _) = remotes.connect(address(nth / 4), begin, false).unwrap();
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_connection_of_an_address_has_a_moment_before_it_loses_its_place() {
+    fn single_silent_connection_of_an_address_is_displaced_only_after_a_delay() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             remotes.connect(address(last), begin, false).unwrap();
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_kept_for_addresses_that_were_let_in_lately() {
+    fn connection_slots_are_reserved_for_recently_authenticated_addresses() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
         remotes.let_in(friend, begin);
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_that_is_let_in_keeps_its_place() {
+    fn authenticated_connection_is_not_displaced_by_new_addresses() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             let (number, _) = remotes.connect(address(last), begin, false).unwrap();

@@ -1,4 +1,4 @@
-//! Giving up all rights, permanently.
+//! Permanent dropping of all rights of the front process.
 
 use std::io;
 
@@ -11,14 +11,15 @@ use rustix::thread::{
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-/// Maximum number of descriptors: for all connections, and for the process itself.
+/// Maximum number of descriptors of the front: those of all connections, and its own.
 pub(crate) const DESCRIPTORS: u64 = 128;
 
-/// Becomes the given user, if permitted, and gives up all else: groups, capabilities, ways to new
-/// ones, new threads and processes, and being traced. The process must be single-threaded.
+/// Switches to the given user, if permitted, and drops everything else. The process keeps no
+/// groups, no capabilities and no way to get new ones. It can neither start threads or processes
+/// nor be traced. It must be single-threaded.
 ///
 /// # Errors
-/// If a right is left, or there is no unprivileged user to become.
+/// If a right remains, or there is no unprivileged user to become.
 pub(super) fn give_up(user: Option<(u32, u32)>) -> io::Result<()> {
     if geteuid().is_root() {
         let (uid, gid) = user.ok_or_else(|| {

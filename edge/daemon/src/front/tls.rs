@@ -1,4 +1,4 @@
-//! TLS 1.3 for other hosts: its configuration, and the credentials of clients.
+//! TLS 1.3 for clients on other hosts: its configuration, and the credentials of clients.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -15,14 +15,14 @@ use tokio_rustls::rustls::server::{
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Files of the TLS configuration. Root reads them before the front gives up its rights.
+/// Files of the TLS configuration. Root reads them before the front drops its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificate of the daemon, with the chain to its root.
     pub certificate: PathBuf,
     /// Key of the certificate, readable only by its owner.
     pub key: PathBuf,
-    /// CA that signs client certificates. `None` if clients have only tokens.
+    /// Certificate of the CA that signs client certificates. `None` if clients have only tokens.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -37,7 +37,7 @@ pub enum TlsError {
         /// Description of the problem.
         says: String,
     },
-    /// Other users may access the key.
+    /// Users other than its owner may access the key file.
     #[error("cannot use {}: other users may access it (mode {mode:04o})", path.display())]
     Open {
         /// Path of the key.
@@ -56,12 +56,12 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// Returns advice on how to fix it.
+    /// Returns advice on how to fix the TLS files.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
             TlsError::File { .. } => "use PEM files for certificates and keys",
-            TlsError::Open { .. } => "restrict it with `chmod 600`",
+            TlsError::Open { .. } => "restrict the file with `chmod 600`",
             TlsError::Unfit { .. } => "give --key the key of this certificate",
         }
     }
@@ -72,7 +72,7 @@ impl TlsFiles {
     /// accepted before the handshake is complete.
     ///
     /// # Errors
-    /// If a file is missing or invalid, or they do not match.
+    /// If a file is missing or invalid, or the key does not match the certificate.
     pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let chain = certificates(&self.certificate)?;
         let key = private(&self.key)?;
@@ -112,7 +112,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if all.is_empty() { Err(wrong("it contains no certificate".into())) } else { Ok(all) }
 }
 
-/// Loads a key that only its owner may read.
+/// Loads a private key from a file that only its owner may read.
 fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let wrong = |says: String| TlsError::File { path: path.to_path_buf(), says };
     let about = std::fs::metadata(path).map_err(|error: io::Error| wrong(error.to_string()))?;
@@ -123,13 +123,13 @@ fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(error.to_string()))
 }
 
-/// Returns the identifier of a credential: the SHA-256 of these bytes, in hexadecimal digits.
+/// Returns the identifier of a credential: the SHA-256 of its bytes, in hexadecimal digits.
 pub(crate) fn known_by(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the identifier of the client's certificate, which the client CA has signed and whose key
-/// the client has.
+/// Returns the identifier of the client's certificate. The TLS handshake has verified that the
+/// client CA signed it and that the client has its key. `None` without one.
 pub(super) fn certificate_of(connection: &ServerConnection) -> Option<String> {
     let certificate = connection.peer_certificates()?.first()?;
     Some(known_by(certificate))
@@ -151,7 +151,7 @@ pub(super) fn token_in(header: &str) -> Option<String> {
     (secret.len() == 64 && secret.as_bytes().iter().all(is_hex)).then(|| known_by(token.as_bytes()))
 }
 
-/// Prefix of all tokens, so that scanners find leaked ones.
+/// Prefix of all tokens, by which scanners of repositories find leaked tokens.
 pub(crate) const TOKEN: &str = "slk_";
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_well_formed_tokens_are_hashed() {
+    fn only_well_formed_bearer_tokens_are_hashed() {
         let secret = "0f".repeat(32);
         let known = token_in(&format!("Bearer slk_{secret}")).unwrap();
         assert_eq!(known, known_by(format!("slk_{secret}").as_bytes()));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn token_hash_is_plain_sha256() {
+    fn bearer_token_hash_is_plain_sha256() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(known_by(b""), empty);
     }

@@ -1,9 +1,9 @@
-//! Slightly damaged samples, which depend on the seed only.
+//! Generator of slightly damaged samples, which depend only on the seed.
 
-/// Longest sample that is made, in bytes.
+/// Maximum length of a generated sample, in bytes.
 const LONGEST: usize = 1 << 16;
 
-/// Pieces of text that have a meaning for one of the parsers.
+/// Pieces of text that have a meaning for one of the fuzzed parsers.
 const PIECES: [&[u8]; 40] = [
     b"-name",
     b"--id",

@@ -1,7 +1,7 @@
 //! Table `answer`: the rows that are loaded at the start, and the rows that are deleted.
 //!
 //! The table never has more rows than the service keeps answers. A ledger of an older version may
-//! have more: rows beyond the bounds are not loaded, and are deleted a few at a time.
+//! have more rows. Those beyond the bounds are not loaded, and are deleted a few at a time.
 
 use std::time::SystemTime;
 
@@ -12,26 +12,27 @@ use slackline_units::Span;
 use super::stored::{By, Past, Text, after_1970, since_1970};
 use super::words::Keep;
 
-/// Keys of the rows that are kept, and rows to delete.
+/// Keys of the answers that are kept, and rows to delete.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Times are nanoseconds since 1970, as in the table.
+    /// Keys of the answers that are kept, in order of time. Times are nanoseconds since 1970, as in
+    /// the table.
     order: KeyOrder<i64>,
-    /// Rows that the next commit deletes. They stay here until it has succeeded.
+    /// Rows that the next commit deletes. They stay in this list until the commit has succeeded.
     surplus: Vec<(Principal, Key)>,
     /// Position up to which rows of an older version were checked: time, principal and key. `None`
-    /// once all were.
+    /// once all rows were checked.
     sweep: Option<(i64, String, String)>,
 }
 
-/// Time and key of a row.
+/// Time and key of a row of the table `answer`.
 type Answered = (i64, Principal, Key);
 
-/// Answers with their ages, oldest first.
+/// Answers that were loaded, each with its age, oldest first.
 pub(super) type Loaded = Vec<(KeptAnswer, Span)>;
 
 impl Answers {
-    /// Reads the newest answers, as many as the service keeps.
+    /// Reads the newest kept answers from the table, as many as the service keeps.
     pub(super) fn load(
         connection: &Connection,
         keep: Keep,
@@ -49,7 +50,8 @@ impl Answers {
         Ok((answers, loaded))
     }
 
-    /// Notes the answers that a commit adds. The same commit deletes the rows that they displace.
+    /// Notes the answers that a commit adds. The same commit deletes the older rows that the new
+    /// ones displace.
     pub(super) fn note(&mut self, kept: &[KeptAnswer], now: SystemTime) {
         let at = since_1970(now).unwrap_or(0);
         for KeptAnswer { principal, key, .. } in kept {
@@ -62,8 +64,8 @@ impl Answers {
         self.surplus.extend(self.order.add(at, principal, key));
     }
 
-    /// Deletes rows that are displaced, and up to `most` surplus rows of an older version. Returns
-    /// true if none are left.
+    /// Deletes displaced rows, and up to `most` surplus rows of an older version. Returns true if
+    /// no such rows are left.
     pub(super) fn drop_old(
         &mut self,
         change: &Connection,
@@ -99,15 +101,15 @@ impl Answers {
         matches!((principal, key), (Ok(who), Ok(key)) if self.order.contains(who, &key))
     }
 
-    /// Notes that the transaction with [`Answers::drop_old`] has succeeded.
+    /// Notes that the transaction in which [`Answers::drop_old`] deleted rows has succeeded.
     pub(super) fn committed(&mut self) {
         self.surplus.clear();
     }
 }
 
 /// Returns times and keys of the newest rows, newest first, up to the number that the service
-/// keeps, and true if the table has no others. Reads an index only: a million rows take well below
-/// a second.
+/// keeps. The flag is true if the table has no other rows. Only an index is read, which takes well
+/// below a second for a million rows.
 fn newest_keys(connection: &Connection, since: i64) -> rusqlite::Result<(Vec<Answered>, bool)> {
     let (mut order, mut newest, mut is_all) = (KeyOrder::default(), Vec::new(), true);
     let mut rows = connection.prepare("SELECT at, principal, key FROM answer ORDER BY at DESC")?;
@@ -129,7 +131,7 @@ fn newest_keys(connection: &Connection, since: i64) -> rusqlite::Result<(Vec<Ans
     Ok((newest, is_all))
 }
 
-/// Reads the answer of one row.
+/// Reads the answer that a row of the table contains.
 fn answer(
     connection: &Connection,
     (principal, key): (Principal, &Key),
@@ -141,7 +143,7 @@ fn answer(
     found.query_row(params![By(principal), key.as_str()], |row| read(row, now)).optional()
 }
 
-/// Checks that each row can be parsed.
+/// Checks that each row of the table can be parsed.
 pub(super) fn read_all(connection: &Connection, now: SystemTime) -> rusqlite::Result<()> {
     let sql = "SELECT principal, key, asked, reply, is_new, at FROM answer";
     let mut found = connection.prepare(sql)?;
@@ -158,7 +160,7 @@ fn read(row: &rusqlite::Row<'_>, now: SystemTime) -> rusqlite::Result<(KeptAnswe
     Ok((KeptAnswer { principal, key, asked, row: past.row()?, is_new }, age))
 }
 
-/// Returns times and keys of up to `most` rows after a position, oldest first.
+/// Returns times and keys of up to `most` rows after `position`, oldest first.
 fn rows_after(
     change: &Connection,
     (at, principal, key): &(i64, String, String),

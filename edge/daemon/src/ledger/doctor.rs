@@ -1,4 +1,4 @@
-//! Checks a ledger that may be damaged, and rebuilds it from what is intact.
+//! Check of a ledger that may be damaged, and rebuilding of a damaged one from its intact parts.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::rows::{granted, logged, reservations};
 use super::store::{check as check_table, connect, count, problems, version};
 use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, all};
 
-/// Result of a check, which changes nothing.
+/// Result of a check of a ledger. A check changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examined {
     /// Path of the ledger file.
@@ -56,11 +56,11 @@ pub enum Source {
     Ledger,
     /// A backup of the ledger.
     Backup(Backup),
-    /// No source had the table, so it is empty.
+    /// No source had an intact table, so the table is empty.
     Nowhere,
 }
 
-/// Maximum number of reported problems.
+/// Maximum number of problems that a check reports.
 const MOST: usize = 20;
 
 /// Checks the whole ledger in a folder, even while it is in use.
@@ -124,13 +124,13 @@ fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
     }
 }
 
-/// Sets the files of a damaged ledger aside, and builds a new one. Each table comes from the
-/// damaged ledger if it is intact there, else from the newest backup with an intact one. Returns
-/// `None` if the ledger is not damaged.
+/// Copies the files of a damaged ledger to another folder, and builds a new ledger. Each table
+/// comes from the damaged ledger if it is intact there, and otherwise from the newest backup in
+/// which it is intact. Returns `None` if the ledger is not damaged.
 ///
 /// # Errors
-/// If a process has the ledger open, there is none, or the disk fails. The old files are then still
-/// in place or set aside.
+/// If a process has the ledger open, there is no ledger, or the disk fails. The old files then
+/// still exist, in place or in that folder.
 pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
     let place = Place::new(folder);
     let _taken = place.take_existing()?;
@@ -156,7 +156,7 @@ fn version_of(path: &Path) -> Option<u32> {
     version(&old, &place, NEWEST).ok().flatten()
 }
 
-/// Builds a ledger of the version of the newest source. It is migrated when it is opened.
+/// Builds a ledger of the same version as its newest source. Opening it later migrates it.
 fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Table>, LedgerError> {
     let failed = |error| LedgerError::of(whole, error);
     let files = |source| LedgerError::files(whole, source);
@@ -197,7 +197,7 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
     Ok(tables)
 }
 
-/// Copies a whole table from another database, if it is intact there.
+/// Copies a whole table from another database, if the table is intact there.
 fn take_over(new: &Connection, of: u32, table: &str, from: &Path) -> Result<(), LedgerError> {
     let failed = |error| LedgerError::of(from, error);
     let folder = from.parent().unwrap_or(Path::new("."));

@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 use rusqlite::ffi;
 use thiserror::Error;
 
-/// Time to wait for another program that has the ledger locked.
+/// Longest wait for another program that has locked the ledger.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reason why a ledger cannot be opened, written or read.
@@ -36,7 +36,7 @@ pub enum LedgerError {
         /// Description of the damage.
         says: String,
     },
-    /// The file is a database of another program.
+    /// The file is a database that another program created.
     #[error("cannot use {}: it is a database, but not a ledger", path.display())]
     Foreign {
         /// Path of the file.
@@ -48,13 +48,14 @@ pub enum LedgerError {
         path.display()
     )]
     Newer {
-        /// Path of the file.
+        /// Path of the ledger file.
         path: PathBuf,
         /// Version of the file.
         version: u32,
         /// Newest version that this program reads.
         known: u32,
-        /// Backup from before the later version changed it, if it still exists.
+        /// Backup that was made before the later version changed the file. `None` if it no longer
+        /// exists.
         backup: Option<PathBuf>,
     },
     /// Another program, such as `sqlite3`, keeps the file locked.
@@ -79,7 +80,7 @@ pub enum LedgerError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The file was removed or replaced while it was open.
+    /// The ledger file was removed or replaced while it was open.
     #[error("cannot write {}: it was moved or replaced while open", path.display())]
     TakenAway {
         /// Path of the file.
@@ -93,7 +94,7 @@ pub enum LedgerError {
         /// Value that was to be stored.
         number: u64,
     },
-    /// Another failure, mostly of the disk.
+    /// Any other failure, mostly of the disk.
     #[error("cannot use {}: {source}", path.display())]
     Failed {
         /// Path of the file.
@@ -124,10 +125,12 @@ impl LedgerError {
             }
             LedgerError::Foreign { .. } => Some("use another folder with `--state`".to_owned()),
             LedgerError::Newer { backup: Some(backup), .. } => Some(format!(
-                "run the later version, or replace the ledger by its last backup {}",
+                "run the later version of slackline, or replace the ledger by its last backup {}",
                 backup.display()
             )),
-            LedgerError::Newer { backup: None, .. } => Some("run the later version".to_owned()),
+            LedgerError::Newer { backup: None, .. } => {
+                Some("run the later version of slackline".to_owned())
+            }
             LedgerError::Locked { path } => {
                 Some(format!("find that program with `fuser {}`", path.display()))
             }

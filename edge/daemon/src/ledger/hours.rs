@@ -1,10 +1,10 @@
-//! Table `history`: accounts of reservations by hour, and by day where they are old.
+//! Table `history`: CPU time accounts of reservations, by hour, and by day if they are old.
 //!
 //! The commit that adds rows keeps the table within its bounds. Hours of the oldest day become one
-//! row first. Rows are deleted if they are too old, or if all that are left are days.
+//! row first. Rows are deleted if they are too old, or if only days are left.
 //!
-//! The table has no version: programs that do not know it ignore it. Rows are in the order of time,
-//! so that new rows fill pages and old rows free them.
+//! The table has no version: programs that do not know it ignore it. Rows are stored in order of
+//! time, so that new rows fill pages and deleted old rows free whole pages.
 
 use std::time::SystemTime;
 
@@ -17,30 +17,30 @@ use slackline_units::Span;
 use super::stored::{Natural, Text, since_1970};
 use super::words::{AskedHours, Keep, MOST_HOURS};
 
-/// Bytes of a row and of its entry in the index, without the name. Pages of the table are full,
-/// since rows are appended. SQLite merges pages of the index that are less than a third full.
+/// Number of bytes that a row and its index entry take, without the name. Pages of the table are
+/// full, since rows are appended. SQLite merges pages of the index that are less than a third full.
 const ROW_BYTES: u64 = 104 + 3 * 16;
 
-/// Number of times that a row and its index take the bytes of the name.
+/// Number of times that the name's length counts in the size of a row and its index entry.
 const NAMES_OF_ROW: u64 = 4;
 
-/// Maximum number of hours that one query reads: all that the default bounds keep.
+/// Maximum number of hours that one query reads. The default bounds keep no more hours than this.
 const MOST_READ: usize = 12_000;
 
 /// Number of rows that are deleted at once while the table is too large.
 const DELETED_AT_ONCE: u32 = 64;
 
-/// Size of the table.
+/// Size of the table `history` and the part of it that is still in hours.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
     /// Upper bound of the bytes that the table and its index take.
     bytes: u64,
-    /// Start of the first day whose hours may still be rows, in hours since 1970.
+    /// Start of the first day whose hours may still be in rows of their own, in hours since 1970.
     whole_from: u64,
 }
 
 impl Hours {
-    /// Creates the table if needed, and measures it.
+    /// Creates the table `history` if needed, and measures its size.
     pub(super) fn open(connection: &Connection) -> rusqlite::Result<Hours> {
         connection.execute_batch(super::tables::HISTORY)?;
         let sql = "SELECT count(*), coalesce(sum(length(CAST(name AS BLOB))), 0),
@@ -52,8 +52,8 @@ impl Hours {
         })
     }
 
-    /// Writes rows, in a transaction of the caller, and keeps the bounds. Returns the new size,
-    /// which holds if the transaction succeeds.
+    /// Writes rows and deletes those beyond the bounds, in a transaction of the caller. Returns the
+    /// new size, which is valid if the transaction succeeds.
     pub(super) fn write(
         &self,
         change: &Connection,
@@ -120,7 +120,8 @@ impl Hours {
         Ok(self.delete(change, sql, params![DELETED_AT_ONCE])? > 0)
     }
 
-    /// Runs a statement that deletes rows and returns the length of each name.
+    /// Runs a statement that deletes rows and returns the length of the name in each. Subtracts the
+    /// bytes of these rows.
     fn delete(
         &mut self,
         change: &Connection,
@@ -134,8 +135,8 @@ impl Hours {
         Ok(gone.len())
     }
 
-    /// Makes one row of the hours of a reservation on the oldest day before `today` that has hours.
-    /// Returns false if there is no such day.
+    /// Joins the hours of one reservation on one day into a single row. The day is the oldest one
+    /// before `today` that has hours. Returns false if there is no such day.
     fn join_hours(&mut self, change: &Connection, today: u64) -> rusqlite::Result<bool> {
         let sql = "SELECT start, name FROM history WHERE start >= ?1 AND start < ?2 AND length = 1
             ORDER BY start, name LIMIT 1";
@@ -174,7 +175,8 @@ fn bytes(name: u32) -> u64 {
     ROW_BYTES + NAMES_OF_ROW * u64::from(name)
 }
 
-/// Returns a number as it is stored. None of the table reaches 2^63: it would be 292 years.
+/// Returns a number in the form in which it is stored. No number of the table reaches 2^63, which
+/// as nanoseconds is 292 years.
 fn natural(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -190,7 +192,7 @@ pub(super) fn last_hours<'a>(
     last.filter_map(Result::transpose).collect()
 }
 
-/// Returns the accounts that were asked for, oldest first, at most [`MOST_HOURS`].
+/// Returns the accounts that a query asks for, oldest first, at most [`MOST_HOURS`].
 pub(super) fn hours(connection: &Connection, asked: &AskedHours) -> rusqlite::Result<Vec<Hour>> {
     let AskedHours { name, since_ns, by_day: is_by_day } = asked;
     let since = since_ns / HOUR_NS;
@@ -221,13 +223,13 @@ fn hours_from(
     found.query_map(params![name.as_str(), natural(start), most], hour)?.collect()
 }
 
-/// Checks that each row can be parsed.
+/// Checks that each row of the table can be parsed.
 pub(super) fn read_all(connection: &Connection) -> rusqlite::Result<()> {
     let mut found = connection.prepare("SELECT * FROM history")?;
     found.query_map([], hour)?.try_for_each(|row| row.map(drop))
 }
 
-/// Parses a row with all columns.
+/// Parses a row of the table `history` with all columns.
 fn hour(row: &Row<'_>) -> rusqlite::Result<Hour> {
     let number = |column: &str| row.get::<_, Natural>(column).map(|Natural(number)| number);
     let span = |column: &str| number(column).map(Span::from_ns);

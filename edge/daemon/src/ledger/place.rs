@@ -20,7 +20,7 @@ pub(super) struct Place {
     folder: PathBuf,
 }
 
-/// Lock on a ledger, held until it is dropped.
+/// Lock on a ledger's folder, kept until it is dropped.
 #[derive(Debug)]
 pub(super) struct Taken(File);
 
@@ -36,7 +36,8 @@ impl Drop for Taken {
 pub struct Backup {
     /// Path of the backup.
     pub path: PathBuf,
-    /// Version of the tables, for a backup before a migration. `None` for the daily backup.
+    /// Version of the tables in a backup that was made before a migration. `None` for the daily
+    /// backup.
     pub version: Option<u32>,
     /// Time at which the backup was made.
     pub made: SystemTime,
@@ -116,7 +117,8 @@ impl Place {
         }
     }
 
-    /// Replaces the ledger by a complete one. No process may have the old one open.
+    /// Replaces the ledger by a complete one at the path `by`. No process may have the old one
+    /// open.
     pub(super) fn replace(&self, by: &Path) -> Result<(), LedgerError> {
         let next = self.next();
         rename(by, &next)?;
@@ -139,7 +141,7 @@ impl Place {
         self.sync()
     }
 
-    /// Makes changes of the folder survive a loss of power.
+    /// Makes changes to the ledger's folder survive a loss of power.
     pub(super) fn sync(&self) -> Result<(), LedgerError> {
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(|source| LedgerError::files(&self.folder, source))
@@ -163,7 +165,7 @@ impl Place {
         found
     }
 
-    /// Copies the files of the ledger into a new folder beside it.
+    /// Copies the files of the ledger into a new folder beside the ledger. Returns the folder.
     pub(super) fn set_aside(&self) -> Result<PathBuf, LedgerError> {
         let mut number = 1_u32;
         let folder = loop {
@@ -188,12 +190,13 @@ impl Place {
     }
 }
 
-/// Returns device and inode of a file. A file that is created later may have the same.
+/// Returns device and inode of a file. A file that is created after this one was deleted may have
+/// the same.
 pub(super) fn which(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()))
 }
 
-/// Returns options for a file that only its owner may read, without following links.
+/// Returns options for opening a file that only its owner may read, without following links.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);

@@ -7,19 +7,19 @@ use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, params};
 use slackline_service::gang::Gang;
 use slackline_service::{Binding, Budget, Commit, Identity, LedgerContents, Name, Role, Row};
-use slackline_units::CpuShare;
+use slackline_units::{CpuShare, WallTime};
 
 use super::answers::Answers;
 use super::error::LedgerError;
 use super::stored::{
-    By, Natural, Past, Text, after_1970, happened, number, parts, since_1970, terms, wrong,
+    By, Natural, Past, Text, after_1970, by_uuid, happened, number, parts, since_1970, terms, wrong,
 };
 use super::words::{AccessChange, Before, Granted, Keep, Logged, Proof};
 
 /// Maximum length in bytes of an event's detail. The rest is cut off.
 const MOST_DETAIL: usize = 1_024;
 
-/// Loads everything that the service needs at its start.
+/// Loads all rows that the service needs at its start.
 pub(super) fn load(
     connection: &Connection,
     boot_id: &str,
@@ -41,7 +41,8 @@ pub(super) fn load(
     Ok((LedgerContents { rows, kept, last_seq }, before, answers))
 }
 
-/// Returns all reservations, with the identities of a boot. Without a boot, no other table is read.
+/// Returns all reservations, with the identities that their VMs have in the boot `boot`. Without a
+/// boot, only the table of reservations is read.
 pub(super) fn reservations(
     connection: &Connection,
     boot_id: Option<&str>,
@@ -56,9 +57,11 @@ pub(super) fn reservations(
     let phase = if has("phase_ns")? { "phase_ns" } else { "NULL" };
     let gang = if has("gang")? { "gang, strict" } else { "NULL, 0" };
     let by_use = if has("by_use")? { "by_use" } else { "0" };
+    let until = if has("until")? { "until" } else { "NULL" };
+    let uuid = if has("uuid")? { "uuid" } else { "NULL" };
     let sql = format!(
         "SELECT reservation.name, owner, slice_ns, period_ns, exact, vcpus, binding, paused, since,
-         revision, {columns}, {user}, {phase}, {gang}, {by_use} FROM {from}
+         revision, {columns}, {user}, {phase}, {gang}, {by_use}, {until}, {uuid} FROM {from}
          ORDER BY since, reservation.name"
     );
     connection.prepare(&sql)?.query_map([boot_id], reservation)?.collect()
@@ -79,6 +82,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let (Natural(slice), Natural(period)) = (row.get(2)?, row.get(3)?);
     let (Natural(since), Natural(revision)) = (row.get(8)?, row.get(9)?);
     let phase = row.get::<_, Option<Natural>>(14)?.map(|Natural(phase)| phase);
+    let until = row.get::<_, Option<Natural>>(18)?.map(|Natural(ns)| WallTime::from_ns(ns));
     let (gang, is_strict) = (row.get::<_, Option<Text<Name>>>(15)?, row.get(16)?);
     let identity = inode.map(|inode| match (pid, started) {
         (Some(pid), Some(started)) => Identity::Process {
@@ -91,7 +95,8 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     Ok(Row {
         name,
         owner,
-        terms: terms((slice, period, phase), (row.get(4)?, row.get(17)?), row.get(5)?)?,
+        terms: terms((slice, period, phase), (row.get(4)?, row.get(17)?), row.get(5)?)?
+            .with_end(until),
         binding,
         user: row.get(13)?,
         paused: row.get(7)?,
@@ -99,7 +104,13 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         since,
         revision,
         identity,
+        by_uuid: by_uuid(row.get(19)?)?,
     })
+}
+
+/// Returns true if members of the group without a grant are tenants.
+pub(super) fn has_tenants(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("SELECT tenants FROM rights", [], |row| row.get(0))
 }
 
 /// Returns all grants of access.
@@ -125,7 +136,7 @@ pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<Granted>>
     found?.collect()
 }
 
-/// Writes a change of access.
+/// Writes a change to the grants of access.
 pub(super) fn write_access(connection: &Connection, change: &AccessChange) -> rusqlite::Result<()> {
     let done = match change {
         AccessChange::Add(granted) => {
@@ -181,7 +192,7 @@ pub(super) fn logged(row: &rusqlite::Row<'_>) -> rusqlite::Result<Logged> {
 }
 
 /// Writes the contents of a commit, in a transaction that the caller ends. Returns the number of
-/// events that are new in the table.
+/// events that the table did not contain yet.
 pub(super) fn write(
     change: &Connection,
     commit: &Commit,
@@ -239,8 +250,8 @@ pub(super) fn write(
     Ok(new)
 }
 
-/// Inserts an event. An existing row with the number is the same event, whose commit failed after
-/// it was written and is retried.
+/// Statement that inserts an event. If a row with its number exists, that row is the same event:
+/// its commit was written, then reported as failed, and is now retried.
 const EVENT: &str = "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (seq) DO NOTHING";
 
@@ -272,6 +283,8 @@ fn write_row(
         row.gang.as_ref().map(|gang| gang.name.as_str()),
         row.gang.as_ref().is_some_and(|gang| gang.is_strict),
         row.terms.by_use(),
+        row.terms.until().map(|until| number("an end", until.ns())).transpose()?,
+        row.by_uuid.as_ref().map(Binding::name),
     ]);
     done.map_err(failed)?;
     let done = match row.identity {
@@ -295,11 +308,12 @@ fn write_row(
 }
 
 const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13, ?14, ?15) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3,
+    ?11, ?12, ?13, ?14, ?15, ?16, ?17) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3,
     period_ns = ?4, exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10,
-    user = ?11, phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15";
+    user = ?11, phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15,
+    until = ?16, uuid = ?17";
 
-/// Deletes events that exceed the bounds of age, number or size, oldest first and at most `most` of
+/// Deletes events beyond the bounds of age, number or size, oldest first and at most `most` of
 /// them. Returns the number of deleted events.
 pub(super) fn drop_old_events(
     change: &Connection,
@@ -322,7 +336,7 @@ pub(super) fn drop_old_events(
     Ok(u64::try_from(dropped).unwrap_or(0))
 }
 
-/// Returns the number of bytes in use in the database.
+/// Returns the number of bytes that are in use in the database.
 fn bytes_used(connection: &Connection) -> rusqlite::Result<u64> {
     let pragma = |name| {
         connection.pragma_query_value(None, name, |row| row.get(0).map(|Natural(number)| number))

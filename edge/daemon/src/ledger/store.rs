@@ -1,8 +1,8 @@
 //! Ledger in SQLite: opened, read and written by one thread over one connection.
 //!
 //! Commits go to a write-ahead log and are synced (`synchronous=FULL`), so they survive a loss of
-//! power. If the disk fails during a commit, the commit is reported as failed. After a crash it may
-//! still be there, as a whole.
+//! power. If the disk fails during a commit, the commit is reported as failed. After a crash such a
+//! commit may still exist, as a whole.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -15,13 +15,13 @@ use super::answers::Answers;
 use super::error::{LedgerError, PATIENCE};
 use super::hours::{self, Hours, last_hours};
 use super::place::{Place, Taken, private, rename, which};
-use super::rows::{drop_old_events, granted, load, logged, write, write_access};
+use super::rows::{drop_old_events, granted, has_tenants, load, logged, write, write_access};
 use super::stored::Natural;
-use super::tables::{APPLICATION, BEFORE_TENANTS, MIGRATIONS, NEEDED, NEWEST};
+use super::tables::{APPLICATION, MIGRATIONS, NEEDED, NEWEST};
 use super::words::{AccessChange, Asked, AskedHours, Before, Granted, Keep, Logged, MOST_EVENTS};
 
-/// Maximum number of old rows that a commit deletes in addition to those that it displaces: enough
-/// that an oversized table shrinks, and few enough that no reply is delayed.
+/// Maximum number of old rows that a commit deletes in addition to those that it displaces. The
+/// number is large enough to shrink an oversized table, and small enough not to delay the reply.
 const DROPPED_AT_ONCE: usize = 16;
 
 /// A ledger that is open.
@@ -31,16 +31,16 @@ pub(super) struct Store {
     place: Place,
     boot_id: String,
     keep: Keep,
-    /// Number of events in the table.
+    /// Number of rows in the table `event`.
     events: u64,
     answers: Answers,
     hours: Hours,
-    /// Identities of the ledger file and of its log.
+    /// Device and inode of the ledger file and of its log.
     files: (Which, Option<Which>),
     _taken: Taken,
 }
 
-/// Contents of a ledger when it is opened.
+/// Contents of a ledger at the time when it was opened.
 pub(super) struct Begun {
     pub(super) loaded: LedgerContents,
     pub(super) access: Vec<Granted>,
@@ -79,7 +79,7 @@ impl Store {
         let now = SystemTime::now();
         let (loaded, before, answers) = load(&connection, boot_id, keep, now).map_err(failed)?;
         let access = granted(&connection).map_err(failed)?;
-        let has_tenants = version(&connection, &place, NEWEST)? == Some(NEWEST);
+        let has_tenants = has_tenants(&connection).map_err(failed)?;
         let hours = Hours::open(&connection).map_err(failed)?;
         let history = last_hours(&connection, loaded.rows.iter().map(|row| &row.name));
         let history = history.map_err(failed)?;
@@ -102,7 +102,8 @@ impl Store {
         Ok((store, Begun { loaded, access, history, before, has_tenants }))
     }
 
-    /// Writes a commit, all of it or nothing. `wall` has the wall clock time of each event.
+    /// Writes a commit, either all of it or nothing. `wall` contains the wall clock time of each
+    /// event.
     pub(super) fn commit(
         &mut self,
         commit: &Commit,
@@ -129,8 +130,8 @@ impl Store {
         self.make_sure()
     }
 
-    /// Checks that the commit is in files that other processes find. If an open file is removed,
-    /// all later writes are lost with it.
+    /// Checks that the commit is in the files that other processes find at the ledger's path. If an
+    /// open file was removed, all later writes to it would be lost.
     fn make_sure(&mut self) -> Result<(), LedgerError> {
         let (ledger, log) = (self.place.ledger(), self.place.log());
         let is_there = which(&ledger).is_ok_and(|file| file == self.files.0);
@@ -147,7 +148,8 @@ impl Store {
         self.write_out()
     }
 
-    /// Writes the contents of the ledger to its old path.
+    /// Writes the contents of the open ledger to its path again, after the file there was removed
+    /// or replaced.
     fn write_out(&mut self) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
@@ -165,7 +167,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns events, newest first.
+    /// Returns events that a query asks for, newest first.
     pub(super) fn events(&self, asked: &Asked) -> Result<Vec<Logged>, LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
@@ -184,7 +186,7 @@ impl Store {
         found.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Writes accounts, all of them or none.
+    /// Writes rows of the history, either all of them or none.
     pub(super) fn keep_history(&mut self, rows: &[Hour]) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
@@ -197,28 +199,32 @@ impl Store {
         self.make_sure()
     }
 
-    /// Returns accounts of a reservation, oldest first.
+    /// Returns the history of a reservation, oldest first.
     pub(super) fn hours(&self, asked: &AskedHours) -> Result<Vec<Hour>, LedgerError> {
         let path = self.place.ledger();
         hours::hours(&self.connection, asked).map_err(|error| LedgerError::of(&path, error))
     }
 
-    /// Writes a change of access.
+    /// Writes a change to the grants of access.
     pub(super) fn change_access(&mut self, change: &AccessChange) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         write_access(&self.connection, change).map_err(|error| LedgerError::of(&path, error))?;
         self.make_sure()
     }
 
-    /// Makes tenants of members of the group without a grant. Keeps a backup of the ledger before
-    /// it.
+    /// Migrates the ledger to the version in which members of the operators' group without a grant
+    /// are tenants. Makes a backup of the ledger first.
     pub(super) fn migrate_access(&mut self) -> Result<(), LedgerError> {
-        let newest = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
-        bring_to(&mut self.connection, &self.place, (&MIGRATIONS, newest))?;
+        let path = self.place.ledger();
+        let failed = |error| LedgerError::of(&path, error);
+        if !has_tenants(&self.connection).map_err(failed)? {
+            back_up(&self.connection, &self.place, &self.place.of_version(NEWEST))?;
+            self.connection.execute("UPDATE rights SET tenants = 1", []).map_err(failed)?;
+        }
         self.make_sure()
     }
 
-    /// Deletes some of the rows that exceed a bound. Returns true if none are left.
+    /// Deletes some of the rows that exceed a bound. Returns true if no such rows are left.
     pub(super) fn drop_old(&mut self) -> Result<bool, LedgerError> {
         const AT_ONCE: usize = 1_000;
         let path = self.place.ledger();
@@ -247,7 +253,7 @@ impl Store {
         back_up(&self.connection, &self.place, &self.place.daily())
     }
 
-    /// Closes the ledger, and marks its end as clean.
+    /// Closes the ledger, and marks it as closed cleanly.
     pub(super) fn close(self) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
@@ -256,7 +262,7 @@ impl Store {
     }
 }
 
-/// Marks the end as not clean, until the ledger is closed.
+/// Statement that marks the ledger as not closed cleanly, until it is closed.
 const HOST: &str = "INSERT INTO host (only, boot_id, clean, seq) VALUES (1, ?1, 0, 0)
     ON CONFLICT (only) DO UPDATE SET boot_id = ?1, clean = 0";
 
@@ -302,7 +308,7 @@ pub(super) fn version(
     Ok(Some(version))
 }
 
-/// Turns on the write-ahead log.
+/// Turns on the write-ahead log of the database.
 fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
     let mode = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0));
     let mode: String = mode.map_err(|error| LedgerError::of(path, error))?;
@@ -314,34 +320,18 @@ fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> 
     Err(LedgerError::Files { path: path.to_path_buf(), source })
 }
 
-/// Migrates the tables to the newest version that needs no request. A new ledger has the newest
-/// version of all.
+/// Migrates the tables to the newest version, after a backup.
 fn migrate(
     connection: &mut Connection,
     place: &Place,
     migrations: &[&str],
 ) -> Result<(), LedgerError> {
-    let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
-    let version = version(connection, place, newest)?;
-    write_ahead(connection, &place.ledger())?;
-    let target = match version {
-        Some(version) if version < newest => BEFORE_TENANTS.min(newest),
-        _ => newest,
-    };
-    bring_to(connection, place, (migrations, target))
-}
-
-/// Migrates the tables to a version, after a backup.
-fn bring_to(
-    connection: &mut Connection,
-    place: &Place,
-    (migrations, target): (&[&str], u32),
-) -> Result<(), LedgerError> {
     let path = place.ledger();
     let failed = |error| LedgerError::of(&path, error);
     let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
     let version = version(connection, place, newest)?;
-    if version.is_some_and(|version| version >= target) {
+    write_ahead(connection, &path)?;
+    if version.is_some_and(|version| version >= newest) {
         return Ok(());
     }
     if let Some(version) = version {
@@ -349,12 +339,11 @@ fn bring_to(
     }
     let behaviour = TransactionBehavior::Immediate;
     let change = connection.transaction_with_behavior(behaviour).map_err(failed)?;
-    let all = migrations.iter().take(target as usize);
-    for migration in all.skip(version.unwrap_or(0) as usize) {
+    for migration in migrations.iter().skip(version.unwrap_or(0) as usize) {
         change.execute_batch(migration).map_err(failed)?;
     }
     change.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
-    change.pragma_update(None, "user_version", target).map_err(failed)?;
+    change.pragma_update(None, "user_version", newest).map_err(failed)?;
     change.commit().map_err(failed)
 }
 
@@ -397,7 +386,7 @@ pub(super) fn problems(
     Ok(found)
 }
 
-/// Copies the current ledger to a file that appears only when it is complete.
+/// Copies the current ledger to the path `to`, where the file appears only when it is complete.
 fn back_up(connection: &Connection, place: &Place, to: &Path) -> Result<(), LedgerError> {
     let part = place.part();
     copy(connection, &part)?;

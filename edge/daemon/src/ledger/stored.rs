@@ -8,9 +8,10 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use serde::{Deserialize, Serialize};
 use slackline_service::gang::Gang;
 use slackline_service::{
-    EventKind, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms, Verb,
+    Binding, BindingKind, EventKind, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms,
+    Verb,
 };
-use slackline_units::{Reservation, Span};
+use slackline_units::{Reservation, Span, WallTime};
 
 use super::error::LedgerError;
 
@@ -57,12 +58,12 @@ pub(super) fn wrong(says: impl Into<String>) -> FromSqlError {
     FromSqlError::Other(says.into().into())
 }
 
-/// Converts a number that is compared in SQL, which is limited to 2^63.
+/// Converts a number that SQL statements compare, which must be below 2^63.
 pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError> {
     i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
 }
 
-/// Returns nanoseconds since 1970. `None` before 1970, and beyond the range.
+/// Returns a time in nanoseconds since 1970. `None` for times before 1970 or beyond the range.
 pub(super) fn since_1970(at: SystemTime) -> Option<i64> {
     i64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
@@ -87,12 +88,18 @@ pub(super) fn terms(
     terms.map_err(|error| FromSqlError::Other(error.into()))
 }
 
+/// Returns the binding by a stored UUID.
+pub(super) fn by_uuid(uuid: Option<String>) -> Result<Option<Binding>, FromSqlError> {
+    let read = |uuid: String| Binding::new(BindingKind::Uuid, &uuid);
+    uuid.map(read).transpose().map_err(|error| FromSqlError::Other(error.into()))
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// A reservation before or after an event, in JSON.
+/// State of a reservation before or after an event, in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Past {
@@ -101,24 +108,30 @@ pub(super) struct Past {
     slice_ns: u64,
     period_ns: u64,
     exact: bool,
-    /// Missing before version 4.
+    /// Phase of the periods. Missing in rows written before version 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     phase_ns: Option<u64>,
-    /// Missing before version 6.
+    /// True if siblings borrow unused budget. Missing in rows written before version 6.
     #[serde(default, skip_serializing_if = "is_false")]
     by_use: bool,
+    /// Nanoseconds since 1970. Missing before version 8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
     vcpus: u16,
     binding: String,
-    /// Missing in version 1.
+    /// User who owns the VM. Missing in rows of version 1.
     #[serde(default)]
     user: Option<u32>,
     paused: bool,
-    /// Missing before version 5.
+    /// Gang of the reservation. Missing in rows written before version 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gang: Option<PastGang>,
     since: u64,
     revision: u64,
     identity: Option<PastIdentity>,
+    /// Missing before version 9.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -153,6 +166,7 @@ impl Past {
             exact: row.terms.exact(),
             phase_ns: row.terms.phase().map(Span::ns),
             by_use: row.terms.by_use(),
+            until: row.terms.until().map(WallTime::ns),
             vcpus: row.terms.vcpus(),
             binding: row.binding.to_string(),
             user: Some(row.user),
@@ -164,6 +178,7 @@ impl Past {
             since: row.since,
             revision: row.revision,
             identity,
+            uuid: row.by_uuid.as_ref().map(|by_uuid| by_uuid.name().to_owned()),
         }
     }
 
@@ -186,7 +201,8 @@ impl Past {
                 (self.slice_ns, self.period_ns, self.phase_ns),
                 (self.exact, self.by_use),
                 self.vcpus,
-            )?,
+            )?
+            .with_end(self.until.map(WallTime::from_ns)),
             binding: self
                 .binding
                 .parse()
@@ -197,6 +213,7 @@ impl Past {
             since: self.since,
             revision: self.revision,
             identity,
+            by_uuid: by_uuid(self.uuid.clone())?,
         })
     }
 }
@@ -215,12 +232,13 @@ impl FromSql for Past {
     }
 }
 
-/// Splits an event into two texts: its word, and its detail.
+/// Returns the two texts that stand for an event in a row: its word, and its detail.
 pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
     let detail = match what {
         EventKind::Vcpus { there } => Some(there.to_string()),
         EventKind::Meddled(how) | EventKind::Contested(how) => Some(how.clone()),
         EventKind::NotAdopted(why)
+        | EventKind::Renamed(why)
         | EventKind::LedgerFailing(why)
         | EventKind::ClockStepped(why)
         | EventKind::Overloaded(why)
@@ -235,6 +253,7 @@ pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
         | EventKind::Settled
         | EventKind::Adopted
         | EventKind::Fits
+        | EventKind::Expired
         | EventKind::KeeperReplaced => None,
     };
     (what.word(), detail)
@@ -254,12 +273,13 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         Verb::Log,
         Verb::Find,
     ];
-    const PLAIN: [EventKind; 6] = [
+    const PLAIN: [EventKind; 7] = [
         EventKind::Appeared,
         EventKind::Vanished,
         EventKind::Settled,
         EventKind::Adopted,
         EventKind::Fits,
+        EventKind::Expired,
         EventKind::KeeperReplaced,
     ];
     let unknown = || wrong(format!("`{word}` with {detail:?} is not a known event"));
@@ -271,6 +291,7 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         "meddled" => Some(EventKind::Meddled(detail.unwrap_or_default().to_owned())),
         "contested" => Some(EventKind::Contested(detail.unwrap_or_default().to_owned())),
         "not-adopted" => detail.map(str::to_owned).map(EventKind::NotAdopted),
+        "renamed" => detail.map(str::to_owned).map(EventKind::Renamed),
         "gang-broken" => detail.map(str::to_owned).map(EventKind::GangBroken),
         "clock-stepped" => detail.map(str::to_owned).map(EventKind::ClockStepped),
         "overloaded" => detail.map(str::to_owned).map(EventKind::Overloaded),

@@ -1,21 +1,20 @@
-//! Tables by version. The statements of a released version never change. A change is a new version.
+//! Tables of the ledger, by version. The statements of a released version never change. A change of
+//! the tables is a new version.
 
-/// Statements that make each version from the one before, and the first from an empty file.
+/// Statements that make the tables of each version from those of the version before it. The first
+/// ones start from an empty file.
 pub(super) const MIGRATIONS: [&str; NEWEST as usize] =
-    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS];
+    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS, ENDS, UUIDS];
 
 /// Version that this program creates.
-pub(super) const NEWEST: u32 = 7;
+pub(super) const NEWEST: u32 = 9;
 
-/// Version to which older ledgers are migrated. Only `slackline access migrate` makes it
-/// [`NEWEST`], since that takes rights from users.
-pub(super) const BEFORE_TENANTS: u32 = 6;
-
-/// Application id that marks a database as a ledger: `slk` and a zero byte in the file.
+/// Application id that marks a database as a ledger: the bytes `slk` and zero in the file's header.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
 
-/// Times are nanoseconds since 1970. Other columns with `_ns` are nanoseconds. Principals are as
-/// users see them, and rows of events are JSON, so that an administrator can read all of it.
+/// Tables of version 1. Times are nanoseconds since 1970. Other columns with `_ns` are nanoseconds.
+/// Principals are stored as users see them, and reservations in events are JSON, so that an
+/// administrator can read all of it.
 const FIRST: &str = "
 CREATE TABLE host (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -66,14 +65,15 @@ CREATE TABLE answer (
 CREATE INDEX answer_by_age ON answer (at);
 ";
 
-/// User who owns the VM of a reservation. Older rows get the owner of the reservation.
+/// Migration that adds the user who owns the VM of a reservation. In older rows that is the owner
+/// of the reservation.
 const WHOSE: &str = "
 ALTER TABLE reservation ADD COLUMN user INTEGER NOT NULL DEFAULT 0;
 UPDATE reservation SET user = CAST(substr(owner, 5) AS INTEGER) WHERE owner LIKE 'uid %';
 ";
 
-/// Grants of access. Tokens and certificates are SHA-256 in hexadecimal digits: a token exists only
-/// in the answer that created it.
+/// Migration that adds grants of access. Tokens and certificates are stored as SHA-256 in
+/// hexadecimal digits. A token itself exists only in the answer that created it.
 const ACCESS: &str = "
 CREATE TABLE access (
     principal TEXT PRIMARY KEY,
@@ -88,25 +88,44 @@ CREATE TABLE access (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Offset of the periods on the wall clock. Older rows have none.
+/// Migration that adds the phase: the offset of the periods on the wall clock. Older rows have
+/// none.
 const PHASE: &str = "
 ALTER TABLE reservation ADD COLUMN phase_ns INTEGER;
 ";
 
-/// Gang of a reservation, with a mark if it is strict.
+/// Migration that adds the gang of a reservation, with a mark if the gang is strict.
 const GANG: &str = "
 ALTER TABLE reservation ADD COLUMN gang TEXT;
 ALTER TABLE reservation ADD COLUMN strict INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Borrowing of unused budget between siblings. Off in older rows.
+/// Migration that adds the borrowing of unused budget between siblings. In older rows it is off.
 const BY_USE: &str = "
 ALTER TABLE reservation ADD COLUMN by_use INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Members of the group `slackline` without a grant are tenants from this version on, and operators
-/// before. No table changes.
+/// Members of the group `slackline` without a grant are tenants in a ledger of this version, and
+/// operators in one of an earlier version. No table changes.
 const TENANTS: &str = "";
+
+/// End of a reservation. Older rows have none.
+///
+/// From this version on a row says whether members of the group are tenants: a ledger that was new,
+/// or of version 7. `slackline access migrate` sets it in others, since it takes rights from users.
+const ENDS: &str = "
+ALTER TABLE reservation ADD COLUMN until INTEGER;
+CREATE TABLE rights (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    tenants INTEGER NOT NULL
+) STRICT;
+INSERT INTO rights SELECT 1, user_version IN (0, 7) FROM pragma_user_version;
+";
+
+/// UUID of the libvirt domain that was last held. Older rows get it when their VM is adopted.
+const UUIDS: &str = "
+ALTER TABLE reservation ADD COLUMN uuid TEXT;
+";
 
 /// Accounts of reservations. Created in each ledger of any version, since older programs ignore it.
 /// Times of `start` and `length` are hours since 1970 and hours.
@@ -133,20 +152,21 @@ CREATE INDEX IF NOT EXISTS history_by_name ON history (name, start);
 
 /// Tables that are needed to restore the reservations. Each start checks them fully, since they are
 /// small. Of the table of answers only the newest rows are read.
-pub(super) const NEEDED: [&str; 4] = ["host", "reservation", "identity", "access"];
+pub(super) const NEEDED: [&str; 5] = ["host", "reservation", "identity", "access", "rights"];
 
 /// All tables, with the version that introduced each, or 0 for a table without a version.
-const SINCE: [(&str, u32); 7] = [
+const SINCE: [(&str, u32); 8] = [
     ("host", 1),
     ("reservation", 1),
     ("identity", 1),
     ("event", 1),
     ("answer", 1),
     ("access", 3),
+    ("rights", 8),
     ("history", 0),
 ];
 
-/// Returns all tables of a version.
+/// Returns all tables that a ledger of this version has.
 pub(super) fn all(version: u32) -> impl Iterator<Item = &'static str> {
     SINCE.into_iter().filter(move |(_, since)| *since <= version).map(|(name, _)| name)
 }

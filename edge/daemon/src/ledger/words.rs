@@ -9,30 +9,31 @@ use slackline_service::{Budget, EventKind, Name, Principal, Role, Row};
 pub struct Granted {
     /// Principal that has the grant.
     pub principal: Principal,
-    /// Role of the principal. For a user of this host it replaces the role of the groups.
+    /// Role of the principal. For a user of this host it replaces the role that the user's groups
+    /// give.
     pub role: Role,
     /// Limits on the reservations of the principal.
     pub budget: Budget,
-    /// Users, besides their own, whose VMs the principal may reserve for.
+    /// Users whose VMs the principal may reserve for, in addition to the principal's own VMs.
     pub users: Vec<u32>,
     /// Credential of a remote client. `None` for a user of this host.
     pub proof: Option<Proof>,
-    /// Time of the grant.
+    /// Time at which the grant was made.
     pub made: SystemTime,
-    /// Time at which the role expires. `None` if never.
+    /// Time at which the role expires. `None` if it never expires.
     pub expires: Option<SystemTime>,
 }
 
 /// Credential of a remote client, as SHA-256 in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// Hash of a token.
+    /// Credential that is a token, by its hash.
     Token(String),
-    /// Hash of a certificate.
+    /// Credential that is a certificate, by its hash.
     Certificate(String),
 }
 
-/// Change of a grant.
+/// Change to the grants of access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessChange {
     /// Adds a grant, or replaces the one of the same principal.
@@ -44,18 +45,18 @@ pub enum AccessChange {
 /// Bounds of the tables that grow over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Time for which events are kept.
+    /// Maximum age of events.
     pub events: Duration,
     /// Maximum number of events.
     pub rows: u64,
     /// Maximum size of the whole ledger, in bytes. The oldest events are deleted first.
     pub bytes: u64,
-    /// Time for which answers are kept. Their number is bounded by [`slackline_service::KeyOrder`].
+    /// Maximum age of answers. Their number is bounded by [`slackline_service::KeyOrder`].
     pub answers: Duration,
-    /// Time for which accounts by hour or day are kept.
+    /// Maximum age of accounts by hour or day.
     pub history: Duration,
-    /// Maximum size of these accounts, in bytes. Old hours become days first, and then the oldest
-    /// are deleted.
+    /// Maximum size of the table of accounts, in bytes. First old hours are joined into days, then
+    /// the oldest days are deleted.
     pub history_bytes: u64,
 }
 
@@ -89,13 +90,13 @@ pub struct Logged {
     pub principal: Principal,
     /// Kind of the event.
     pub what: EventKind,
-    /// Reservation that changed. `None` if there is none.
+    /// Name of the reservation that changed. `None` if none did.
     pub name: Option<Name>,
-    /// The reservation before. `None` if it did not exist.
+    /// State of the reservation before the event. `None` if it did not exist.
     pub before: Option<Row>,
-    /// The reservation after. `None` if it ended.
+    /// State of the reservation after the event. `None` if it ended.
     pub after: Option<Row>,
-    /// True if the event was written later than it happened.
+    /// True if the event was written to the ledger with a delay after it happened.
     pub was_late: bool,
 }
 
@@ -104,7 +105,7 @@ pub struct Logged {
 pub struct Asked {
     /// Reservation to which the events belong. `None` for all.
     pub name: Option<Name>,
-    /// Upper bound of event numbers, exclusive. `None` for the newest.
+    /// Number of the event before which the query begins. `None` begins with the newest event.
     pub before: Option<u64>,
     /// Maximum number of events, limited by [`MOST_EVENTS`].
     pub limit: usize,
@@ -115,17 +116,18 @@ pub struct Asked {
 pub struct AskedHours {
     /// Name of the reservation.
     pub name: Name,
-    /// Time whose hour, or day, is the first one, in nanoseconds since 1970.
+    /// Start of the query, in nanoseconds since 1970. The hour or day that contains it is the first
+    /// one.
     pub since_ns: u64,
-    /// True to add the hours of each day up.
+    /// True to add up the hours of each day.
     pub by_day: bool,
 }
 
-/// End of the service that had the ledger before.
+/// End of the service that had the ledger open before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// Boot in which that service ran.
+    /// Boot of the host in which that service ran.
     pub boot_id: String,
-    /// True if that service closed the ledger.
+    /// True if that service closed the ledger cleanly.
     pub was_clean: bool,
 }

@@ -1,4 +1,4 @@
-//! Thread that owns the database and carries out orders.
+//! Writer thread: owns the database and carries out orders.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::words::{AccessChange, Asked, AskedHours, Keep};
 /// Order to the writer thread.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Write this commit, with the wall clock time of each event.
+    /// Write this commit. The second field is the wall clock time of each of its events.
     Commit(Commit, Vec<SystemTime>),
     /// Query these events, for the given ticket.
     Events(u64, Asked),
@@ -28,7 +28,7 @@ pub(super) enum Order {
     Hours(u64, AskedHours),
     /// Write this change of access, for the given ticket.
     Access(u64, AccessChange),
-    /// Make tenants of members of the group without a grant, for the given ticket.
+    /// Make members of the operators' group without a grant tenants, for the given ticket.
     MigrateAccess(u64),
 }
 
@@ -37,23 +37,26 @@ pub(super) struct Writer {
     pub(super) store: Store,
     pub(super) orders: Receiver<Order>,
     pub(super) ordered: OwnedFd,
-    /// Dropped before `answered`, whose last count shows that no reply will come any more.
+    /// Channel of replies. It is dropped before `answered`, whose last count shows the receiver
+    /// that no more reply will come.
     pub(super) answers: Sender<Reply>,
     pub(super) answered: Answered,
 }
 
-/// Event counter of replies. Dropping it counts one more, so that the end of the thread is seen.
+/// Counter of replies, an eventfd. Dropping it counts one more, so that the receiver notices the
+/// end of the thread.
 pub(super) struct Answered(pub(super) OwnedFd);
 
-/// Time without orders after which work that is not urgent is done.
+/// Time without orders after which the writer does work that is not urgent.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Time until a failed backup is retried.
 const AGAIN: Duration = Duration::from_secs(3600);
 
 impl Writer {
-    /// Makes the thread ordinary, even if a real-time thread started it, and opens the ledger. It
-    /// gets a low nice value if permitted: it has little to do, and every change waits for it.
+    /// Makes the thread ordinary, even if a real-time thread started it, and opens the ledger. The
+    /// thread gets a nice value below zero if permitted, because it has little to do and every
+    /// change waits for it.
     pub(super) fn begin(at: (&Path, &str), keep: Keep) -> Result<(Store, Begun), LedgerError> {
         let ordinary = |nice| {
             let class = Scheduling::Other { nice };
@@ -64,7 +67,7 @@ impl Writer {
         Store::open(folder, boot_id, keep)
     }
 
-    /// Carries out orders until all senders are gone, then closes the ledger.
+    /// Carries out orders until all senders have been dropped, then closes the ledger.
     pub(super) fn work(mut self) -> Result<(), LedgerError> {
         let mut upkeep = Instant::now() + self.store.backup_due().max(QUIET);
         loop {
@@ -115,7 +118,7 @@ impl Writer {
         signal(&self.answered.0);
     }
 
-    /// Does periodic work while there are no orders. Returns the time until it is due again.
+    /// Does periodic work while there are no orders. Returns the time until such work is due again.
     fn keep_up(&mut self) -> Duration {
         match self.store.drop_old() {
             Ok(true) => {}

@@ -1,4 +1,4 @@
-//! Clients that connect in a loop do not block other clients.
+//! Tests that clients which connect in a loop do not block other clients.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::common::{Front, OPERATORS, fine};
 
-/// Gives this thread a user and a group. Returns false if the test may not do that.
+/// Gives the calling thread a user and a group. Returns false if the test has no right to do that.
 fn become_user(uid: u32, gid: u32) -> bool {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     set_thread_groups(&[]).is_ok()
@@ -30,7 +30,7 @@ fn connect_in_a_loop(socket: &Path, uid: u32, gid: u32, end: &AtomicBool) -> u64
     times
 }
 
-/// Asserts that administrators are answered while other users connect in a loop.
+/// Asserts that administrators get answers while other users connect in a loop.
 fn administrators_are_answered_beside(gid: u32) {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
@@ -72,6 +72,6 @@ fn operators_connecting_in_a_loop_do_not_block_administrators() {
 }
 
 #[test]
-fn strangers_connecting_in_a_loop_do_not_block_administrators() {
+fn users_without_access_connecting_in_a_loop_do_not_block_administrators() {
     administrators_are_answered_beside(OPERATORS - 1);
 }

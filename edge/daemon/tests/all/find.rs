@@ -1,4 +1,5 @@
-//! Machines are found among real processes and cgroups, held, and their end is reported.
+//! Machines are found among real processes and cgroups, threads of them can be scheduled, and their
+//! end is reported.
 
 use std::env;
 use std::fs;
@@ -15,11 +16,11 @@ use slackline_live::session::Who;
 use slackline_service::{Binding, Identity, LookError};
 use tempfile::TempDir;
 
-/// Variable with thread names, one per line. Set only for child processes.
+/// Environment variable with thread names, one per line. Set only for child processes of a test.
 const THREADS: &str = "SLACKLINE_TEST_THREADS";
 
-/// Body of the child process: a fake VM with the threads in [`THREADS`]. Does nothing without that
-/// variable.
+/// Runs as a fake VM with the threads in [`THREADS`], if started as a child process. Does nothing
+/// if that variable is unset.
 #[test]
 fn part_machine() {
     let Ok(names) = env::var(THREADS) else { return };
@@ -41,7 +42,7 @@ fn part_machine() {
     exit(0);
 }
 
-/// A process that looks like a VM. It is killed on drop.
+/// A process that looks like a VM. It is killed when this is dropped.
 struct Fake {
     child: Child,
     _folder: TempDir,
@@ -93,7 +94,7 @@ impl Drop for Fake {
     }
 }
 
-/// A process that does nothing. It is killed on drop.
+/// A process that does nothing. It is killed when this is dropped.
 struct Idle(Child);
 
 impl Idle {
@@ -142,7 +143,7 @@ fn wait_for(ending: &Ending) {
 }
 
 #[test]
-fn found_vm_stays_the_same_until_its_end_is_reported() {
+fn found_vm_keeps_its_identity_until_its_end_is_reported() {
     let name = unique("web");
     let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
     let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];
@@ -191,7 +192,7 @@ fn found_vm_stays_the_same_until_its_end_is_reported() {
 }
 
 #[test]
-fn names_of_all_vm_kinds_are_found_in_escaped_form() {
+fn vms_of_every_kind_are_found_by_their_escaped_names() {
     for (program, before, word, thread, kind, after) in [
         (
             "qemu-system-x86_64",
@@ -221,9 +222,9 @@ fn names_of_all_vm_kinds_are_found_in_escaped_form() {
     }
 }
 
-/// A process without a lasting name is bound by its process id.
+/// A machine whose process has no lasting name gets a binding that is its process id.
 #[test]
-fn machines_without_names_are_bound_by_process_id() {
+fn vms_without_names_are_bound_by_process_id() {
     for (program, words, thread, kind) in [
         ("qemu-kvm", &["-S", "-m", "1G"], "CPU 3/KVM", Kind::Qemu),
         // An unknown VMM that names its threads like others do.
@@ -238,7 +239,7 @@ fn machines_without_names_are_bound_by_process_id() {
 }
 
 #[test]
-fn process_is_scheduled_with_its_descendants() {
+fn process_bound_by_pid_is_scheduled_with_its_descendants() {
     let process = Idle::after("");
     let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
     assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));
@@ -270,7 +271,7 @@ fn duplicate_vm_name_is_refused_unless_one_is_a_fork() {
 }
 
 #[test]
-fn init_kernel_threads_and_own_processes_cannot_be_held() {
+fn init_kernel_threads_and_own_processes_cannot_be_scheduled() {
     let look = |pid: u32| find(&binding(format!("pid:{pid}"))).unwrap_err();
     let kernel = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -299,7 +300,7 @@ fn init_kernel_threads_and_own_processes_cannot_be_held() {
     ));
 }
 
-/// A new version 2 cgroup, removed on drop with its processes.
+/// A new version 2 cgroup. When this is dropped, it is removed with its processes.
 struct Group(PathBuf);
 
 impl Group {
@@ -341,7 +342,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn cgroup_is_one_machine_while_it_has_processes() {
+fn cgroup_is_one_vm_while_it_has_processes() {
     let Some(group) = Group::make("slackline-test-find") else { return };
     let by_path = group.binding();
     assert!(matches!(find(&by_path), Err(Absent::Empty { .. })));
@@ -399,7 +400,7 @@ fn units_and_containers_are_found_by_their_cgroups() {
 }
 
 #[test]
-fn qemu_is_asked_for_vcpus_only_if_threads_are_unnamed() {
+fn qmp_is_asked_for_vcpus_only_if_qemu_threads_are_unnamed() {
     let folder = tempfile::tempdir().unwrap();
     for (threads, monitor) in [("on", None), ("off", Some(["-qmp", "unix:qmp,server=on,wait=off"]))]
     {

@@ -1,5 +1,5 @@
-//! Misbehaving clients of the front: each is answered or closed in time, and others are served
-//! meanwhile. The time limits are generous, since the host may be busy.
+//! Misbehaving clients of the front: each gets an answer or is disconnected in time, and other
+//! clients are served at the same time. The time limits are generous, since the host may be busy.
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
@@ -59,7 +59,7 @@ fn incomplete_requests_are_closed_while_others_are_served() {
 }
 
 #[test]
-fn silent_core_is_reported_in_time() {
+fn request_to_a_silent_core_gets_504_within_15_seconds() {
     let front = Front::new(silent);
     let begun = Instant::now();
     let (status, body) = front.ask("GET", "/v1/host", "", "");
@@ -83,7 +83,7 @@ fn caller_that_closes_its_connection_cancels_its_request() {
 }
 
 #[test]
-fn invalid_requests_are_refused_with_a_reason_before_the_core() {
+fn front_refuses_invalid_requests_with_a_reason_before_the_core() {
     let front = Front::new(fine);
     let put = |body: &str| front.ask("PUT", "/v1/reservations/web", "", body);
     let long = format!("{{\"slice\":\"{}\"}}", "9".repeat(20_000));
@@ -143,7 +143,7 @@ fn invalid_requests_are_refused_with_a_reason_before_the_core() {
 }
 
 #[test]
-fn valid_requests_reach_the_core_unchanged() {
+fn front_passes_valid_requests_to_the_core_unchanged() {
     let front = Front::new(fine);
     let (status, text) = front.ask(
         "PUT",
@@ -204,7 +204,7 @@ fn user_with_too_many_connections_or_streams_gets_429() {
 }
 
 #[test]
-fn flood_of_requests_is_slowed_and_gets_429() {
+fn flood_of_requests_of_one_user_is_slowed_and_gets_429() {
     let front = Front::new(fine);
     let mut stream = front.connect();
     let (mut served, mut refused, begun) = (0, 0, Instant::now());
@@ -226,7 +226,7 @@ fn flood_of_requests_is_slowed_and_gets_429() {
 }
 
 #[test]
-fn resumed_stream_reports_missed_and_new_events_once() {
+fn resumed_event_stream_reports_missed_and_new_events_once() {
     let front = Front::new(fine);
     let mut stream = front.connect();
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\nlast-event-id: 6\r\n\r\n").unwrap();
@@ -253,7 +253,7 @@ fn resumed_stream_reports_missed_and_new_events_once() {
 }
 
 #[test]
-fn unread_stream_is_cut_off_while_others_are_served() {
+fn unread_event_stream_is_cut_off_while_others_are_served() {
     let front = Front::new(fine);
     let mut deaf = front.connect();
     deaf.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();

@@ -72,13 +72,15 @@ pub(crate) fn close(ledger: Ledger) {
 }
 
 #[test]
-fn written_rows_and_answers_survive_a_restart() {
+fn ledger_rows_and_answers_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let Opened { mut ledger, loaded, before, .. } = open(&state);
     assert_eq!((loaded.rows.len(), loaded.last_seq, before), (0, 0, None));
     let mut web = Row { identity: Some(identity(7)), ..row("web", 1) };
     web.terms = web.terms.with_phase(Some(Span::from_ms(3))).unwrap();
+    web.terms = web.terms.with_end(Some("2026-12-01T18:00".parse().unwrap()));
+    web.by_uuid = Some("uuid:0f9c27aa-0000-4000-8000-00000000beef".parse().unwrap());
     web.gang = Some(Gang { name: name("lockstep"), is_strict: true });
     let mut first = commit(3, [("web", Some(web.clone())), ("db", Some(row("db", 2)))]);
     first.kept.push(kept("k1", web.clone()));
@@ -100,7 +102,7 @@ fn written_rows_and_answers_survive_a_restart() {
 }
 
 #[test]
-fn identities_of_another_boot_are_not_loaded() {
+fn vm_identities_of_another_boot_are_not_loaded_from_the_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let Opened { mut ledger, .. } = open(folder.path());
     let web = Row { identity: Some(identity(7)), ..row("web", 1) };
@@ -114,17 +116,17 @@ fn identities_of_another_boot_are_not_loaded() {
 }
 
 #[test]
-fn events_are_looked_up_by_name_and_number_newest_first() {
+fn ledger_events_are_queried_by_name_and_number_newest_first() {
     let folder = tempfile::tempdir().unwrap();
     let Opened { mut ledger, .. } = open(folder.path());
     let begun = SystemTime::now();
     let whats = [
         EventKind::Asked(Verb::Reserve),
-        EventKind::Vcpus { there: 4 },
+        EventKind::Renamed("libvirt:web is now libvirt:shop".into()),
         EventKind::NotAdopted("no room: 1 of 2".into()),
         EventKind::LedgerWhole { lost: 7 },
         EventKind::Contested("vCPU 0: thread 7 may run on CPU 0 only".into()),
-        EventKind::Settled,
+        EventKind::Expired,
         EventKind::Overloaded("CPU 1: 0.9cpu reserved and 0.06cpu of overhead".into()),
         EventKind::OverloadEnded("CPU 1: 0.9cpu reserved and 0.04cpu of overhead".into()),
         EventKind::ClockStepped("by 1s back; periods of web are stretched or cut once".into()),
@@ -176,7 +178,8 @@ fn second_process_cannot_open_the_ledger() {
 
 // Faults of the process, the disk and the file.
 
-/// Child process that is killed: writes commits without end, and prints each acknowledged one.
+/// Runs as a child process that writes commits without end and prints each acknowledged one, until
+/// the test kills it.
 #[test]
 fn part_writer() {
     let Ok(folder) = env::var(FOLDER) else { return };
@@ -189,14 +192,14 @@ fn part_writer() {
     }
 }
 
-/// Returns the commit of a number, as the writer makes them.
+/// Returns the commit with this number, as the writer process makes them.
 fn nth(seq: u64) -> Commit {
     let called = format!("r{}", seq % 50);
     let row = (!seq.is_multiple_of(7)).then(|| row(&called, seq));
     commit(seq, [(called.as_str(), row)])
 }
 
-/// Variable with the folder of [`part_writer`]'s ledger.
+/// Environment variable with the folder of [`part_writer`]'s ledger.
 const FOLDER: &str = "SLACKLINE_TEST_LEDGER";
 
 /// Returns the reservations after all commits up to a number.
@@ -247,9 +250,9 @@ fn acknowledged_commits_survive_killing_the_writer() {
     }
 }
 
-/// A power failure leaves a prefix of the log, followed by garbage.
+/// A power failure leaves the first part of the log, followed by garbage.
 #[test]
-fn torn_log_is_read_as_a_whole_prefix() {
+fn torn_ledger_log_is_read_up_to_the_last_complete_commit() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=60 {
@@ -303,7 +306,7 @@ fn full_disk_loses_no_commit_and_writes_resume_with_space() {
 }
 
 #[test]
-fn read_only_disk_is_reported() {
+fn ledger_on_a_read_only_disk_gives_an_error() {
     let Some(disk) = Mounted::small() else { return };
     let mut ledger = open(disk.0.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -315,7 +318,7 @@ fn read_only_disk_is_reported() {
     assert_eq!(open(disk.0.path()).loaded.rows.len(), 1);
 }
 
-/// A tmpfs of half a megabyte, unmounted on drop.
+/// A tmpfs of half a megabyte, unmounted when this is dropped.
 struct Mounted(TempDir);
 
 impl Mounted {
@@ -343,13 +346,13 @@ impl Drop for Mounted {
     }
 }
 
-/// Opens the ledger like another program.
+/// Opens the ledger's database directly, as another program would.
 fn other(folder: &Path) -> Connection {
     Connection::open(folder.join("ledger.db")).unwrap()
 }
 
 #[test]
-fn lock_of_another_program_is_awaited_then_reported() {
+fn ledger_locked_by_another_program_is_awaited_then_reported() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -377,7 +380,7 @@ fn lock_of_another_program_is_awaited_then_reported() {
 }
 
 #[test]
-fn deleted_ledger_is_written_out_again() {
+fn ledger_deleted_while_in_use_is_written_out_again() {
     for files in [["ledger.db"].as_slice(), &["ledger.db", "ledger.db-wal"], &["ledger.db-wal"]] {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = open(folder.path()).ledger;
@@ -406,9 +409,9 @@ fn deleted_ledger_is_written_out_again() {
     assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), b"mine");
 }
 
-/// A commit that was written but could not be confirmed is written once when it is repeated.
+/// A commit was written but could not be confirmed. When it is repeated, it is not written twice.
 #[test]
-fn commits_that_failed_while_the_ledger_was_moved_are_retried() {
+fn commit_repeated_after_the_ledger_was_moved_is_written_once() {
     let place = tempfile::tempdir().unwrap();
     let (here, there) = (place.path().join("here"), place.path().join("there"));
     let mut ledger = open(&here).ledger;
@@ -471,10 +474,10 @@ fn damaged_foreign_or_newer_ledger_is_refused_and_kept() {
     assert!(open_error(folder.path()).to_string().contains("nonsense"));
 
     fs::write(&path, &good).unwrap();
-    other(folder.path()).pragma_update(None, "user_version", 8).unwrap();
+    other(folder.path()).pragma_update(None, "user_version", 10).unwrap();
     fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
     let error = open_error(folder.path());
-    let LedgerError::Newer { version: 8, known: 7, backup: Some(backup), .. } = error else {
+    let LedgerError::Newer { version: 10, known: 9, backup: Some(backup), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(backup, folder.path().join("ledger.version-1.db"));
@@ -490,10 +493,10 @@ fn of_first_version(folder: &Path) -> Vec<u8> {
     fs::read(folder.join("ledger.db")).unwrap()
 }
 
-/// The ledger of version 6 has one reservation that was changed once, and a user with a grant to
-/// view.
+/// The ledger of version 6 contains one reservation that was changed once, and a user with a grant
+/// to view.
 #[test]
-fn ledger_of_version_6_is_migrated_whole() {
+fn ledger_of_version_6_is_read_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
@@ -504,19 +507,27 @@ fn ledger_of_version_6_is_migrated_whole() {
 }
 
 #[test]
-fn ledger_of_an_older_program_has_tenants_once_it_is_migrated() {
+fn ledger_of_version_6_has_tenants_only_after_access_migration() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     let Opened { mut ledger, has_tenants, .. } = open(folder.path());
     assert!(!has_tenants);
     let path = folder.path().join("ledger.db");
-    assert_eq!(version(&path), 6);
+    assert_eq!(version(&path), 9);
     ledger.migrate_access(7).unwrap();
     let [Reply::Access { ticket: 7, done: Ok(()) }] = &replies(&mut ledger, 1)[..] else {
         panic!("not migrated")
     };
     close(ledger);
-    assert_eq!((version(&path), version(&folder.path().join("ledger.version-6.db"))), (7, 6));
+    for kept in [6, 9] {
+        assert_eq!(version(&folder.path().join(format!("ledger.version-{kept}.db"))), kept);
+    }
+    let opened = open(folder.path());
+    assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
+    // So does a ledger of version 7, in which it was the version that said so.
+    let folder = tempfile::tempdir().unwrap();
+    other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
+    other(folder.path()).pragma_update(None, "user_version", 7).unwrap();
     let opened = open(folder.path());
     assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
     // A new ledger has tenants from the start.
@@ -530,7 +541,7 @@ fn version(path: &Path) -> u32 {
 }
 
 #[test]
-fn ledger_of_version_1_is_migrated_whole_and_backed_up() {
+fn ledger_of_version_1_is_migrated_without_loss_and_backed_up() {
     let folder = tempfile::tempdir().unwrap();
     let before = of_first_version(folder.path());
     // A check changes nothing, and finds no problem.
@@ -559,7 +570,7 @@ fn ledger_of_version_1_is_migrated_whole_and_backed_up() {
     assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
 
     let backup = folder.path().join("ledger.version-1.db");
-    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (6, 1));
+    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (9, 1));
     // The backup has the data of version 1 unchanged.
     let old = Connection::open(&backup).unwrap();
     let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
@@ -579,7 +590,7 @@ fn damaged_ledger_of_version_1_is_rebuilt_and_then_migrated() {
     let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
     assert_eq!(open(folder.path()).loaded.rows.len(), 2);
-    assert_eq!(version(&folder.path().join("ledger.db")), 6);
+    assert_eq!(version(&folder.path().join("ledger.db")), 9);
 }
 
 #[test]
@@ -621,7 +632,7 @@ fn damaged_ledger_is_rebuilt_from_intact_tables_and_backup() {
 }
 
 #[test]
-fn commits_delete_the_oldest_events_beyond_the_limits() {
+fn ledger_commits_delete_the_oldest_events_beyond_the_limits() {
     let folder = tempfile::tempdir().unwrap();
     let keep = Keep { rows: 20, ..Keep::USUAL };
     let mut ledger = Ledger::open(folder.path(), BOOT, keep).unwrap().ledger;
@@ -652,9 +663,10 @@ fn commits_delete_the_oldest_events_beyond_the_limits() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Any commits with restarts in between leave the rows that a map would hold.
+    /// After any commits with restarts in between, the ledger contains the same rows as a map that
+    /// got the same changes.
     #[test]
-    fn ledger_equals_a_map_after_any_commits_and_restarts(
+    fn ledger_rows_equal_a_model_map_after_any_commits_and_restarts(
         steps in vec((0_u64..6, any::<bool>(), 0_u64..40, any::<bool>(), any::<bool>()), 1..24),
     ) {
         let folder = tempfile::tempdir().unwrap();

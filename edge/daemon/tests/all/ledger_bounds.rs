@@ -28,7 +28,7 @@ fn many(seq: u64, answers: impl Iterator<Item = KeptAnswer>) -> Commit {
 }
 
 #[test]
-fn kept_answers_never_exceed_their_limits() {
+fn stored_answers_of_a_principal_never_exceed_their_limits() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
@@ -54,7 +54,7 @@ fn kept_answers_never_exceed_their_limits() {
 }
 
 #[test]
-fn replaced_answer_does_not_evict_another() {
+fn replacing_a_stored_answer_evicts_no_other_answer() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=3 {
@@ -95,7 +95,8 @@ fn ledger_beyond_its_size_limit_drops_oldest_events() {
     assert_eq!(longest, 1_024);
 }
 
-/// A million answers of three principals, as a program without limits left them after a day.
+/// Writes a ledger as a version without limits left it after a day: with a million answers to three
+/// principals.
 fn after_a_day_without_bounds(folder: &Path) {
     let Opened { mut ledger, .. } = open(folder);
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
@@ -138,7 +139,7 @@ fn old_ledger_with_a_million_answers_opens_quickly_and_shrinks() {
 }
 
 #[test]
-fn a_failed_commit_deletes_its_rows_with_the_next() {
+fn stored_answers_stay_within_their_limit_after_a_failed_commit() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, many(1, (0..KEYS_OF_ONE).map(|n| answer(1, n)))).unwrap();

@@ -1,4 +1,4 @@
-//! History in the ledger: bounds in age and bytes, unknown time, and what is left after a crash.
+//! History in the ledger: bounds in age and bytes, unknown time, and the rows that survive a crash.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,13 +12,13 @@ use slackline_units::Span;
 use crate::ledger::{close, open, open_keeping, put, replies};
 use crate::rows::{commit, name, row};
 
-/// Start of the present hour, in hours since 1970.
+/// Returns the start of the present hour, in hours since 1970.
 fn this_hour() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now.as_secs() / 3_600
 }
 
-/// A whole hour of which everything is known.
+/// Returns the account of a whole hour in which no value is unknown.
 fn hour(called: &str, start: u64) -> Hour {
     let sums = HourSums {
         existed: Span::from_ns(HOUR_NS),
@@ -52,7 +52,7 @@ fn ask(ledger: &mut Ledger, called: &str, since: u64, by_day: bool) -> Vec<Hour>
     }
 }
 
-/// Bytes of all pages of the table and its index.
+/// Returns the number of bytes in all pages of the table `history` and its index.
 fn bytes(folder: &Path) -> u64 {
     let ledger = Connection::open(folder.join("ledger.db")).unwrap();
     let sql = "SELECT sum(pgsize) FROM dbstat WHERE name IN ('history', 'history_by_name')";
@@ -60,7 +60,7 @@ fn bytes(folder: &Path) -> u64 {
 }
 
 #[test]
-fn accounts_are_kept_over_a_restart_and_replaced_by_newer_ones() {
+fn hourly_accounts_survive_a_restart_and_newer_ones_replace_them() {
     let folder = tempfile::tempdir().unwrap();
     let Opened { mut ledger, history, .. } = open(folder.path());
     assert_eq!(history, []);
@@ -82,7 +82,7 @@ fn accounts_are_kept_over_a_restart_and_replaced_by_newer_ones() {
 }
 
 #[test]
-fn hours_without_a_row_are_unknown_if_the_reservation_existed() {
+fn history_hours_without_a_row_are_unknown_while_the_reservation_existed() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     let day = this_hour() / 24 * 24 - 48;
@@ -99,7 +99,7 @@ fn hours_without_a_row_are_unknown_if_the_reservation_existed() {
 }
 
 #[test]
-fn each_commit_keeps_the_history_within_its_bytes_and_joins_old_hours_first() {
+fn history_is_kept_within_its_size_by_joining_old_hours_first() {
     let folder = tempfile::tempdir().unwrap();
     let bound = 1 << 20;
     let mut ledger =
@@ -143,7 +143,7 @@ fn each_commit_keeps_the_history_within_its_bytes_and_joins_old_hours_first() {
 }
 
 #[test]
-fn accounts_older_than_the_bound_are_deleted_by_the_next_commit() {
+fn hourly_accounts_older_than_400_days_are_deleted_by_the_next_commit() {
     let folder = tempfile::tempdir().unwrap();
     let Opened { mut ledger, .. } = open(folder.path());
     assert_eq!(Keep::USUAL.history, Duration::from_secs(400 * 24 * 3_600));
@@ -161,7 +161,7 @@ fn accounts_older_than_the_bound_are_deleted_by_the_next_commit() {
 }
 
 #[test]
-fn history_is_checked_and_rebuilt_with_the_ledger() {
+fn ledger_check_and_rebuild_include_the_history() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();

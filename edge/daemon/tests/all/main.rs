@@ -1,4 +1,4 @@
-//! Tests of the daemon that need no real host.
+//! Tests of the daemon that run without scheduling threads of this host.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -14,3 +14,4 @@ mod ledger_bounds;
 mod ledger_history;
 mod openapi;
 mod remote;
+mod scrape;

@@ -1,5 +1,5 @@
-//! The stored OpenAPI description equals that of the code, so that changes to it are seen in
-//! review.
+//! The stored OpenAPI description equals the one generated from the code, so that a change of it is
+//! visible in review.
 
 use slackline_daemon::front::{STORED, built};
 

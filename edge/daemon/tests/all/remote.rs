@@ -1,4 +1,4 @@
-//! Remote clients: served only over TLS 1.3 and with a known token or certificate.
+//! Remote clients: the front serves them only over TLS 1.3 and with a known token or certificate.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 
-/// A certificate authority and the files that it has signed.
+/// A certificate authority of a test, and the files that it has signed.
 struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -50,8 +50,8 @@ impl Authority {
         self.path("ca")
     }
 
-    /// Signs a certificate, valid until that year. Returns the files of the certificate and its
-    /// key.
+    /// Signs a certificate that is valid until the year `until`. Returns the paths of the
+    /// certificate and of its key.
     fn sign(&self, name: &str, until: i32) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
@@ -85,10 +85,12 @@ static ENROLLED: OnceLock<String> = OnceLock::new();
 /// True once the token has been revoked.
 static REVOKED: AtomicBool = AtomicBool::new(false);
 
-/// Core that knows one token, as an operator, and one certificate, as a viewer.
+/// Plays a core that knows one token, as that of an operator, and one certificate, as that of a
+/// viewer.
 fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let role = match &ask.who {
         Who::User { .. } => Some(Role::Administrator),
+        Who::Loopback => None,
         Who::Token(known) => (*known == hash(token().as_bytes())).then_some(Role::Operator),
         Who::Certificate(known) => (Some(known) == ENROLLED.get()).then_some(Role::Viewer),
     };
@@ -99,7 +101,7 @@ fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Core whose only token is revoked while the client is connected.
+/// Plays a core whose only token is revoked while the client is connected.
 fn revoking(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.who {
         Who::Token(_) if REVOKED.load(Ordering::SeqCst) => {
@@ -138,7 +140,7 @@ impl Served {
         Remote { token: Some(path), ..self.remote() }
     }
 
-    /// Sends bytes over TLS and returns everything that is answered.
+    /// Sends bytes over TLS and returns everything that the front answers.
     fn raw(&self, version: &'static SupportedProtocolVersion, bytes: &[u8]) -> io::Result<String> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.authority.ca()).unwrap();
@@ -173,7 +175,7 @@ fn is_not_known(asked: Result<String, ClientError>) {
 }
 
 #[test]
-fn only_clients_with_a_known_token_are_answered() {
+fn only_remote_clients_with_a_known_token_are_answered() {
     let served = Served::new(knowing, 2100);
     assert_eq!(host(&served.with_token(&token())).unwrap(), "here");
     let mut client = Client::connect_to(&served.with_token(&token())).unwrap();
@@ -199,7 +201,7 @@ fn only_clients_with_a_known_token_are_answered() {
 }
 
 #[test]
-fn only_tls_1_3_is_accepted() {
+fn remote_connections_with_tls_below_1_3_are_refused() {
     let served = Served::new(knowing, 2100);
     let get = b"GET /v1/host HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
     assert!(served.raw(&TLS13, get).is_ok());
@@ -224,7 +226,7 @@ fn only_tls_1_3_is_accepted() {
 }
 
 #[test]
-fn certificate_needs_the_ca_signature_and_an_enrolment() {
+fn client_certificate_needs_the_ca_signature_and_an_enrolment() {
     let served = Served::new(knowing, 2100);
     let enrolled = served.authority.sign("enrolled", 2100);
     let der = CertificateDer::from_pem_file(&enrolled.0).unwrap();
@@ -260,7 +262,7 @@ fn client_sends_no_token_to_an_unverified_server() {
 }
 
 #[test]
-fn stream_of_a_revoked_token_ends() {
+fn event_stream_of_a_revoked_token_ends() {
     let served = Served::new(revoking, 2100);
     let client = Client::connect_to(&served.with_token(&token())).unwrap();
     let mut stream = client.watch().unwrap();
@@ -293,7 +295,7 @@ fn refusal_of_mismatched_or_exposed_tls_files_names_the_file() {
     assert!(error.ends_with("other users may access it (mode 0640)"), "{error}");
 }
 
-/// Connects from a local address and sends nothing.
+/// Connects to the front from a local address and sends nothing.
 fn silent_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     rustix::net::bind(&socket, &SocketAddr::from((address, 0)))?;
@@ -303,13 +305,13 @@ fn silent_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns true if the other end has closed an idle connection.
+/// Returns true if the front has closed an idle connection.
 fn is_closed(mut stream: &TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 #[test]
-fn nine_silent_addresses_do_not_block_a_valid_client() {
+fn nine_silent_remote_addresses_do_not_block_a_valid_client() {
     let served = Served::new(knowing, 2100);
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -20,33 +21,43 @@ use tempfile::TempDir;
 /// Group whose members are operators for the front under test.
 pub const OPERATORS: u32 = 65_534;
 
-/// Answer of the core to a request. `None` if the core stays silent.
+/// Function that plays the core: returns the answer to a request. `None` if the core stays silent.
 pub type Says = fn(&Ask) -> Option<Result<Answer, Problem>>;
 
 pub struct Front {
     pub socket: PathBuf,
     /// Requests that the core received and the test has not read.
     asked: Mutex<Receiver<Ask>>,
-    /// Connection of the test core to the front, for events that it sends unasked.
+    /// The test's end of the link between core and front, on which it can send events.
     core: UnixStream,
     _folder: TempDir,
 }
 
 impl Front {
-    /// Starts a front. Members of the test's own group are administrators.
+    /// Starts a front. Members of the test's own group are administrators for it.
     pub fn new(says: Says) -> Front {
         Front::with(says, None)
     }
 
     /// Starts a front that also serves remote clients.
     pub fn with(says: Says, remote: Option<front::Remote>) -> Front {
+        Front::with_metrics(says, remote, None)
+    }
+
+    /// Starts a front that also serves metrics on a loopback socket.
+    pub fn with_metrics(
+        says: Says,
+        remote: Option<front::Remote>,
+        metrics: Option<TcpListener>,
+    ) -> Front {
         let gid = rustix::process::getgid().as_raw();
         let people = People { operators: Some(OPERATORS), administrators: Some(gid) };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        thread::spawn(move || front::serve(theirs, listener, people, remote).unwrap());
+        let sockets = front::FrontSockets { listener, remote, metrics };
+        thread::spawn(move || front::serve(theirs, sockets, people).unwrap());
         let (tell, asked) = channel();
         let core = ours.try_clone().unwrap();
         thread::spawn(move || be_core(ours, says, &tell));
@@ -70,13 +81,13 @@ impl Front {
         self.asked.lock().unwrap().try_recv().is_ok()
     }
 
-    /// Sends an event from the core.
+    /// Sends an event to the front, as the core does.
     pub fn happens(&self, event: Event) {
         (&self.core).write_all(&line(&Said::Event(event))).unwrap();
     }
 
-    /// Sends bytes and reads until the connection is closed. Returns the text and the time that it
-    /// took.
+    /// Sends bytes and reads until the front closes the connection. Returns the text that was read
+    /// and the time that it took.
     pub fn until_closed(&self, bytes: &[u8]) -> (String, Duration) {
         let (mut stream, begun) = (self.connect(), Instant::now());
         stream.write_all(bytes).unwrap();
@@ -84,7 +95,7 @@ impl Front {
         (text, begun.elapsed())
     }
 
-    /// Sends one request on a connection of its own. Returns the status and the body of the answer.
+    /// Sends one request on a new connection. Returns the status and the body of the answer.
     pub fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let request = format!(
@@ -134,7 +145,7 @@ fn be_core(mut stream: UnixStream, says: Says, tell: &Sender<Ask>) {
     }
 }
 
-/// Core that accepts every request.
+/// Plays a core that accepts every request.
 pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let done = |name: &str, is_new| {
         let reservation = Box::new(reservation(name));
@@ -163,7 +174,7 @@ pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }))
 }
 
-/// Core that never answers.
+/// Plays a core that never answers.
 pub fn silent(_: &Ask) -> Option<Result<Answer, Problem>> {
     None
 }
@@ -209,6 +220,8 @@ pub fn reservation(name: &str) -> Reservation {
         by_use: false,
         phase: None,
         phase_ns: None,
+        until: None,
+        until_ns: None,
         gang: None,
         vcpus: 2,
         served: 2,

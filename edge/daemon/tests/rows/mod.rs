@@ -15,7 +15,7 @@ pub fn identity(started: u64) -> Identity {
     Identity::Process { pid: 4711, started, inode: 1 << 40 }
 }
 
-/// Returns a reservation that one event created and changed last.
+/// Returns a reservation that was created and last changed by the event with this number.
 pub fn row(called: &str, seq: u64) -> Row {
     let each =
         Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("the reservation is valid");
@@ -30,6 +30,7 @@ pub fn row(called: &str, seq: u64) -> Row {
         since: seq,
         revision: seq,
         identity: None,
+        by_uuid: None,
     }
 }
 

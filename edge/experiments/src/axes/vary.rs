@@ -51,7 +51,7 @@ pub fn value_at(table: &mut Table, path: &str) -> Result<String, PathError> {
 fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result<(), PathError> {
     for path in edit.unset {
         let (place, key) = place(table, path)?;
-        place.remove(&key).ok_or_else(|| PathError::new(path, "there is no such value"))?;
+        place.remove(&key).ok_or_else(|| PathError::new(path, "the scenario has no such key"))?;
     }
     for (path, value) in edit.set {
         let value = filled(value, lets).map_err(|why| PathError::new(path, why))?;
@@ -61,7 +61,7 @@ fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result
     for (path, by) in edit.scale {
         let (place, key) = place(table, path)?;
         let value =
-            place.get(&key).ok_or_else(|| PathError::new(path, "there is no such value"))?;
+            place.get(&key).ok_or_else(|| PathError::new(path, "the scenario has no such key"))?;
         let scaled = scaled(value, by).map_err(|why| PathError::new(path, why))?;
         place.insert(key, scaled);
     }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_duration_in_a_text_is_scaled() {
+    fn percentage_of_a_value_scales_every_duration_in_it() {
         let half = |value: &str| scaled(&text(value), &text("50%"));
         assert_eq!(half("4ms"), Ok(text("2000000ns")));
         assert_eq!(half("uniform 1us 3us"), Ok(text("uniform 500ns 1500ns")));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_replaced_before_percentages_are_computed() {
+    fn axis_variables_are_replaced_before_percentages_are_computed() {
         let lets = [("{period}".to_owned(), "10ms".to_owned())];
         assert_eq!(filled(&text("25% of {period}"), &lets), Ok(text("2500000ns")));
         let nested = filled(&text("50% of 25% of {period}"), &lets);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_time_follows_blocks_and_capacity_changes() {
+    fn fair_cpu_time_follows_blocks_and_capacity_changes() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let vcpu = |n: u32| VcpuId::new(n, slackline_units::DomId::new(n), 0);
         let room = vec![(Time::START, 0, 1_000_000), (at(2_000), 0, 500_000)];

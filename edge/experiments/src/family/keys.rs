@@ -7,7 +7,7 @@ pub const FAMILY: KeyTable = KeyTable {
     heading: "[family]",
     says: "random hosts",
     keys: &[
-        key("cpus", "list of host sizes in CPUs; each is drawn with each seed; required"),
+        key("cpus", "list of host sizes in CPUs; a host of each is drawn per seed; required"),
         key(
             "guests_per_cpu",
             "guests per CPU: minimum and maximum of the number drawn for a host; default \
@@ -16,36 +16,43 @@ pub const FAMILY: KeyTable = KeyTable {
         key("weights", "list of weights, one of which is drawn for each guest; default [1]"),
         key(
             "sleepers",
-            "part of the guests that compute and sleep alternately, e.g. \"50%\"; the others \
+            "part of the guests that compute and sleep alternately, e.g. \"50%\"; other guests \
              never block; default \"0%\"",
         ),
         key(
             "compute",
-            "minimum and maximum of the mean CPU time of a burst, which is drawn for each \
-             sleeper; default [\"5ms\", \"50ms\"]",
+            "minimum and maximum of a sleeper's mean CPU time between sleeps, which is drawn for \
+             each sleeper; default [\"5ms\", \"50ms\"]",
         ),
-        key("sleep", "the same for the time slept; default [\"5ms\", \"50ms\"]"),
+        key(
+            "sleep",
+            "minimum and maximum of a sleeper's mean time of a sleep; default [\"5ms\", \"50ms\"]",
+        ),
         key(
             "varies",
-            "how far each of these times can be from its mean, e.g. \"50%\"; default \"0%\"",
+            "largest deviation of each run or sleep of a sleeper from its mean, e.g. \"50%\"; \
+             default \"0%\"",
         ),
         key(
             "reserved",
             "list of parts of a CPU, e.g. \"25%\", up to 95%; one is drawn for each CPU and is \
-             reserved for a domain there; default [\"0%\"]",
+             reserved there for an additional domain; default [\"0%\"]",
         ),
-        key("period", "period of these reservations; default 20ms"),
-        key("jumps", "mean time until a reserved part changes; default never"),
-        key("jumps_to", "list of parts, one of which is drawn for each change; default [\"0%\"]"),
+        key("period", "period of the reservations that `reserved` makes; default 20ms"),
+        key("jumps", "mean time until a reserved part of a CPU changes; default never"),
+        key(
+            "jumps_to",
+            "list of parts of a CPU, one of which is drawn for each change; default [\"0%\"]",
+        ),
         key(
             "share",
-            "share of a guest by policy; {weight} is its weight: share.sedf \
+            "share of a guest, by policy; {weight} stands for its weight: share.sedf \
              = { extra-weight = \"{weight}\" }",
         ),
         key(
             "reservation",
-            "share of a domain with a reserved part by policy; {slice} and {period}, or {part}, \
-             stand for the part",
+            "share of a domain with a reservation, by policy; {slice} and {period}, or {part}, \
+             stand for what it reserves",
         ),
     ],
 };
@@ -60,7 +67,7 @@ mod tests {
     use crate::family::Family;
 
     #[test]
-    fn help_page_has_exactly_the_accepted_keys() {
+    fn family_help_page_has_exactly_the_accepted_keys() {
         let refused = toml::from_str::<Family>("cpus = [1]\nnothing-like-it = 1").unwrap_err();
         let text = refused.message().to_owned();
         let (_, may_be) = text.split_once("expected one of ").unwrap();

@@ -1,4 +1,5 @@
-//! Surroundings of a thread: its groups, their limits, and freezes by other programs.
+//! Surroundings of a thread: the cgroups that it is in, their limits, and freezes by other
+//! programs.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,37 +12,38 @@ use crate::sys::Tid;
 /// Controllers that decide when and where a thread runs.
 const CONTROLLERS: [Controller; 3] = [Controller::Freezer, Controller::Cpu, Controller::Cpuset];
 
-/// Mounts of the hierarchies, read once for many threads.
+/// Mounts of the cgroup hierarchies, read once for many threads.
 #[derive(Debug)]
 pub struct Hierarchies(Vec<u8>);
 
-/// A group that a thread is in.
+/// A cgroup that a thread is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// Version of its hierarchy.
+    /// Version of the cgroup hierarchy.
     pub version: Version,
     controller: Controller,
-    /// Path of its folder.
+    /// Path of the cgroup's folder.
     pub group: PathBuf,
 }
 
-/// The groups of a thread, and their limits.
+/// Cgroups of a thread, and their limits of CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// One for each hierarchy with a controller that decides when and where a thread runs.
+    /// Cgroup of the thread in each hierarchy with a controller that decides when and where it
+    /// runs.
     pub groups: Vec<Membership>,
-    /// Each limit of CPU time in these groups or above them, as the kernel writes it.
+    /// Limits of CPU time in these cgroups and those above them, each as the kernel writes it.
     quotas: Vec<(PathBuf, String)>,
 }
 
 impl Surroundings {
-    /// Returns true if a group is one of these.
+    /// Returns true if the thread is in this cgroup in one of the hierarchies.
     #[must_use]
     pub fn is_in(&self, group: &Path) -> bool {
         self.groups.iter().any(|membership| membership.group == group)
     }
 
-    /// Returns the group of version 2. `None` if there is none.
+    /// Returns the cgroup of version 2. `None` if version 2 is not mounted.
     #[must_use]
     pub fn unified(&self) -> Option<&Path> {
         let mut groups = self.groups.iter();
@@ -81,12 +83,13 @@ impl Hierarchies {
 }
 
 impl Membership {
-    /// Returns the group and those above it, up to the mounted one.
+    /// Returns the paths of the cgroup and of those above it, up to the mounted one.
     fn upward(&self) -> impl Iterator<Item = &Path> {
         self.group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists())
     }
 
-    /// Returns the limits of CPU time, except those of our own groups.
+    /// Returns the limits of CPU time that apply to the thread. Limits of cgroups that Slackline
+    /// made are left out.
     fn quotas(&self) -> Vec<(PathBuf, String)> {
         let line = |path: PathBuf| Some(fs::read_to_string(path).ok()?.trim().to_owned());
         let quota = |folder: &Path| match self.version {
@@ -101,8 +104,8 @@ impl Membership {
         others.filter_map(|folder| Some((folder.to_path_buf(), quota(folder)?))).collect()
     }
 
-    /// Returns this group, or the nearest one above it, that another program has frozen. Skips our
-    /// own groups and `tree`: their state is known, and checked elsewhere.
+    /// Returns the cgroup itself, or the nearest one above it, that another program has frozen.
+    /// Skips `tree` and cgroups that Slackline made. Their state is known, and checked elsewhere.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         let (file, frozen) = match self.version {
             Version::V2 => ("cgroup.freeze", "1"),
@@ -125,14 +128,15 @@ impl Membership {
 }
 
 impl Surroundings {
-    /// Returns the first group of a thread, or above one, that another program has frozen. Skips
-    /// our own groups and `tree`.
+    /// Returns the first cgroup of a thread, or above one of its cgroups, that another program has
+    /// frozen. Skips `tree` and cgroups that Slackline made.
     #[must_use]
     pub fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         self.groups.iter().find_map(|membership| membership.frozen(tree))
     }
 
-    /// Returns the first group that has changed: the one before, and the present one.
+    /// Returns the first hierarchy in which the thread is in another cgroup than before: its former
+    /// cgroup and the present one. `None` if there is none.
     #[must_use]
     pub fn moved<'a>(
         &'a self,
@@ -147,15 +151,15 @@ impl Surroundings {
         })
     }
 
-    /// Returns the first limit that was not there before.
+    /// Returns the first limit of CPU time that did not apply before. `None` if there is none.
     #[must_use]
     pub fn limited(&self, before: &Surroundings) -> Option<&(PathBuf, String)> {
         self.quotas.iter().find(|quota| !before.quotas.contains(quota))
     }
 }
 
-/// Returns true if the processes of a user may move themselves from one group to another. Only then
-/// can they have done so.
+/// Returns true if the processes of a user may move themselves from one cgroup to another. A move
+/// that they may not make was made by another program.
 #[must_use]
 pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
     if user == 0 {

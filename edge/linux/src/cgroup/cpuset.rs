@@ -1,10 +1,10 @@
-//! The controller `cpuset`: the CPUs that a thread's group allows, and groups of our own that keep
-//! held threads on the scheduled CPUs, whatever affinity they set.
+//! The controller `cpuset`: the CPUs that a thread's group allows, and groups that Slackline makes
+//! to keep held threads on the managed CPUs, whatever affinity they set.
 //!
 //! In version 1 such a group is separate from all others, for any thread. In version 2 the group
 //! that freezes the threads also does this. That requires that the group above enables the
-//! controller for its children, or can be made to without a change for the threads in it. Elsewhere
-//! there is no such group, and a thread that moves itself to another CPU is moved back when that is
+//! controller for its children, or can be made to without a change for the threads in it. If
+//! neither is possible, a thread that moves itself to another CPU is moved back when that is
 //! noticed.
 
 use std::collections::BTreeSet;
@@ -17,19 +17,20 @@ use super::{CgroupError, Controller, Place, Step, Version, mounts, read, write};
 use crate::sys::{Tid, cpu_list};
 use crate::thread::ThreadRef;
 
-/// Cpuset that applies to a thread.
+/// Cpuset that applies to a thread or cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpuset {
-    /// Path of the folder of its group.
+    /// Path of the folder of the cpuset's group.
     pub group: PathBuf,
-    /// File that sets its CPUs.
+    /// File that sets the CPUs of the cpuset.
     pub file: PathBuf,
-    /// CPUs that it allows.
+    /// CPUs that the cpuset allows.
     pub cpus: CpuSet,
 }
 
 impl Cpuset {
-    /// Returns the cpuset of a thread. `None` if there is no such controller, or it is not visible.
+    /// Returns the cpuset of a thread. `None` if the host has no controller `cpuset`, or it is not
+    /// visible.
     ///
     /// # Errors
     /// If procfs cannot be read, or the thread has exited.
@@ -45,7 +46,8 @@ impl Cpuset {
         Ok(found)
     }
 
-    /// Returns the cpuset that applies in a group: its own, or that of the nearest group above.
+    /// Returns the cpuset that applies in a cgroup: its own, or that of the nearest cgroup above it
+    /// that has one.
     fn at(version: Version, group: &Path) -> Option<Cpuset> {
         let (file, granted) = match version {
             Version::V1 => ("cpuset.cpus", "cpuset.effective_cpus"),
@@ -69,9 +71,9 @@ fn listed(cpus: &CpuSet) -> String {
 }
 
 impl Place {
-    /// Finds a place in version 1 for a cpuset of our own for a thread. `None` if there is no such
-    /// controller, or the thread is in a cpuset by which others place it. Below that, a group of
-    /// ours would keep them from changing it.
+    /// Finds a place in version 1 for a cpuset that Slackline makes for a thread. `None` if the
+    /// host has no such controller, or another program places the thread by a cpuset. A group below
+    /// that cpuset would keep the other program from changing it.
     ///
     /// # Errors
     /// As for [`Place::find_in`].
@@ -82,7 +84,8 @@ impl Place {
         }
     }
 
-    /// Makes the group, still empty, for these CPUs as far as the group above has them.
+    /// Creates the group, still without members, for those of these CPUs that the group above
+    /// allows.
     ///
     /// # Errors
     /// If the kernel refuses, or the group above has none of the CPUs. No group is left behind.
@@ -102,7 +105,7 @@ impl Place {
         })
     }
 
-    /// Moves those threads into the group that are in the group it was made for.
+    /// Moves those of the threads into the group that are in the cpuset below which it was made.
     pub fn take_in_from_origin(&self, threads: &[Tid]) {
         let inside = fs::read_to_string(self.origin.join("tasks")).unwrap_or_default();
         let inside: BTreeSet<i32> = inside.lines().filter_map(|line| line.parse().ok()).collect();
@@ -117,9 +120,9 @@ fn has_group_above(group: &Path) -> bool {
     group.parent().is_some_and(|above| above.join("cgroup.procs").exists())
 }
 
-/// Confines a group of version 2 that is ours to these CPUs, if possible. The group above must
-/// enable the controller for its children, or be able to without a change for the threads in it.
-/// That is the root and, for single threads, the group of their process.
+/// Confines a version 2 group that Slackline made to these CPUs, if possible. The group above must
+/// enable the controller for its children, or be able to do so without a change for the threads in
+/// it. The root can do so and, if single threads are confined, the group of their process.
 pub fn keep_group_on(group: &Path, cpus: &CpuSet, is_threaded: bool) {
     let file = group.join("cpuset.cpus");
     if !file.exists()

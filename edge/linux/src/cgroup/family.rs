@@ -1,4 +1,4 @@
-//! A process and its descendants.
+//! Search for the descendants of a process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,11 +8,11 @@ use super::{CgroupError, Step};
 use crate::sys::Tid;
 
 /// Maximum number of times that the lists of children are read until two readings are equal. If
-/// processes come and go faster than that, all of procfs is scanned instead.
+/// processes start and end faster than that, all of procfs is scanned instead.
 const READINGS: usize = 4;
 
-/// Returns a process and its descendants, as far as they have not lost their parents. Includes all
-/// that were started before this call and still exist when it returns.
+/// Returns a process and its descendants, except those that have lost their parents. All
+/// descendants are included that were started before this call and still exist when it returns.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -23,11 +23,11 @@ pub fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     }
 }
 
-/// Finds descendants by the kernel's lists of the children of each thread, which reads no other
-/// process. `None` if the kernel has no such lists, or no two readings are equal.
+/// Finds descendants by the kernel's lists of the children of each thread, which reads only these
+/// processes. `None` if the kernel has no such lists, or no two readings are equal.
 ///
-/// The kernel may leave a child out, but only if one that it has listed before in the same reading
-/// is gone when it continues. Then the next reading differs.
+/// The kernel may leave out a child, but only if a child that it listed earlier in the same reading
+/// has ended since. Then the next reading differs.
 fn by_children(root: Tid) -> Option<Vec<Tid>> {
     if !Path::new("/proc/thread-self/children").exists() {
         return None;
@@ -45,8 +45,8 @@ fn by_children(root: Tid) -> Option<Vec<Tid>> {
     None
 }
 
-/// Returns a process and all that are listed as its children or theirs, including those that have
-/// ended and wait to be reaped.
+/// Returns a process and all processes that are listed as its children, their children, and so on.
+/// Processes that have ended and wait to be reaped are included.
 fn listed_below(root: Tid) -> BTreeSet<Tid> {
     let mut found = BTreeSet::from([root]);
     let mut left = vec![root];
@@ -61,7 +61,7 @@ fn listed_below(root: Tid) -> BTreeSet<Tid> {
     found
 }
 
-/// Finds descendants by the parent that every process of the host has.
+/// Finds descendants by reading the parent of every process of the host.
 fn by_parents(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     let procfs = Path::new("/proc");
     let failed = |source| CgroupError::refused(Step::Read, procfs, source);
@@ -84,13 +84,13 @@ fn by_parents(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     Ok(found)
 }
 
-/// Returns the text of the `stat` of a process. Empty if the process is gone.
+/// Returns the text of the `stat` file of a process. Empty if the process has ended.
 fn stat_of(pid: Tid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/stat")).unwrap_or_default()
 }
 
-/// Parses the parent of a process from the text of its `stat`. `None` if it has just ended, or only
-/// waits to be reaped: then it is in no group either.
+/// Parses the parent of a process from the text of its `stat` file. `None` if the process has ended
+/// and waits to be reaped. Such a process is in no cgroup.
 fn parent_of(stat: &[u8]) -> Option<i32> {
     // The name is in parentheses and may contain any character.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
@@ -111,10 +111,10 @@ mod tests {
         Tid::new(i32::try_from(child.id()).unwrap()).unwrap()
     }
 
-    /// A shell with a sleeper, a shell below it with another one, and a child that has ended and is
-    /// not reaped.
+    /// The processes are a shell with a sleeping child, a second shell below it with another one,
+    /// and a child that has ended and is not reaped.
     #[test]
-    fn both_methods_find_living_descendants_only() {
+    fn both_search_methods_find_only_live_descendants_of_a_process() {
         let script = "sleep 1000 & (sleep 1000 & echo there; wait) & true & exec sleep 1000";
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).stdout(Stdio::piped());

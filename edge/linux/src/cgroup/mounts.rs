@@ -16,12 +16,12 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// Returns the directory where it is mounted.
+    /// Returns the directory where the hierarchy is mounted.
     pub(super) fn point(&self) -> &Path {
         &self.point
     }
 
-    /// Returns true if this is the folder of a group below the mounted one.
+    /// Returns true if the path is the folder of a cgroup below the mounted one.
     pub(super) fn shows(&self, folder: &Path) -> bool {
         folder.strip_prefix(&self.point).is_ok_and(|below| !below.as_os_str().is_empty())
     }
@@ -42,8 +42,8 @@ impl Mount {
     }
 }
 
-/// Parses all hierarchies of version 2, and those of version 1 with this controller, from the text
-/// of `mountinfo`, in its order.
+/// Parses the mounts of hierarchies from the text of `mountinfo`, in its order. Returns those of
+/// version 2, and those of version 1 with this controller.
 pub(super) fn parse(text: &[u8], controller: Controller) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(|line| mount(line, controller)).collect()
 }
@@ -63,7 +63,8 @@ fn mount(line: &[u8], controller: Controller) -> Option<Mount> {
     Some(Mount { version, root: path(fields.get(3)?), point: path(fields.get(4)?) })
 }
 
-/// Parses the group of a thread from the text of its `cgroup`: lines of `number:controllers:group`.
+/// Parses the cgroup of a thread from the text of its `cgroup` file: lines of
+/// `number:controllers:group`.
 pub(super) fn group_of(text: &[u8], version: Version, controller: Controller) -> Option<PathBuf> {
     let wanted = controller.name().as_bytes();
     text.split(|&byte| byte == b'\n').find_map(|line| {
@@ -112,7 +113,7 @@ mod tests {
 ";
 
     #[test]
-    fn both_hierarchies_are_found_at_any_mount_point() {
+    fn cgroup_hierarchies_of_both_versions_are_found_at_any_mount_point() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(
             mounts.iter().map(|mount| mount.version).collect::<Vec<_>>(),
@@ -124,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn group_outside_the_mount_has_no_place() {
+    fn cgroup_outside_the_mounted_subtree_has_no_path() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(mounts[1].place(Path::new("/elsewhere")), None);
         assert_eq!(mounts[0].place(Path::new("/../other")), None);
     }
 
     #[test]
-    fn a_thread_has_a_group_in_each_hierarchy() {
+    fn cgroup_of_a_thread_is_parsed_for_each_hierarchy() {
         let text = b"6:cpu,freezer:/a\n9:name=systemd:/x\n0::/user.slice/with:colon\n";
         assert_eq!(
             group_of(text, Version::V2, Controller::Freezer),

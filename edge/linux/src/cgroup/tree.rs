@@ -1,8 +1,9 @@
-//! Groups of version 2 that hold whole processes with all that they start. Members are frozen,
-//! listed and counted as one, because everything born in the group stays in it.
+//! Cgroups of version 2 for process trees: whole processes with all that they start. All members
+//! are frozen, listed and counted together, because every process that is started in the group
+//! stays in it.
 //!
-//! For a process and its descendants such a group is made, below the group that they are in. A
-//! group that exists already, such as that of a systemd unit, is used as it is.
+//! For a process and its descendants a new group is made, below the group that they are in. A group
+//! that exists already, such as that of a systemd unit, is used as it is.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,13 +18,13 @@ use super::{
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
 
-/// The group of a process tree.
+/// Cgroup of a process tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreePlace {
     /// Path of the group.
     pub group: PathBuf,
-    /// Path of the group that its processes come from and go back to. `None` if the group is not
-    /// ours.
+    /// Path of the group that the processes were in before and return to. `None` if Slackline did
+    /// not make the group at `group`.
     pub origin: Option<PathBuf>,
 }
 
@@ -31,12 +32,14 @@ const FREEZE: &str = "cgroup.freeze";
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "cgroup.threads";
 
-/// Maximum number of times that a list is read again while processes are born. Children of moved or
-/// frozen processes are born in the right place, so there are fewer each time.
+/// Maximum number of times that a list of members is read again because processes were started in
+/// between. Children of a process that is already moved or frozen start in the right group, so
+/// there are fewer each time.
 const ROUNDS: usize = 100;
 
 impl TreePlace {
-    /// Returns the place for a group of a process and its descendants. Changes nothing.
+    /// Returns the path at which a group for a process and its descendants can be made. Changes
+    /// nothing.
     ///
     /// # Errors
     /// If no cgroups of version 2 are mounted, or the group of the process is not visible.
@@ -45,7 +48,7 @@ impl TreePlace {
         Ok(TreePlace { group: place.group, origin: Some(place.origin) })
     }
 
-    /// Returns an existing group, named by its folder or by its path in the kernel.
+    /// Returns an existing group, given by its folder or by its path in the kernel.
     ///
     /// # Errors
     /// If there is no such group, or this process is in it.
@@ -86,11 +89,11 @@ impl TreePlace {
         }
     }
 
-    /// Checks that an existing group can be frozen and is not frozen, or that a group of ours does
-    /// not exist yet.
+    /// Checks that an existing group can be frozen and is not frozen. For a group that is to be
+    /// made, checks that it does not exist yet.
     ///
     /// # Errors
-    /// If the group has no freezer, is frozen, or a group of ours exists already.
+    /// If the group has no freezer or is frozen, or a group that is to be made exists already.
     pub fn check(&self) -> Result<(), CgroupError> {
         if self.origin.is_some() {
             let is_there = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -103,8 +106,9 @@ impl TreePlace {
         Ok(())
     }
 
-    /// Makes the group, still empty, if it is to be ours. The caller must have recorded it: if the
-    /// caller is killed now, another process must remove the group.
+    /// Creates the group, still without members, unless it is an existing one. The caller must have
+    /// recorded the group with the keeper: if the caller is killed now, another process must remove
+    /// the group.
     ///
     /// # Errors
     /// If the kernel refuses, or the group has no freezer. No group is left behind.
@@ -126,13 +130,15 @@ impl TreePlace {
         self.group.join(FREEZE)
     }
 
-    /// Returns the file that shows whether the group has members, and polls when that changes.
+    /// Returns the file that shows whether the group has members. Polling it reports when that
+    /// changes.
     #[must_use]
     pub fn events(&self) -> PathBuf {
         self.group.join("cgroup.events")
     }
 
-    /// Returns the file with the CPU time of all members, including those that have ended.
+    /// Returns the file with the CPU time of all members of the group, including members that have
+    /// ended.
     #[must_use]
     pub fn usage(&self) -> PathBuf {
         self.group.join("cpu.stat")
@@ -141,7 +147,8 @@ impl TreePlace {
     /// Moves a process and all its descendants into the group.
     ///
     /// # Errors
-    /// If one of them is in another group than the first, is this process, or cannot be moved.
+    /// If one of the processes is in another group than the first, is this process, or cannot be
+    /// moved.
     pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let Some(origin) = &self.origin else { return Ok(()) };
         let ours = i32::try_from(std::process::id()).ok();
@@ -185,7 +192,7 @@ impl TreePlace {
         write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move)
     }
 
-    /// Returns the threads in the group and in those below it.
+    /// Returns the threads in the group and in the groups below it.
     ///
     /// # Errors
     /// If the kernel refuses to list them.
@@ -193,7 +200,7 @@ impl TreePlace {
         self.list(THREADS)
     }
 
-    /// Returns the processes in the group and in those below it.
+    /// Returns the processes in the group and in the groups below it.
     ///
     /// # Errors
     /// If the kernel refuses to list them.
@@ -207,14 +214,14 @@ impl TreePlace {
         Ok(found)
     }
 
-    /// Returns true if the group has members. A group that is gone has none.
+    /// Returns true if the group has members. A group that does not exist has none.
     #[must_use]
     pub fn is_populated(&self) -> bool {
         let events = fs::read_to_string(self.events());
         events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// Returns true if the group exists, so that it may have to be dissolved.
+    /// Returns true if the group exists. If Slackline made it, it must be dissolved then.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.group.is_dir()
@@ -229,11 +236,11 @@ impl TreePlace {
         write(&self.switch(), text, step)
     }
 
-    /// Thaws the group. If it is ours, moves all members back, and removes it. Does nothing if
-    /// there is no group, and can be repeated.
+    /// Thaws the group. If Slackline made it, moves all members back and removes it. Does nothing
+    /// if the group does not exist, and can be repeated.
     ///
     /// # Errors
-    /// The first step that was refused. All others have been tried.
+    /// The error of the first step that the kernel refused. All other steps have been tried.
     pub fn dissolve(&self) -> Result<(), CgroupError> {
         if !self.is_made() {
             return Ok(());
@@ -260,7 +267,8 @@ fn mounted() -> Result<Vec<mounts::Mount>, CgroupError> {
     Ok(mounts)
 }
 
-/// Returns the folder of the group of version 2 that a process is in. `None` if it is not visible.
+/// Returns the folder of the version 2 cgroup that a process is in. `None` if the folder is not
+/// visible.
 fn group_of_process(pid: Tid) -> Result<Option<PathBuf>, CgroupError> {
     let groups = read(&PathBuf::from(format!("/proc/{pid}/cgroup")))?;
     let group = mounts::group_of(&groups, Version::V2, Controller::Freezer);
@@ -294,7 +302,7 @@ fn is_no_list(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
-/// Finds the folders of this name below a folder.
+/// Finds all folders with this name below a folder.
 fn find_folders(folder: &Path, name: &str, found: &mut BTreeSet<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

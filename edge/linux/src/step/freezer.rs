@@ -1,17 +1,17 @@
 //! The cgroup freezer. Acts on one thread.
 //!
-//! The thread gets a group of its own below its present one, which is frozen and thawed through a
-//! descriptor that stays open. In version 2 the group is *threaded*: its threads are accounted for
-//! by the process's own group, and the rest of the process stays where it is. The root and every
-//! group without domain controllers below it can be the parent of such a group, so the process
-//! never has to be moved. Where version 2 is missing or its rules do not allow this, version 1 does
-//! the same at more than ten times the cost (35 to 100 us per call, against 1 to 7). A thread
-//! frozen by version 1 cannot be killed until it is thawed.
+//! The thread gets a group of its own below its present group. The new group is frozen and thawed
+//! through a descriptor that stays open. In version 2 the group is *threaded*: its threads are
+//! accounted for by the process's own group, and the rest of the process stays where it is. The
+//! root and every group without domain controllers below it can be the parent of such a group, so
+//! the process never has to be moved. If version 2 is missing or its rules do not allow such a
+//! group, version 1 is used. Its calls take 35 to 100 us, those of version 2 take 1 to 7 us. A
+//! thread frozen by version 1 cannot be killed until it is thawed.
 //!
 //! A frozen thread stops before its next instruction outside the kernel. A wait in the kernel is
-//! interrupted as by a signal, though none is delivered. Threads and processes that it starts while
-//! it has a group of its own are born into that group, and are frozen with it. Dissolving the group
-//! moves all of them back.
+//! interrupted as by a signal, but no signal is delivered. Threads and processes that it starts
+//! while it has a group of its own start in that group, and are frozen with it. Dissolving the
+//! group moves all of them back.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -44,11 +44,11 @@ impl Version {
     }
 }
 
-/// Thaws a group of ours, moves all members back, and removes it. Does nothing if there is no
-/// group, and can be repeated.
+/// Thaws a group that Slackline made, moves all members back, and removes it. Does nothing if the
+/// group does not exist, and can be repeated.
 ///
 /// # Errors
-/// The first step that was refused. All others have been tried.
+/// The error of the first step that the kernel refused. All other steps have been tried.
 pub fn clear(place: &Place) -> Result<(), CgroupError> {
     if !place.is_made() {
         return Ok(());
@@ -60,7 +60,7 @@ pub fn clear(place: &Place) -> Result<(), CgroupError> {
     if dissolved.is_ok() { dissolved } else { thawed.and(dissolved) }
 }
 
-/// Freezes and thaws one thread.
+/// Freezer group of one thread, with which the thread is frozen and thawed.
 #[derive(Debug)]
 pub struct Freezer {
     thread: ThreadRef,
@@ -71,8 +71,8 @@ pub struct Freezer {
 }
 
 impl Freezer {
-    /// Makes the thread's group and moves the thread there. It is not frozen yet. If this fails,
-    /// the group is removed again.
+    /// Makes the thread's freezer group and moves the thread there. The thread is not frozen yet.
+    /// If this fails, the group is removed again.
     ///
     /// # Errors
     /// The step that the kernel refused. `EOPNOTSUPP` means that the rules of version 2 forbid a
@@ -103,8 +103,9 @@ impl Freezer {
         Ok(opened)
     }
 
-    /// Freezes the thread. It runs no further instruction of its own once its CPU has seen this: at
-    /// once if that is the caller's CPU, otherwise a few microseconds later.
+    /// Freezes the thread. The thread runs no further instruction of its own once its CPU has
+    /// noticed the freeze. That is at once on the caller's CPU, and a few microseconds later on
+    /// another CPU.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -116,7 +117,8 @@ impl Freezer {
         Ok(())
     }
 
-    /// Returns the group if others have frozen or thawed it against the orders.
+    /// Returns the path of the freezer group if another program has frozen or thawed it against the
+    /// last order. `None` otherwise.
     #[must_use]
     pub fn foreign(&self) -> Option<PathBuf> {
         let file = self.group.join(self.version.switch());
@@ -126,7 +128,7 @@ impl Freezer {
         (is_frozen != self.frozen).then(|| self.group.clone())
     }
 
-    /// Lets the thread run again.
+    /// Thaws the thread, so that it runs again.
     ///
     /// # Errors
     /// If the kernel refuses.

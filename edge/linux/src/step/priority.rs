@@ -1,8 +1,8 @@
 //! Real-time priority and affinity. Acts on one thread.
 //!
 //! A chosen thread is raised to `SCHED_FIFO` with reset-on-fork, so that threads and processes that
-//! it starts meanwhile do not become real-time with it. They *do* inherit its affinity: the kernel
-//! has no such flag for that.
+//! it starts do not become real-time with it. They *do* inherit its affinity, because the kernel
+//! has no flag against that.
 
 use slackline_units::{CpuId, CpuSet, Span};
 
@@ -13,32 +13,35 @@ use crate::sys::{
 };
 use crate::thread::ThreadRef;
 
-/// Priorities for threads of which the first is to run, and the next one when that blocks or is
-/// stopped. Only their order matters to the kernel, so a thread that is in order keeps its
-/// priority. When the first of three is done, the other two need no system call.
+/// Assignment of real-time priorities to threads in a given order. The first thread is to run, and
+/// each further one when those before it are blocked or stopped. Only the order matters to the
+/// kernel, so a thread whose priority fits the order keeps it. When the first of three threads is
+/// removed, the other two need no system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     above: u8,
-    /// Number of threads that may still come.
+    /// Number of threads that have not got a priority yet.
     left: u8,
 }
 
 impl Ladder {
-    /// Number of priorities. Threads can change places within them before all have to be moved.
+    /// Number of priorities. With more priorities than threads, threads can change places without a
+    /// change of all priorities.
     const ROOM: u8 = 8;
 
-    /// Lowest priority that is given out. [`FifoPriority::CHOSEN`] is the highest.
+    /// Lowest priority that is assigned. [`FifoPriority::CHOSEN`] is the highest.
     pub const LEAST: FifoPriority = FifoPriority(FifoPriority::CHOSEN.0 + 1 - Ladder::ROOM);
 
-    /// Creates a ladder for this many threads, at most as many as there are priorities.
+    /// Creates a ladder for this many threads. There may be at most as many as there are
+    /// priorities.
     #[must_use]
     pub fn new(count: usize) -> Ladder {
         let left = u8::try_from(count).unwrap_or(Ladder::ROOM).min(Ladder::ROOM);
         Ladder { above: FifoPriority::CHOSEN.number() + 1, left }
     }
 
-    /// Returns the priority of the next thread, below all before it. `has` is kept if it is in
-    /// order.
+    /// Returns the priority of the next thread, which is below those of all threads before it.
+    /// `has` is the priority that the thread has now. It is returned if it fits the order.
     pub fn next(&mut self, has: Option<FifoPriority>) -> FifoPriority {
         self.left = self.left.saturating_sub(1);
         let lowest = Ladder::LEAST.number() + self.left;
@@ -49,18 +52,18 @@ impl Ladder {
     }
 }
 
-/// Scheduling orders for one thread.
+/// Scheduling orders for one thread: its class and priority.
 #[derive(Debug)]
 pub struct Priority {
     thread: ThreadRef,
     original: SchedulingOf,
     now: SchedulingOf,
-    /// True if anything but the original scheduling is ordered.
+    /// True if an order has changed the scheduling of the thread, and none has restored it since.
     is_ordered: bool,
 }
 
 impl Priority {
-    /// Creates the orders for a thread that is scheduled as in `original` now.
+    /// Creates the orders for a thread whose present scheduling is `original`.
     #[must_use]
     pub fn new(thread: ThreadRef, original: SchedulingOf) -> Priority {
         Priority { thread, original, now: original, is_ordered: false }
@@ -69,8 +72,8 @@ impl Priority {
     /// Makes the thread real-time at `priority`.
     ///
     /// # Errors
-    /// If the thread has exited, or the kernel refuses (privilege, or no real-time budget in the
-    /// thread's cgroup).
+    /// If the thread has exited, or the kernel refuses for lack of privilege or of real-time budget
+    /// in the thread's cgroup.
     pub fn raise(&mut self, priority: FifoPriority) -> Result<(), ActError> {
         let class = Scheduling::Fifo { priority: priority.number().into() };
         self.set(SchedulingOf { class, reset_on_fork: true }, Act::Raise(priority))
@@ -79,25 +82,26 @@ impl Priority {
     /// Gives the thread `slice` of CPU time in every `period` by `SCHED_DEADLINE`, and no more.
     ///
     /// # Errors
-    /// If the thread has exited, or the kernel refuses (privilege, no bandwidth left, a thread that
-    /// may not run on every CPU, a slice below 1 us).
+    /// If the thread has exited, or the kernel refuses for lack of privilege or bandwidth, for a
+    /// thread that may not run on every CPU, or for a slice below 1 us.
     pub fn reserve(&mut self, slice: Span, period: Span) -> Result<(), ActError> {
         let class = Scheduling::Deadline { runtime: slice, deadline: period, period };
         self.set(SchedulingOf { class, reset_on_fork: true }, Act::Reserve)
     }
 
-    /// Makes the thread the first of the ordinary ones, by the lowest nice value.
+    /// Gives the thread the highest priority among ordinary threads, by the lowest nice value.
     ///
     /// # Errors
-    /// If the thread has exited, or the kernel refuses (privilege).
+    /// If the thread has exited, or the kernel refuses for lack of privilege.
     pub fn favour(&mut self) -> Result<(), ActError> {
         let class = Scheduling::Other { nice: -20 };
         let to = SchedulingOf { class, reset_on_fork: true };
         self.set_by(to, Act::Favour, favour)
     }
 
-    /// Puts the thread behind all ordinary ones: it receives the time that they leave. Threads that
-    /// it starts meanwhile are behind as well, since they are pinned to its CPU.
+    /// Gives the thread a lower priority than all ordinary threads, so that it receives the CPU
+    /// time that they leave. Threads that it starts in this state are behind all others too, since
+    /// they are pinned to its CPU.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -117,7 +121,7 @@ impl Priority {
     }
 
     /// Returns the present scheduling of the thread if it differs from the orders. Always `None`
-    /// while nothing is ordered, since then the thread's owner may change it.
+    /// without an order, since the thread's owner may then change the scheduling.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -138,7 +142,8 @@ impl Priority {
         self.set(to, Act::Lower)
     }
 
-    /// Restores the original scheduling of the thread, whatever another program has made of it.
+    /// Restores the original scheduling of the thread, even if another program has changed it
+    /// against the orders.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -147,8 +152,8 @@ impl Priority {
         self.lower()
     }
 
-    /// Takes the present scheduling of the thread, set by another program, as its original one from
-    /// now on. Returns it.
+    /// Makes the present scheduling of the thread, which another program has set, its original one.
+    /// Returns it.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -186,33 +191,34 @@ impl Priority {
     }
 }
 
-/// Affinity orders for one thread.
+/// Affinity orders for one thread: the CPUs that it may run on.
 #[derive(Debug)]
 pub struct Pin {
     thread: ThreadRef,
     original: CpuSet,
     now: CpuSet,
-    /// True if an affinity is ordered, even one equal to the original.
+    /// True if an order has set the affinity of the thread, even to the original one, and no order
+    /// has restored it since.
     is_ordered: bool,
 }
 
 impl Pin {
-    /// Creates the orders for a thread that may run on the CPUs in `original` now.
+    /// Creates the orders for a thread whose present affinity is `original`.
     #[must_use]
     pub fn new(thread: ThreadRef, original: CpuSet) -> Pin {
         Pin { thread, original, now: original, is_ordered: false }
     }
 
-    /// Pins the thread to `cpu`. It has left all others when this returns.
+    /// Pins the thread to `cpu`. The thread has left all other CPUs when this returns.
     ///
     /// # Errors
-    /// If the thread has exited, or the kernel refuses (privilege, CPU offline or outside the
-    /// thread's cpuset, thread in `SCHED_DEADLINE`).
+    /// If the thread has exited, or the kernel refuses . Reasons are lack of privilege, a CPU that
+    /// is offline or outside the thread's cpuset, and a thread in `SCHED_DEADLINE`.
     pub fn pin(&mut self, cpu: CpuId) -> Result<(), ActError> {
         self.set(CpuSet::one(cpu), Act::Pin(cpu))
     }
 
-    /// Limits the thread to these CPUs. Returns the affinity ordered before.
+    /// Limits the thread to these CPUs. Returns the affinity that was ordered before this call.
     ///
     /// # Errors
     /// As for [`Pin::pin`].
@@ -241,7 +247,7 @@ impl Pin {
     }
 
     /// Returns the present affinity of the thread if it differs from the orders. Always `None`
-    /// while nothing is ordered, since then the thread's owner may change it.
+    /// without an order, since the thread's owner may then change the affinity.
     ///
     /// # Errors
     /// If the thread has exited, or its affinity cannot be read.
@@ -267,8 +273,8 @@ impl Pin {
         done
     }
 
-    /// Restores the original affinity as far as the thread's cpuset allows. The kernel adds the
-    /// other CPUs when the cpuset allows them. Returns the original affinity.
+    /// Restores those CPUs of the original affinity that the thread's cpuset allows. The kernel
+    /// adds the other CPUs once the cpuset allows them. Returns the original affinity.
     pub fn give_up(&mut self) -> CpuSet {
         // Refused if the cpuset allows none of them. Then the kernel keeps the thread where it may
         // run.
@@ -277,14 +283,14 @@ impl Pin {
         self.original
     }
 
-    /// Returns the CPUs that the thread is limited to by order. `None` if there is no order.
+    /// Returns the CPUs that the last order limits the thread to. `None` if there is no order.
     #[must_use]
     pub fn ordered(&self) -> Option<CpuSet> {
         self.is_ordered.then_some(self.now)
     }
 
-    /// Takes the present affinity of the thread, set by another program, as its original one from
-    /// now on. Returns it.
+    /// Makes the present affinity of the thread, which another program has set, its original one.
+    /// Returns it.
     ///
     /// # Errors
     /// If the thread has exited, or its affinity cannot be read.
@@ -317,8 +323,8 @@ impl Pin {
 mod tests {
     use super::*;
 
-    /// Gives out the priorities for an order of four threads. Returns the number of threads that
-    /// had to move.
+    /// Assigns priorities to four threads in this order. Returns the number of threads whose
+    /// priority changed.
     fn climb(places: &mut [Option<FifoPriority>; 4], order: &[usize]) -> usize {
         let (mut ladder, mut moved) = (Ladder::new(4), 0);
         let mut before = FifoPriority::KEEPER;
@@ -332,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_in_order_keep_their_priorities() {
+    fn threads_already_in_dispatch_order_keep_their_priorities() {
         let mut places = [None; 4];
         assert_eq!(climb(&mut places, &[0, 1, 2, 3]), 4);
         assert_eq!(places[0], Some(FifoPriority::CHOSEN));
@@ -344,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn ladder_fits_every_sequence_of_orders() {
+    fn fifo_priorities_suffice_for_every_sequence_of_thread_orders() {
         let orders: Vec<[usize; 4]> = (0..256)
             .map(|code| [code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6])
             .filter(|order| (0..4).all(|who| order.contains(&who)))

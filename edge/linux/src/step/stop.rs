@@ -1,9 +1,9 @@
 //! `SIGSTOP` and `SIGCONT`. Acts on the whole process, whichever of its threads is named.
 //!
-//! The stop signal is sent to the one thread, not to the process. If it were sent to the process,
-//! the kernel would let the first thread take it. The others would run on until that one has been
-//! scheduled, which may be never behind a real-time vCPU thread on its CPU. The vCPU thread takes
-//! the signal before its next instruction and stops all others.
+//! The stop signal is sent to one thread and not to the process as a whole. If it were sent to the
+//! process, the kernel would let the first thread take it. The other threads would run until that
+//! thread has been scheduled, which may never happen behind a real-time vCPU thread on its CPU. The
+//! vCPU thread takes the signal before its next instruction and stops all others.
 //!
 //! Other processes can see this: the parent is notified by `SIGCHLD` and `wait`, and a shell with
 //! job control treats the process as suspended.
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use super::{Act, ActError};
 use crate::thread::ThreadRef;
 
-/// Stops and continues the process of one thread.
+/// Stop of the process of one thread, by signals.
 #[derive(Debug)]
 pub struct Stop {
     thread: ThreadRef,
@@ -21,7 +21,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Creates the orders for a process that is not stopped now.
+    /// Creates the orders for the process of `thread`, which is not stopped now.
     #[must_use]
     pub fn new(thread: ThreadRef) -> Stop {
         Stop { thread, stopped: false }
@@ -40,7 +40,8 @@ impl Stop {
         Ok(())
     }
 
-    /// Sends the stop signal to another thread of a process that is being stopped.
+    /// Sends the stop signal to another thread of a process, in addition to a stop that is under
+    /// way.
     ///
     /// # Errors
     /// If that thread has exited, or the kernel refuses.

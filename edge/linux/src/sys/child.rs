@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 use super::Tid;
 
 /// Makes the kernel kill the process of this command when the thread that starts it ends, for
-/// whatever reason. The thread should live as long as our process.
+/// whatever reason. That thread should live as long as this process.
 pub fn die_with_us(command: &mut Command) {
     let us = std::process::id();
     let tie = move || {
@@ -31,20 +31,21 @@ pub fn die_with_us(command: &mut Command) {
     }
 }
 
-/// Words that tell a waiting process to execute its command, or to exit.
+/// Value that tells a waiting process to execute its command. [`GIVE_UP`] tells it to exit.
 const GO: u64 = 1;
 const GIVE_UP: u64 = 2;
 
 /// Interval at which a waiting process checks that its parent still exists.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// A process that was forked for a command and waits before it executes it, so that it can be held
-/// from the command's first instruction on. Dropping this ends it.
+/// A process that was forked for a command and waits before it executes the command. So it can be
+/// scheduled from the command's first instruction on. Dropping this ends the process.
 #[derive(Debug)]
 pub struct WaitingCommand {
     pid: Tid,
     gate: OwnedFd,
-    /// Returns when the process has executed its command. `None` once it has been joined.
+    /// Thread that returns when the process has executed its command. `None` once it has been
+    /// joined.
     spawning: Option<JoinHandle<io::Result<Child>>>,
 }
 
@@ -80,7 +81,7 @@ impl WaitingCommand {
         Ok(WaitingCommand { pid, gate, spawning: Some(spawning) })
     }
 
-    /// Returns the id of the process, which its command will have.
+    /// Returns the id of the process. The command will have the same id.
     #[must_use]
     pub const fn pid(&self) -> Tid {
         self.pid
@@ -89,7 +90,7 @@ impl WaitingCommand {
     /// Lets the process execute its command.
     ///
     /// # Errors
-    /// If the command cannot be executed. The process is gone.
+    /// If the command cannot be executed. The process has ended then.
     pub fn go(mut self) -> io::Result<Child> {
         self.tell(GO);
         self.spawning.take().map_or_else(|| Err(io::ErrorKind::NotFound.into()), joined)
@@ -110,7 +111,7 @@ impl Drop for WaitingCommand {
     }
 }
 
-/// Waits in the new process until it may continue.
+/// Waits, in the new process, until it may execute its command.
 fn wait_at(gate: &OwnedFd, parent: Pid) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(gate, PollFlags::IN)], Some(&LOOK)) {
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_command_runs_only_after_go() {
+    fn waiting_command_executes_only_after_go() {
         let mut command = Command::new("sh");
         command.args(["-c", "exit 7"]);
         let waiting = WaitingCommand::start(command).unwrap();
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_waiting_command_never_runs() {
+    fn waiting_command_that_is_dropped_never_runs() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ran");
         let mut command = Command::new("touch");

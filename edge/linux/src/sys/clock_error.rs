@@ -2,8 +2,8 @@
 
 use slackline_units::Span;
 
-/// Returns the maximum error of the wall clock, as reported to the kernel by the program that keeps
-/// it. `None` if no program does, or we may not ask.
+/// Returns the maximum error of the wall clock, as the program that synchronises it reports to the
+/// kernel. `None` if no program does, or the kernel does not let this process ask.
 #[must_use]
 pub fn wall_clock_error() -> Option<Span> {
     // SAFETY: a structure of numbers, for which all zeros is a value; no bit of `modes` is set, so

@@ -1,6 +1,6 @@
-//! For tests: programs that run as on Linux 4.4, or without perf events, as in a sandbox. Every
-//! system call that is newer than 4.4 is refused as unknown. A program cannot tell that from a
-//! kernel that does not have it.
+//! Simulation of other kernels for tests: programs that run as on Linux 4.4, or without perf events
+//! as in a sandbox. Every system call that is newer than 4.4 is refused as unknown. A program
+//! cannot distinguish that from a kernel without the call.
 
 #![allow(clippy::cast_possible_truncation)] // Codes of BPF have 16 bits, numbers of calls 32.
 
@@ -38,7 +38,8 @@ fn refuse_later_calls() -> io::Result<()> {
     refuse(JUMP_IF_AT_LEAST, FIRST_UNKNOWN, libc::ENOSYS)
 }
 
-/// Refuses the system calls that the jump selects, with this error.
+/// Makes the kernel refuse, with `error`, the system calls that the comparison `jump` with `call`
+/// selects.
 fn refuse(jump: u16, call: u32, error: i32) -> io::Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;

@@ -7,7 +7,7 @@ use rustix::fs::{Gid, Uid};
 use rustix::process::geteuid;
 use rustix::thread::set_thread_groups;
 
-/// Stack of the thread, in bytes. It opens or connects one file and ends.
+/// Size of the thread's stack, in bytes. The thread opens or connects to one file and ends.
 const STACK: usize = 1 << 17;
 
 /// Rights of a process to files and sockets.
@@ -15,15 +15,15 @@ const STACK: usize = 1 << 17;
 pub struct OwnerRights {
     /// Id of the user.
     pub uid: u32,
-    /// Id of the first group.
+    /// Id of the main group.
     pub gid: u32,
-    /// Ids of all other groups.
+    /// Ids of all supplementary groups.
     pub groups: Vec<u32>,
 }
 
 impl OwnerRights {
     /// Parses the text of a process's `status` file. `None` if the process acts as several users at
-    /// once: then its command line may come from one user and its rights from another.
+    /// once. Then its command line may come from one user and its rights from another.
     #[must_use]
     pub fn parse(status: &[u8]) -> Option<OwnerRights> {
         let of = |field: &str| -> Option<Vec<u32>> {
@@ -39,13 +39,13 @@ impl OwnerRights {
         Some(OwnerRights { uid, gid, groups: of("Groups:")? })
     }
 
-    /// Calls `act` with these rights instead of ours.
+    /// Calls `act` with these rights in place of the caller's.
     ///
-    /// Only the file system ids of a thread of its own are changed. So the owner cannot send
-    /// signals to that thread, as they could if all of its ids were theirs.
+    /// The call runs on a new thread, of which only the file system ids are changed. If all its ids
+    /// were changed, the user with these rights could send signals to the thread.
     ///
     /// # Errors
-    /// If we may not take these rights, or `act` fails.
+    /// If this process may not take these rights, or `act` fails.
     pub fn act<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         if self.uid == geteuid().as_raw() {
             return act();
@@ -61,7 +61,7 @@ impl OwnerRights {
         })
     }
 
-    /// Takes these rights for this thread, for good.
+    /// Gives the calling thread these rights, permanently.
     fn take(&self) -> io::Result<()> {
         let groups: Vec<Gid> = self.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
         set_thread_groups(&groups)?;
@@ -71,7 +71,7 @@ impl OwnerRights {
     }
 }
 
-/// Sets the user by whose rights this thread opens files. Returns true if the kernel did so.
+/// Sets the user whose rights the calling thread has for files. Returns true if the kernel did so.
 fn set_file_uid(uid: Uid) -> bool {
     // SAFETY: both calls take a number and change or read an id of this thread only. The second
     // asks for no user that there is, and so returns the current one.
@@ -82,7 +82,7 @@ fn set_file_uid(uid: Uid) -> bool {
     u32::try_from(is) == Ok(uid.as_raw())
 }
 
-/// Sets the group by whose rights this thread opens files. Returns true if the kernel did so.
+/// Sets the group whose rights the calling thread has for files. Returns true if the kernel did so.
 fn set_file_gid(gid: Gid) -> bool {
     // SAFETY: as above.
     let is = unsafe {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn process_of_several_users_has_no_rights() {
+    fn process_with_mixed_user_or_group_ids_has_no_owner_rights() {
         let known = OwnerRights { uid: 5, gid: 6, groups: vec![7, 8] };
         let read = |uid, gid| OwnerRights::parse(status(uid, gid).as_bytes());
         assert_eq!(read("5\t5\t5\t5", "6\t6\t6\t6"), Some(known));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn file_of_root_cannot_be_opened_with_the_rights_of_a_user() {
+    fn file_of_root_cannot_be_opened_with_a_users_rights() {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }

@@ -6,11 +6,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Maximum number of groups of a process.
 const MOST_GROUPS: usize = 65_536;
 
-/// Returns the groups of the process that connected to this Unix socket, as they were then, without
-/// its first one: `SO_PEERGROUPS`.
+/// Returns the supplementary groups of the process that connected to this Unix socket, as they were
+/// when it connected: `SO_PEERGROUPS`.
 ///
 /// # Errors
-/// Those of the kernel.
+/// Those that the kernel returns.
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut room = 64;
     loop {

@@ -1,4 +1,4 @@
-//! Perf events: records of activity on a CPU, and the time of a thread on CPUs.
+//! Perf events: records of activity on a CPU, and the time that a thread has spent on CPUs.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,8 +10,8 @@ use slackline_units::{CpuId, Span};
 
 use super::{Tid, check, malformed};
 
-/// The kernel's `perf_event_attr` in its fifth revision (Linux 4.1), the first with all fields that
-/// are set here.
+/// The kernel's `perf_event_attr` in its fifth revision (Linux 4.1), the first one with all fields
+/// that this program sets.
 #[repr(C)]
 #[derive(Default)]
 struct Attr {
@@ -50,8 +50,9 @@ const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
 const READ_TIME_RUNNING: u64 = 1 << 1;
 
-/// Returns a single bit of the attributes, numbered as the kernel declares them. A C compiler lays
-/// bit fields out from the low end on little-endian machines and from the high end on others.
+/// Returns a single bit of the attributes, whose number counts the bits in the order in which the
+/// kernel declares them. A C compiler lays bit fields out from the low end on little-endian
+/// machines and from the high end on others.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
@@ -64,9 +65,9 @@ const SAMPLE_ID_ALL: u64 = flag(18);
 const USE_CLOCK: u64 = flag(25);
 const CONTEXT_SWITCH: u64 = flag(26);
 
-/// Opens an event that is never switched on. The other events of its CPU share its ring. If it
-/// names a tracepoint, it also keeps the kernel from removing the probe whenever the last event
-/// that uses it is closed, which takes tens of milliseconds.
+/// Opens an event that is never switched on. The other events of its CPU share its ring. With a
+/// tracepoint given, it also keeps that tracepoint's probe in place. Otherwise the kernel would
+/// remove the probe whenever its last event is closed, which takes tens of milliseconds.
 ///
 /// # Errors
 /// `ENODEV` if the CPU is offline, `EACCES` or `EPERM` without the privilege (events of whole CPUs
@@ -80,11 +81,12 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
     open(ANYBODY, number(cpu), Attr { flags, clock, ..attr })
 }
 
-/// Opens an event that writes records about switches and lives of threads once it shares a ring.
+/// Opens an event that, once it shares a ring, writes records about switches, starts and exits of
+/// threads.
 ///
-/// Every switch on this CPU has two records, of the thread that leaves and of the one that comes
-/// (`PERF_RECORD_SWITCH_CPU_WIDE`). Each has a word with the process and thread on the other side
-/// of the switch, a word with its own, and as its last word the time (`CLOCK_MONOTONIC`,
+/// Every switch on this CPU has two records, one of the thread that leaves and one of the thread
+/// that comes (`PERF_RECORD_SWITCH_CPU_WIDE`). Each record has three words: the process and thread
+/// on the other side of the switch, its own process and thread, and the time (`CLOCK_MONOTONIC`,
 /// nanoseconds). Every thread that is started on this CPU has one record, made by its starter
 /// before it runs (`PERF_RECORD_FORK`). Every thread that exits there has one, made before it has
 /// left the CPU for good (`PERF_RECORD_EXIT`). Both have a word with the process and its parent, a
@@ -104,7 +106,7 @@ pub fn open_switches(cpu: CpuId) -> io::Result<OwnedFd> {
     open(ANYBODY, number(cpu), attr)
 }
 
-/// Notification when a tracepoint is hit.
+/// Threads that are notified when a tracepoint is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
     /// Notifies the thread that polls the ring.
@@ -118,9 +120,9 @@ pub enum Tell {
 /// record is the time (`CLOCK_MONOTONIC`, nanoseconds, a word), a half word with the size of what
 /// follows, and what the tracepoint records.
 ///
-/// An event of the woken thread would cost other threads less. But since the kernel fixed a race in
-/// 2026 (6.1.167, 6.6.130, 6.12.77, 6.18.17) events record nothing unless they are on, and those of
-/// a blocked thread are not.
+/// An event on the woken thread in place of the CPU would cost other threads less. But since the
+/// kernel fixed a race in 2026 (6.1.167, 6.6.130, 6.12.77, 6.18.17) events record nothing unless
+/// they are on, and those of a blocked thread are not.
 ///
 /// # Errors
 /// `EINVAL` if the filter is longer than a page or malformed, otherwise as for [`open_holder`].
@@ -137,7 +139,7 @@ pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr, tell: Tell) -> io::
     Ok(event)
 }
 
-/// As [`open_hits`], without a filter: each hit on this CPU writes a record.
+/// Opens an event like [`open_hits`] without a filter: each hit on this CPU writes a record.
 ///
 /// # Errors
 /// As for [`open_holder`].
@@ -171,7 +173,7 @@ fn number(cpu: CpuId) -> i32 {
 }
 
 /// Makes an event write its records into the ring of another event of the same CPU, and notify the
-/// threads that poll that one.
+/// threads that poll that other event.
 ///
 /// # Errors
 /// `EINVAL` if the events are not of one CPU and one clock.
@@ -184,7 +186,7 @@ pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()>
 }
 
 /// A clock that shows the time a thread has spent on CPUs since the clock was made. It is exact at
-/// each reading, for a thread of any process, running or not.
+/// each reading, for a thread of any process, even while it runs.
 #[derive(Debug)]
 pub struct TaskClock(OwnedFd);
 
@@ -192,8 +194,8 @@ impl TaskClock {
     /// Creates a clock that starts at zero.
     ///
     /// # Errors
-    /// `ESRCH` if there is no such thread, otherwise as for [`open_holder`], but with the privilege
-    /// to watch this one thread.
+    /// `ESRCH` if there is no such thread, otherwise as for [`open_holder`], except that only the
+    /// privilege to watch this one thread is needed.
     pub fn open(tid: Tid) -> io::Result<TaskClock> {
         // Without these flags, ordinary users could not watch even their own threads.
         let flags = EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
@@ -202,7 +204,8 @@ impl TaskClock {
         open(tid.raw(), ANY_CPU, attr).map(TaskClock)
     }
 
-    /// Returns the time on CPUs so far. Interrupts the CPU that the thread runs on, if it does.
+    /// Returns the time that the thread has spent on CPUs so far. If the thread is running, its CPU
+    /// is interrupted for this.
     ///
     /// # Errors
     /// Those of `read`. The exit of the thread is not an error: its clock then stands still.
@@ -226,8 +229,9 @@ pub enum Counted<'a> {
 }
 
 /// Opens an event that, once it shares a ring and is switched on, writes an empty record whenever
-/// another `every` of CPU time has been received on this CPU. It also notifies the threads that
-/// poll the ring. The kernel's minimum is 10 us. Costs nothing while no counted thread runs.
+/// the counted threads have received another `every` of CPU time on this CPU. It also notifies the
+/// threads that poll the ring. The kernel's minimum is 10 us. Costs nothing while no counted thread
+/// runs.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread, `EBADF` or `EINVAL` if the kernel cannot count for such a

@@ -1,4 +1,4 @@
-//! Processes and threads by descriptor, and signals to them.
+//! Descriptors of processes and threads, and signals to them.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ pub fn pidfd_of_process(process: Tid) -> io::Result<OwnedFd> {
 /// Sends a signal to the thread or process that the descriptor stands for.
 ///
 /// # Errors
-/// `ESRCH` if it has exited, `EPERM` without the privilege.
+/// `ESRCH` if the thread or process has exited, `EPERM` without the privilege.
 pub fn signal_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     Ok(pidfd_send_signal(pidfd, signal)?)
 }
@@ -37,7 +37,7 @@ pub fn signal_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
 /// Sends a signal to the whole process of the thread that the descriptor stands for.
 ///
 /// # Errors
-/// `ESRCH` if it has exited, `EPERM` without the privilege, `EINVAL` before Linux 6.9.
+/// `ESRCH` if the thread has exited, `EPERM` without the privilege, `EINVAL` before Linux 6.9.
 pub fn signal_process_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     let fd = pidfd.as_raw_fd();

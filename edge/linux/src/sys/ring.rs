@@ -1,8 +1,8 @@
 //! Shared memory through which the kernel delivers a perf event's records.
 //!
-//! It has one page of counters, then a power of two of data pages. The kernel writes records at
-//! `head` and never past `tail`. We read from `tail` up to `head` and then move `tail`. Both only
-//! grow.
+//! The memory has one page of counters, followed by data pages, whose number is a power of two. The
+//! kernel writes records at `head` and never past `tail`. The reader reads from `tail` up to `head`
+//! and then moves `tail`. Both counters only grow.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,11 +17,11 @@ use super::malformed;
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// Number of words of a record that are kept. The largest record we request is a switch: the time,
-/// its size, and the 64 bytes of the tracepoint.
+/// Number of words of a record that are kept. The largest requested record is that of a switch: the
+/// time, its size, and the 64 bytes of the tracepoint.
 const WORDS: usize = 10;
 
-/// One record, without its header.
+/// One record of a ring, without its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Type of the record, one of `PERF_RECORD_…`.
@@ -36,8 +36,8 @@ impl Record {
     /// Number of bytes after the header that are kept.
     pub const KEPT: usize = 8 * WORDS;
 
-    /// Returns the half word at this offset in bytes after the header. `None` if it is not in the
-    /// record.
+    /// Returns the half word at this offset, in bytes after the header. `None` if the record has no
+    /// such half word.
     #[must_use]
     pub fn half(&self, at: usize) -> Option<u32> {
         let [a, b, c, d, e, f, g, h] = self.words.get(at / 8)?.to_ne_bytes();
@@ -61,7 +61,7 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps a ring for an event, with space for `bytes` of records, or a page where that is less.
+    /// Maps a ring for an event, with space for `bytes` of records, at least one page.
     ///
     /// # Errors
     /// `EPERM` if an ordinary user's rings exceed `kernel.perf_event_mlock_kb`, `EINVAL` if `bytes`
@@ -83,8 +83,8 @@ impl Ring {
         self.data
     }
 
-    /// Delivers all records in the ring, oldest first, and returns their space to the kernel. The
-    /// result is that space in bytes.
+    /// Delivers all records in the ring, oldest first, and returns their space to the kernel.
+    /// Returns the size of that space in bytes.
     ///
     /// # Errors
     /// `InvalidData` if the kernel's counters or sizes are inconsistent. The remaining records are
@@ -124,8 +124,8 @@ impl Ring {
         (size, Record { kind, flags: u16::from_ne_bytes([f0, f1]), words })
     }
 
-    /// Returns the word at a count of bytes. Records are multiples of a word, so none wraps inside
-    /// one.
+    /// Returns the word at byte number `at` of all bytes ever written. The size of a record is a
+    /// multiple of a word, so no word wraps around the end of the ring.
     fn word(&self, at: u64) -> u64 {
         let mask = self.data as u64 - 8;
         let offset = usize::try_from(at & mask).expect("an offset is below the size of the ring");

@@ -1,7 +1,7 @@
 //! Ids of the kernel's tracepoints, and offsets of their fields.
 //!
-//! They are read from tracefs. Where it is not mounted it is mounted for this process only,
-//! attached to no directory, so that the host stays unchanged.
+//! Both are read from tracefs. If it is not mounted, it is mounted for this process only, attached
+//! to no directory, so that the host stays unchanged.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,20 +23,20 @@ const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// A tracepoint, as perf events use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracepoint<const FIELDS: usize> {
-    /// Id of the tracepoint.
+    /// Id that the kernel gave the tracepoint.
     pub id: u64,
     /// Offsets of the requested fields in its records, in bytes.
     pub offsets: [usize; FIELDS],
 }
 
-/// Reason why a tracepoint cannot be found, one for each way that was tried.
+/// Error of finding a tracepoint, with one reason for each place that was tried.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no tracefs: a mount of our own: {own}; /sys/kernel/tracing: {tracing}; \
      /sys/kernel/debug/tracing: {debug}"
 )]
 pub struct TracepointError {
-    /// Error of a mount of our own.
+    /// Error of mounting tracefs for this process only.
     pub own: io::Error,
     /// Error at `/sys/kernel/tracing`, its usual place.
     pub tracing: io::Error,
@@ -77,7 +77,7 @@ fn look_up<const FIELDS: usize>(
     Ok(Tracepoint { id: id.ok_or_else(malformed)?, offsets })
 }
 
-/// Parses a line like `field:pid_t pid; offset:24; size:4; signed:1;`. `None` if it is about
+/// Parses a line like `field:pid_t pid; offset:24; size:4; signed:1;`. `None` if the line is about
 /// another field.
 fn offset_of(line: &str, field: &str) -> Option<usize> {
     let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
@@ -107,8 +107,9 @@ fn detached_mount() -> Result<OwnedFd, Errno> {
     fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Mounts tracefs as before Linux 5.2, when a mount always needs a directory: in a thread with a
-/// mount namespace of its own. The mount ends with the thread, except for open descriptors.
+/// Mounts tracefs on kernels before Linux 5.2, where a mount always needs a directory. That is done
+/// in a thread with a mount namespace of its own. The mount ends with the thread, except for the
+/// descriptor that is returned.
 fn mount_of_a_thread() -> io::Result<OwnedFd> {
     let mount_and_open = || {
         // SAFETY: descriptors stay common to all threads; of what is not, this thread uses nothing
@@ -127,9 +128,10 @@ fn mount_of_a_thread() -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    /// Visible through the descriptor when the thread has ended, and nowhere else.
+    /// The mount remains visible through the descriptor after the thread has ended, and is visible
+    /// nowhere else.
     #[test]
-    fn mount_of_a_thread_is_visible_only_through_its_descriptor() {
+    fn private_tracefs_mount_is_visible_only_through_its_descriptor() {
         let mounts =
             || std::fs::read_to_string("/proc/self/mounts").expect("this process has mounts");
         let before = mounts();

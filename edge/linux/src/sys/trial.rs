@@ -1,4 +1,4 @@
-//! Calls that are made once, to find out whether the kernel allows them.
+//! System calls that are made once, to find out whether the kernel allows them.
 
 use std::io;
 use std::mem;
@@ -6,12 +6,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::{check, malformed};
 
-/// Makes the smallest possible BPF map, and drops it.
+/// Creates the smallest possible BPF map, and removes it.
 ///
 /// # Errors
 /// `EPERM` without the privilege, `ENOSYS` if the kernel has no BPF.
 pub fn try_bpf_map() -> io::Result<()> {
-    /// First fields of the kernel's `bpf_attr` for making maps. The rest counts as zero.
+    /// First fields of the kernel's `bpf_attr` for creating a map. The kernel takes the rest as
+    /// zero.
     #[repr(C)]
     struct MapAttr {
         kind: u32,
@@ -31,7 +32,7 @@ pub fn try_bpf_map() -> io::Result<()> {
 /// Returns the version of the interface of an open `/dev/kvm`.
 ///
 /// # Errors
-/// `ENOTTY` if the descriptor is something else.
+/// `ENOTTY` if the descriptor is that of another file.
 pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
     const GET_API_VERSION: libc::c_ulong = 0xAE00;
     const NOTHING: libc::c_ulong = 0;
@@ -40,7 +41,7 @@ pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
     check(result.into())
 }
 
-/// Makes a virtual machine without vCPUs and memory, and drops it.
+/// Creates a virtual machine without vCPUs and memory, and removes it.
 ///
 /// # Errors
 /// Those of the kernel, if the processor or the host's own hypervisor does not allow it.
@@ -52,7 +53,7 @@ pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
     close(check(result.into())?)
 }
 
-/// Closes a descriptor that the kernel has just made.
+/// Closes the descriptor that a system call has just returned.
 fn close(result: libc::c_long) -> io::Result<()> {
     let fd = RawFd::try_from(result).map_err(|_| malformed())?;
     // SAFETY: no other code knows of this descriptor.

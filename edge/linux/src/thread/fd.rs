@@ -1,15 +1,16 @@
-//! Threads held by descriptor, so that a reused id never hits another thread.
+//! Descriptors of threads, so that an action never affects a later thread with the same id.
 //!
-//! From Linux 6.9 on a thread is held by a descriptor of its own, a pidfd. Before that it is held
-//! by its open `stat` file in procfs. The kernel ties that file to the thread, so that reading it
-//! fails with `ESRCH` once the thread is gone, even if another thread has its id. Its process is
-//! held by a pidfd in addition, where the kernel has them (5.3).
+//! From Linux 6.9 on a thread has a descriptor of its own, a pidfd. On older kernels its open
+//! `stat` file in procfs takes the place of that. The kernel ties that file to the thread, so that
+//! reading it fails with `ESRCH` once the thread is gone, even if another thread has its id. A
+//! pidfd of its process is kept in addition, if the kernel has pidfds (5.3).
 //!
-//! Actions that no descriptor supports go by id, right after the descriptor was seen alive and the
-//! start time compared: signals to a thread before 6.9, signals to a process before 5.3, and on all
-//! kernels changes of scheduling and affinity. To hit another thread, in the few microseconds
-//! between check and call the thread would have to exit, be reaped, and have its id reused. The
-//! kernel assigns ids in turn, so all others (at least 32,767) would have to be assigned first.
+//! Some actions are not possible by descriptor and use the thread's id: signals to a thread before
+//! 6.9, signals to a process before 5.3, and on all kernels changes of scheduling and affinity.
+//! Before each of them, the descriptor is checked to be alive and the start time is compared. To
+//! affect another thread, in the few microseconds between check and call the thread would have to
+//! exit, be reaped, and have its id reused. The kernel assigns ids in turn, so all others (at least
+//! 32,767) would have to be assigned first.
 
 use std::fs::File;
 use std::io;
@@ -26,13 +27,13 @@ use crate::sys::{
     signal_process_by, signal_thread,
 };
 
-/// A thread held by descriptor.
+/// A descriptor of one thread, or its substitute on older kernels.
 #[derive(Debug)]
 pub struct TaskFd(Descriptor);
 
 #[derive(Debug)]
 enum Descriptor {
-    /// A pidfd of the one thread.
+    /// Pidfd of this one thread.
     Thread(OwnedFd),
     Procfs(Procfs),
 }
@@ -64,7 +65,7 @@ impl TaskFd {
         }
     }
 
-    /// Opens a descriptor as on kernels before 5.3, on any kernel.
+    /// Opens the substitute that kernels before 5.3 need, on any kernel.
     ///
     /// # Errors
     /// `ESRCH` or `NotFound` if there is no such thread.
@@ -76,7 +77,7 @@ impl TaskFd {
     /// of its threads the signal is sent to.
     ///
     /// # Errors
-    /// `ESRCH` if it has exited, `EPERM` without the privilege.
+    /// `ESRCH` if the thread has exited, `EPERM` without the privilege.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match &self.0 {
             Descriptor::Thread(fd) => signal_by(fd.as_fd(), signal),
@@ -90,7 +91,7 @@ impl TaskFd {
     /// Sends a signal to the process of the thread.
     ///
     /// # Errors
-    /// `ESRCH` if it has exited, `EPERM` without the privilege.
+    /// `ESRCH` if the process has exited, `EPERM` without the privilege.
     pub fn signal_process(&self, signal: Signal) -> io::Result<()> {
         match &self.0 {
             Descriptor::Thread(fd) => signal_process_by(fd.as_fd(), signal),
@@ -120,7 +121,8 @@ impl TaskFd {
     }
 
     /// Returns a descriptor that polls readable once the thread has exited, even if other threads
-    /// of its process run on. `None` before Linux 6.9, where the state must be polled instead.
+    /// of its process continue. `None` before Linux 6.9, where the caller must check the thread's
+    /// state again and again.
     #[must_use]
     pub fn pollable_by_itself(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
@@ -129,8 +131,9 @@ impl TaskFd {
         }
     }
 
-    /// Returns a descriptor that polls readable once the thread (before Linux 6.9: its whole
-    /// process) has exited. `None` before 5.3, where the state must be polled instead.
+    /// Returns a descriptor that polls readable once the thread has exited, or before Linux 6.9
+    /// once its whole process has. `None` before 5.3, where the caller must check the thread's
+    /// state again and again.
     #[must_use]
     pub fn pollable(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
@@ -150,7 +153,8 @@ impl Procfs {
         Ok(Procfs { process, tid, started, stat, pidfd })
     }
 
-    /// Returns the present state of the thread. `ESRCH` if it is gone or another thread has its id.
+    /// Reads the present state of the thread. The error is `ESRCH` if the thread has ended, even if
+    /// another thread has its id.
     fn look(&self) -> io::Result<Stat> {
         let stat = read(&self.stat)?;
         if stat.started() == self.started { Ok(stat) } else { Err(Errno::SRCH.into()) }
@@ -165,7 +169,8 @@ fn read(stat: &File) -> io::Result<Stat> {
 }
 
 /// Returns true if an error says that the kernel has no pidfds, or that a sandbox hides them. Some
-/// sandboxes answer `EPERM` to calls that they do not know, which this call never does by itself.
+/// sandboxes return `EPERM` for system calls that they do not know. The kernel itself never returns
+/// `EPERM` for this call.
 #[must_use]
 pub fn is_missing(error: &io::Error) -> bool {
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn held_thread_is_signalled_until_it_exits() {
+    fn thread_descriptor_signals_its_thread_until_it_exits() {
         for open in [TaskFd::open, TaskFd::open_in_procfs] {
             let (mut child, tid) = sleeper();
             let held = open(tid).unwrap();
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn zombie_counts_as_exited() {
+    fn zombie_thread_counts_as_exited() {
         let (mut child, tid) = sleeper();
         let held = TaskFd::open_in_procfs(tid).unwrap();
         child.kill().unwrap();
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn later_thread_with_the_same_id_is_not_signalled() {
+    fn thread_descriptor_does_not_signal_a_reused_thread_id() {
         let (mut child, tid) = sleeper();
         let mut held = Procfs::open(tid, None).unwrap();
         held.started = StartTime::from_ticks(held.started.ticks() + 1);

@@ -1,26 +1,28 @@
-//! Reports of one agent: valid frames in its bytes, and the time for which their claims count. Does
-//! no I/O and reads no clock.
+//! Reports of one agent: finds the valid frames in its bytes, and determines for how long their
+//! claims count. Does no I/O and reads no clock.
 
 use slackline_units::frame::{FRAME, Frame, MAGIC, NoFrame, Says};
 use slackline_units::{Span, TASKS, Time};
 
 use crate::live_host::At;
 
-/// Time for which a claim counts unless the agent repeats it. A guest that waits for a CPU
-/// meanwhile cannot repeat it, and its tasks stay as they were. Its claim counts until it has run
-/// for a little.
+/// Time for which a claim of a guest's agent counts unless the agent repeats it. An agent whose
+/// guest waits for a CPU cannot repeat its claim, so the claim then counts until the guest has run
+/// for 5 ms.
 pub const LEASE: Span = Span::from_ms(100);
-/// Maximum time for which a claim counts without being repeated.
+/// Maximum time for which a claim counts without being repeated, even if its guest waits for a CPU
+/// all the time.
 pub const LEASE_AT_MOST: Span = Span::from_secs(1);
-/// Time that such a guest must run before its claim lapses. A working agent reports at once when
-/// its guest runs.
+/// Time that a guest must run after its claim expired before the claim lapses. A working agent
+/// repeats the claim as soon as its guest runs.
 const LITTLE: Span = Span::from_ms(5);
 /// Number of invalid frames in a row after which an agent counts as silent.
 pub const BAD_AT_MOST: u32 = 8;
-/// Maximum rate at which reports of an agent are passed on, per second on average.
+/// Maximum average rate at which reports of an agent are passed on to the policy, per second.
 pub const RATE: u64 = 1_000;
 const EACH: Span = Span::from_us(1_000_000 / RATE);
-/// Burst allowance: the time's worth of reports that may come at once after fewer came before.
+/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may send the missing
+/// ones at once, up to those of this length of time.
 const SAVED: Span = Span::from_ms(32);
 
 /// Counts of an agent's frames and losses so far.
@@ -31,37 +33,37 @@ pub struct Counts {
     /// Number of frames dropped: malformed, of a vCPU that does not exist, or not newer than the
     /// last.
     pub dropped: u64,
-    /// Number of frames replaced by a later one before they were passed on, because there were too
-    /// many.
+    /// Number of frames replaced by a later one before they were passed on, because the agent
+    /// exceeded [`RATE`].
     pub overtaken: u64,
     /// Number of claims that lapsed because nothing was reported for [`LEASE`].
     pub lapsed: u64,
     /// Number of times that the agent counted as silent, after [`BAD_AT_MOST`] dropped frames in a
     /// row.
     pub silenced: u64,
-    /// Frame version of the agent when it last counted as silent. `None` if that was not because of
-    /// another version.
+    /// Frame version of the agent, if it last counted as silent because its version differs from
+    /// the host's. `None` otherwise.
     pub other_version: Option<u8>,
-    /// Number of times that the other end closed the channel.
+    /// Number of times that the agent closed the channel.
     pub hung_up: u64,
 }
 
-/// Report about one vCPU of the guest.
+/// Report about one vCPU of a guest, to be passed on to the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct News {
     pub(super) vcpu: u16,
     pub(super) says: Says,
 }
 
-/// A claim that counts and would lapse.
+/// A claim that counts now and lapses unless the agent repeats it.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     vcpu: u16,
     kind: Kind,
     told: Time,
-    /// Time when to check whether it lapses.
+    /// Time of the next check whether the claim lapses.
     due: Time,
-    /// True if the guest was running at the last check.
+    /// True if the guest was running at the last check of the claim.
     ran: bool,
 }
 
@@ -88,10 +90,10 @@ impl Kind {
     }
 }
 
-/// State of the reports of one agent.
+/// State of the reports of one agent: unparsed bytes, claims and counts.
 #[derive(Debug)]
 pub(super) struct Hearing {
-    /// Bytes received that are not a whole frame yet.
+    /// Bytes received at the end of the stream that do not form a whole frame yet.
     rest: Vec<u8>,
     /// Number of vCPUs of the guest.
     vcpus: u16,
@@ -99,7 +101,7 @@ pub(super) struct Hearing {
     last: [Option<(u32, Time)>; 2],
     bad: u32,
     claims: Vec<Claim>,
-    /// Time up to which frames use up the rate of one per [`EACH`].
+    /// Time up to which the frames already passed on use up the rate of one frame per [`EACH`].
     paid: Time,
     pub(super) counts: Counts,
 }
@@ -111,7 +113,8 @@ impl Hearing {
         Hearing { rest, vcpus, last, bad, claims, paid, counts: Counts::default() }
     }
 
-    /// Returns the time before which no more is to be read. `None` if more may be read now.
+    /// Returns the earliest time at which more bytes of this agent may be read. `None` if they may
+    /// be read now.
     pub(super) fn not_before(&self, now: Time) -> Option<Time> {
         let ahead = self.paid.since(now);
         (ahead > SAVED).then(|| now + (ahead - SAVED))
@@ -144,9 +147,9 @@ impl Hearing {
         self.paid = self.paid.max(now) + EACH * (news.len() - before) as u64;
     }
 
-    /// Returns true if a frame is of a vCPU that exists and newer than the last frame. If that one
-    /// is old, any number is accepted: the frame may be from another program, which has numbers of
-    /// its own.
+    /// Returns true if a frame names a vCPU that exists and is newer than the last frame of its
+    /// kind. If the last frame is old, any sequence number is accepted: the agent may have been
+    /// restarted, and then counts from its own start.
     fn counts_now(&self, frame: &Frame, now: Time) -> bool {
         let last = self.last[Kind::of(&frame.says) as usize];
         let last = last.filter(|&(_, at)| now.since(at) < LEASE);
@@ -190,7 +193,8 @@ impl Hearing {
         }
     }
 
-    /// Drops claims that were not repeated in time although the guest could have repeated them.
+    /// Drops claims that were not repeated in time although their guest had CPU time to repeat
+    /// them.
     pub(super) fn look(&mut self, now: Time, at: impl Fn(u16) -> At, news: &mut Vec<News>) {
         let before = news.len();
         for mut claim in std::mem::take(&mut self.claims) {
@@ -203,14 +207,14 @@ impl Hearing {
         }
     }
 
-    /// Notes that the other end has closed the channel, which ends its claims.
+    /// Notes that the agent has closed the channel, which ends its claims.
     pub(super) fn hang_up(&mut self, news: &mut Vec<News>) {
         self.counts.hung_up += 1;
         self.rest.clear();
         self.withdraw(news.len(), news);
     }
 
-    /// Ends all claims. The next frame may have any number.
+    /// Ends all claims of the agent. Its next frame may have any sequence number.
     fn withdraw(&mut self, before: usize, news: &mut Vec<News>) {
         self.last = [None; 2];
         for Claim { vcpu, kind, .. } in std::mem::take(&mut self.claims) {
@@ -220,8 +224,8 @@ impl Hearing {
 }
 
 impl Claim {
-    /// Returns true if the claim counts for a little longer: its guest has had no CPU to repeat it
-    /// on.
+    /// Returns true if the claim counts for a little longer because its guest has had no CPU time
+    /// to repeat it.
     fn goes_on(&mut self, now: Time, at: impl Fn(u16) -> At) -> bool {
         if self.kind == Kind::Pending || now.since(self.told) >= LEASE_AT_MOST {
             return false;
@@ -238,7 +242,8 @@ impl Claim {
     }
 }
 
-/// Returns the number of bytes to skip until a frame may begin. The bytes are not a frame.
+/// Returns the number of bytes to skip, at the start of bytes that are not a frame, to the next
+/// place where a frame may begin.
 fn to_next(bytes: &[u8]) -> usize {
     let next = bytes.windows(MAGIC.len()).skip(1).position(|window| window == MAGIC);
     // The last of these bytes may be the first of a frame.
@@ -285,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_lapses_after_100_ms_unless_repeated() {
+    fn urgency_claim_lapses_after_100_ms_unless_repeated() {
         let mut hearing = Hearing::new(1);
         assert_eq!(take(&mut hearing, at(5), &bytes(7, urgent())), [urgent()]);
         assert_eq!(hearing.lapses(), Some(at(105)));
@@ -300,10 +305,10 @@ mod tests {
         assert_eq!(hearing.lapses(), None);
     }
 
-    /// A guest that waits for a CPU cannot repeat the claim. A guest that has run for 5 ms could
-    /// have.
+    /// An agent whose guest waits for a CPU cannot repeat its claim. An agent whose guest has run
+    /// for 5 ms could have repeated it.
     #[test]
-    fn claim_of_a_waiting_guest_lasts_until_it_has_run() {
+    fn urgency_claim_of_a_waiting_guest_lasts_until_it_has_run() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         assert_eq!(look_at(&mut hearing, at(100), At::Waits), []);
@@ -321,9 +326,10 @@ mod tests {
         assert_eq!(look_at(&mut hearing, at(2_100), At::Waits).len(), 1);
     }
 
-    /// Pending I/O lapses as well, and each kind by a report of its own.
+    /// Claims about pending I/O lapse as claims about tasks do, and each kind is withdrawn by a
+    /// report of its own.
     #[test]
-    fn claims_of_all_vcpus_and_kinds_lapse_together() {
+    fn urgency_and_io_claims_of_all_vcpus_lapse_together() {
         let mut hearing = Hearing::new(2);
         let waits = Says::Pending { items: 3, asked: 9 };
         let told = [bytes(1, urgent()), Frame { vcpu: 1, sequence: 2, says: waits }.to_bytes()];
@@ -336,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn old_frames_and_frames_of_unknown_vcpus_are_dropped() {
+    fn agent_frames_out_of_sequence_or_for_unknown_vcpus_are_dropped() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(7, NOTHING));
         assert_eq!(take(&mut hearing, at(1), &bytes(7, urgent())), []);
@@ -349,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_invalid_frames_silence_an_agent_until_a_valid_one() {
+    fn agent_with_eight_invalid_frames_is_ignored_until_a_valid_one() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         let bad = [b'x'; FRAME];
@@ -360,9 +366,10 @@ mod tests {
         assert_eq!(take(&mut hearing, at(3), &bytes(1, urgent())), [urgent()]);
     }
 
-    /// A full channel takes part of a frame, and then a whole one: only the whole one counts.
+    /// A full channel takes the first part of a frame, and later a whole frame. Only the whole
+    /// frame counts.
     #[test]
-    fn truncated_frame_claims_nothing_and_next_one_counts() {
+    fn truncated_agent_frame_is_dropped_and_the_next_frame_counts() {
         for cut in 1..FRAME {
             let mut hearing = Hearing::new(1);
             let stream = [&bytes(299, urgent())[..cut], &bytes(300, urgent())].concat();
@@ -374,9 +381,9 @@ mod tests {
         }
     }
 
-    /// Frames of an agent that is older than the host are dropped, and the count says why.
+    /// Frames of an agent that is older than the host are dropped, and `other_version` says why.
     #[test]
-    fn frames_of_another_version_silence_the_agent_and_are_counted() {
+    fn agent_frames_of_another_version_are_counted_and_ignored() {
         let mut old = bytes(1, urgent());
         old[4..6].copy_from_slice(&[1, 32]);
         let mut hearing = Hearing::new(1);
@@ -391,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn flood_of_frames_is_limited_to_one_per_millisecond() {
+    fn flood_of_agent_frames_is_read_at_one_per_millisecond() {
         let mut hearing = Hearing::new(1);
         let many: Vec<u8> = (0..100).flat_map(|number| bytes(number, urgent())).collect();
         assert_eq!(take(&mut hearing, at(0), &many), [urgent()]);
@@ -409,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_the_channel_ends_all_claims() {
+    fn closed_agent_channel_ends_all_its_claims() {
         let mut hearing = Hearing::new(1);
         let mut whole = bytes(1, urgent()).to_vec();
         whole.extend_from_slice(&bytes(2, urgent())[..20]);
@@ -420,7 +427,7 @@ mod tests {
         assert_eq!(take(&mut hearing, at(1), &bytes(1, urgent())), [urgent()]);
     }
 
-    /// Bytes that often look like the start of a frame.
+    /// Generates bytes that often look like the start of a frame.
     fn rubbish() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop::sample::select(b"SLGTP\x02\x24".to_vec()), 0..50)
     }
@@ -429,8 +436,8 @@ mod tests {
         prop::collection::vec(any::<u8>(), 0..100)
     }
 
-    /// Frames of agents, of four vCPUs. They are much alike, so that one may continue where another
-    /// ends.
+    /// Generates frames of agents about four vCPUs. The frames resemble each other, so that the
+    /// start of one can be continued by the end of another.
     fn told() -> impl Strategy<Value = Frame> {
         let class = (0..3_u8, 1..3_u8, any::<bool>());
         let classes = (prop::collection::btree_set(0..140_u8, 5), prop::array::uniform5(class));
@@ -450,9 +457,10 @@ mod tests {
     }
 
     proptest! {
-        /// However the stream is cut and joined, every claim taken in was sent.
+        /// However the stream is cut and joined, every claim that the host takes in was sent by the
+        /// agent.
         #[test]
-        fn every_claim_taken_in_was_sent(
+        fn split_or_joined_agent_stream_yields_only_claims_that_were_sent(
             frames in prop::collection::vec(told(), 1..12),
             pieces in prop::collection::vec((any::<prop::sample::Index>(), 1..3 * FRAME), 1..30),
         ) {
@@ -470,10 +478,10 @@ mod tests {
             }
         }
 
-        /// However the bytes are cut and whatever lies between frames, each frame is found, and
-        /// less than a frame of the rest is kept.
+        /// Each frame is found, however the bytes are cut and whatever lies between frames. Of the
+        /// bytes left over, fewer than a frame has are kept.
         #[test]
-        fn frames_are_found_between_arbitrary_bytes(
+        fn agent_frames_are_found_between_arbitrary_bytes(
             parts in prop::collection::vec((rubbish(), 1..70_usize), 1..20),
         ) {
             let mut hearing = Hearing::new(1);
@@ -497,7 +505,7 @@ mod tests {
 
         /// Arbitrary bytes cause no failure, and all claims lapse.
         #[test]
-        fn arbitrary_bytes_cause_no_failure(
+        fn arbitrary_agent_bytes_cause_no_panic_and_all_claims_lapse(
             pieces in prop::collection::vec((anything(), any::<bool>()), 0..20),
         ) {
             let mut hearing = Hearing::new(1);

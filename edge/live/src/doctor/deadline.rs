@@ -18,12 +18,13 @@ use super::probe::{Host, ProbeError, Verdict, read_list};
 use super::realtime::limit;
 use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
 
-/// Period of the shares. A share that was given back may stay taken for as long. The shortest
-/// period that kernels allow is 100 us.
+/// Period of the deadline reservations that the probe asks for. Bandwidth that a thread has given
+/// back may remain taken for one period. The shortest period that kernels allow is 100 us.
 const PERIOD: Span = Span::from_ms(10);
 /// Resolution of the search for the largest share, in millionths of a CPU.
 const STEP: u32 = 1_000;
-/// Default reservation of each CPU's fair server for ordinary threads, on kernels that have one.
+/// Share that each CPU's fair server reserves for ordinary threads by default, on kernels that have
+/// fair servers.
 const FAIR_SERVER: CpuShare = CpuShare::from_ppm(50_000);
 
 pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
@@ -34,7 +35,7 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
     };
     let total = u32::try_from(cpus).unwrap_or(u32::MAX);
     let each = CpuShare::from_ppm(free.ppm() / total.max(1));
-    let found = format!("{free} of {total}cpu: {each} of each CPU");
+    let found = format!("{free} of {total}cpu is free, {each} on each CPU");
     let limit = limit()?.unwrap_or(CpuShare::ONE);
     if each > limit {
         // Seen when two programs take and release deadline bandwidth in the same milliseconds.
@@ -47,7 +48,7 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
     let verdict = if each >= explained {
         Verdict::good(found)
     } else {
-        Verdict::limited(format!("{found}; without other deadline threads {explained}"))
+        Verdict::limited(format!("{found}; {explained} if no other thread used SCHED_DEADLINE"))
             .hint("find the threads that have the rest under other-realtime")
     };
     Ok(verdict.figure("deadline_free_ppm", free.ppm().into()))
@@ -65,9 +66,11 @@ fn refused(host: &Host, error: &io::Error) -> Verdict {
     }
 }
 
-/// Returns the sum of the shares that this many threads get, each taking as much as it can.
+/// Returns the sum of the shares that this many threads get when each takes as much as the kernel
+/// admits.
 fn free_share(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
-    /// Two searches at once would each find what the other leaves.
+    /// Serialises searches. Of two searches at once, each would find only the bandwidth that the
+    /// other one leaves.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let sum = take_all(threads);
@@ -106,7 +109,8 @@ fn take_all(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
 }
 
 /// Makes the calling thread a deadline thread with the largest share that the kernel admits, to a
-/// thousandth of a CPU. Zero if that is less, and the thread stays ordinary.
+/// thousandth of a CPU. If the kernel admits less than that, returns zero and the thread stays
+/// ordinary.
 fn take_most() -> io::Result<CpuShare> {
     if ask(CpuShare::ONE)? {
         return Ok(CpuShare::ONE);
@@ -123,7 +127,8 @@ fn take_most() -> io::Result<CpuShare> {
     Ok(CpuShare::from_ppm(admitted * STEP))
 }
 
-/// Asks the kernel for this share for the calling thread. Returns true if it is admitted.
+/// Asks the kernel to admit this deadline share for the calling thread. Returns true if the kernel
+/// admits it.
 fn ask(share: CpuShare) -> io::Result<bool> {
     let runtime = PERIOD * u64::from(share.ppm()) / u64::from(CpuShare::ONE.ppm());
     let class = Scheduling::Deadline { runtime, deadline: PERIOD, period: PERIOD };

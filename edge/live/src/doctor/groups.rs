@@ -1,4 +1,4 @@
-//! Probes of cgroups, and of freezing a single thread by them.
+//! Probes of cgroups, and of freezing a single thread by a cgroup.
 
 use std::fs;
 use std::io;
@@ -59,7 +59,7 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// A cgroup of our own, removed when this is dropped.
+/// A cgroup that the probe made. It is removed when this is dropped.
 struct Group(PathBuf);
 
 impl Group {

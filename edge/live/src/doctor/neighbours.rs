@@ -11,17 +11,18 @@ const FIFO: u32 = 1;
 const ROUND_ROBIN: u32 = 2;
 const DEADLINE: u32 = 6;
 
-/// Distance of the lowest raised priority below the dispatchers, which are at 99.
+/// Distance between the dispatchers' real-time priority, 99, and the lowest priority to which a
+/// vCPU is raised.
 const LEAST_RAISED: u32 = 99 - Ladder::LEAST.number() as u32;
 
-/// Numbers of real-time threads, by urgency and name.
+/// Number of real-time threads for each urgency and thread name.
 type Kinds = BTreeMap<(Urgency, String), u64>;
 
 /// Urgency of a thread, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
     Deadline,
-    /// 99 less the real-time priority.
+    /// Real-time thread, as the distance of its priority below 99.
     Below99(u32),
 }
 
@@ -49,7 +50,8 @@ pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
     Ok(verdict.figure("other_realtime_threads", count))
 }
 
-/// Returns the real-time threads of other programs, and the number of the kernel's own.
+/// Returns the real-time threads of other programs, and the number of real-time threads of the
+/// kernel itself.
 fn scan() -> Result<(Kinds, u64), ProbeError> {
     let (mut kinds, mut kernel_threads) = (Kinds::new(), 0);
     let own = std::process::id().to_string();

@@ -11,7 +11,7 @@ impl Config {
         Config(text)
     }
 
-    /// Returns the value of an option (`y`, `m`, a number). `None` if it is not set.
+    /// Returns the value of an option (`y`, `m`, a number). `None` if the option is not set.
     pub(super) fn value(&self, option: &str) -> Option<&str> {
         let of = |line: &'_ str| -> Option<usize> {
             let (name, value) = line.split_once('=')?;
@@ -25,7 +25,7 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     pub(super) kind: HierarchyKind,
-    /// Group that is visible at `point`.
+    /// Cgroup of the hierarchy that is visible at `point`.
     pub(super) root: PathBuf,
     pub(super) point: PathBuf,
 }
@@ -112,7 +112,8 @@ pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
 }
 
 impl Hierarchy {
-    /// Returns the directory of our own group. `None` if it lies outside the mounted part.
+    /// Returns the directory of this process's own group in this hierarchy. `None` if the group
+    /// lies outside the mounted part.
     pub(super) fn own_directory(&self, cgroup: &str) -> Option<PathBuf> {
         let group = own_group(cgroup, &self.kind)?;
         let below = group.strip_prefix(&self.root).ok()?;
@@ -126,7 +127,7 @@ impl Hierarchy {
     }
 }
 
-/// Time of all CPUs since the host booted, in units of 1/100 s.
+/// CPU time of all CPUs together since the host booted, in units of 1/100 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CpuTicks {
     pub(super) total: u64,
@@ -134,7 +135,8 @@ pub(super) struct CpuTicks {
 }
 
 /// Parses the first line of `/proc/stat`: user, nice, system, idle, waiting for devices,
-/// interrupts, soft interrupts, stolen, and two that are contained in the first two.
+/// interrupts, soft interrupts, stolen, guest and guest nice. User and nice time contain the last
+/// two.
 pub(super) fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let numbers: Option<Vec<u64>> =
@@ -143,7 +145,7 @@ pub(super) fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
     Some(CpuTicks { total: numbers.get(..8)?.iter().sum(), stolen: *numbers.get(7)? })
 }
 
-/// Scheduling of a thread, from its `stat`.
+/// Scheduling parameters of a thread, parsed from its `stat` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ThreadStat {
     pub(super) name: String,
@@ -151,12 +153,12 @@ pub(super) struct ThreadStat {
     pub(super) kernel: bool,
     /// Real-time priority: 1 to 99 for `SCHED_FIFO` and `SCHED_RR`, else 0.
     pub(super) priority: u32,
-    /// The kernel's number of its scheduling class.
+    /// The kernel's number of the thread's scheduling class.
     pub(super) policy: u32,
 }
 
 pub(super) fn thread_stat(text: &str) -> Option<ThreadStat> {
-    /// `PF_KTHREAD` among the kernel's flags of a task.
+    /// Flag `PF_KTHREAD` in the flags of a task that its `stat` file shows: a thread of the kernel.
     const KERNEL_THREAD: u64 = 0x0020_0000;
     // The name is in parentheses and may contain parentheses and spaces itself.
     let (name, rest) = text.rsplit_once(')')?;
@@ -173,7 +175,8 @@ pub(super) fn thread_stat(text: &str) -> Option<ThreadStat> {
     })
 }
 
-/// Returns the effective capabilities, one bit each, from a thread's `status`.
+/// Returns the effective capabilities of a thread, one bit each, from the text of its `status`
+/// file.
 pub(super) fn effective_capabilities(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
@@ -202,7 +205,7 @@ mod tests {
 ";
 
     #[test]
-    fn version_1_has_a_hierarchy_for_each_group_of_controllers() {
+    fn cgroup_v1_mounts_parse_into_one_hierarchy_per_controller_set() {
         let found = hierarchies(V1);
         let names = |at: usize| match &found[at].kind {
             HierarchyKind::V1 { controllers } => controllers.join("+"),
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn hybrid_host_has_both_versions() {
+    fn cgroup_mounts_of_a_hybrid_host_parse_into_both_versions() {
         let found = hierarchies(HYBRID);
         assert_eq!(found.len(), 2);
         assert!(found[0].kind.controls("cpu") && !found[1].kind.controls("cpu"));
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_has_one_hierarchy() {
+    fn cgroup_v2_mount_parses_into_one_hierarchy() {
         let found = hierarchies(V2);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].kind, HierarchyKind::V2);
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_is_the_eighth_number() {
+    fn proc_stat_stolen_time_is_the_eighth_number() {
         let stat = "cpu  100 20 30 4000 5 6 7 80 90 10\ncpu0 100 20 30 4000 5 6 7 80 90 10\n";
         assert_eq!(cpu_ticks(stat), Some(CpuTicks { total: 4248, stolen: 80 }));
         assert_eq!(cpu_ticks("cpu  1 2 3\n"), None);
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn scheduling_of_a_thread_is_parsed_from_stat() {
+    fn scheduling_class_of_a_thread_is_parsed_from_proc_stat() {
         let text = "18 (migration/0) S 2 0 0 0 -1 69238848 0 0 0 0 0 36 0 0 -100 0 1 0 3 0 0 \
                     18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 0 99 1 0 0 0 0";
         let stat = thread_stat(text).unwrap();
@@ -260,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_the_effective_ones() {
+    fn capabilities_are_parsed_from_the_effective_set_in_proc_status() {
         let status = "Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000800000\n";
         assert_eq!(effective_capabilities(status), Some(1 << 23));
         assert_eq!(effective_capabilities("Name:\tx\n"), None);
     }
 
     #[test]
-    fn unset_option_has_no_value() {
+    fn unset_kernel_config_option_has_no_value() {
         let config =
             Config::new("CONFIG_HZ_250=y\n# CONFIG_EXT is not set\nCONFIG_HZ=250\n".into());
         assert_eq!(config.value("CONFIG_HZ"), Some("250"));

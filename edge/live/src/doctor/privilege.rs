@@ -1,18 +1,18 @@
-//! Probes of our privileges over threads and of our locked memory.
+//! Probes of this process's privileges over threads, and of the amount of memory that it may lock.
 
 use rustix::process::{Resource, Rlimit, getrlimit};
 
 use super::parse::effective_capabilities;
 use super::probe::{Host, ProbeError, Verdict, not_understood, read};
 
-/// A capability: its bit, its name, and what Slackline needs it for.
+/// A capability: its bit, its name, and the actions for which Slackline needs it.
 struct Capability(u32, &'static str, &'static str);
 
 const KILL: Capability = Capability(5, "CAP_KILL", "stop threads of other users");
 const IPC_LOCK: Capability = Capability(14, "CAP_IPC_LOCK", "lock memory without a limit");
 const SYS_NICE: Capability = Capability(23, "CAP_SYS_NICE", "schedule threads of other users");
 
-/// Real-time priority of a dispatcher.
+/// Real-time priority that a dispatcher needs.
 const TOP_PRIORITY: u64 = 99;
 
 fn has(wanted: &Capability) -> Result<bool, ProbeError> {
@@ -49,7 +49,8 @@ pub(super) fn privilege(host: &Host) -> Result<Verdict, ProbeError> {
 }
 
 pub(super) fn memory_lock(_: &Host) -> Result<Verdict, ProbeError> {
-    /// Memory that a process with some tens of threads locks: 2 MiB of stack each, and itself.
+    /// Amount of memory that a process with some tens of threads locks: 2 MiB of stack for each
+    /// thread, and the process itself.
     const ENOUGH: u64 = 256 << 20;
     if has(&IPC_LOCK)? {
         return Ok(Verdict::good(format!("unlimited, by {}", IPC_LOCK.1)));

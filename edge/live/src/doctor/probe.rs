@@ -16,7 +16,7 @@ use slackline_linux::version::Version;
 /// A probe of one topic.
 pub(super) type Probe = fn(&Host) -> Result<Verdict, ProbeError>;
 
-/// Result of a probe.
+/// Result of a probe, before it is joined with its topic into a finding.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) state: State,
@@ -52,7 +52,7 @@ impl Verdict {
     }
 }
 
-/// Reason why a probe has no result.
+/// Reason why a probe could not determine the state of its topic.
 #[derive(Clone, Debug, Error)]
 pub(super) enum ProbeError {
     /// A file could not be read.
@@ -71,15 +71,15 @@ pub(super) enum ProbeError {
         /// Text that could not be parsed.
         text: String,
     },
-    /// An attempt failed in a way that says nothing about the topic.
+    /// An attempted action failed in a way that says nothing about the topic.
     #[error("cannot {what}: {source}")]
     Tried {
-        /// Attempted action, as in "start a thread".
+        /// Attempted action as a phrase such as "start a thread".
         what: &'static str,
         /// Error of the kernel.
         source: Arc<io::Error>,
     },
-    /// A thread that tried something ended without an answer.
+    /// A thread that the probe started ended without a result.
     #[error("the probe thread ended without an answer")]
     NoAnswer,
     /// A program ended with a failure.
@@ -93,13 +93,14 @@ pub(super) enum ProbeError {
 }
 
 impl ProbeError {
-    /// Returns a conversion for `map_err`. `what` is the attempted action, as in "start a thread".
+    /// Returns a function for `map_err` that wraps an error. `what` is the attempted action as a
+    /// phrase such as "start a thread".
     pub(super) fn tried<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> ProbeError {
         move |source| ProbeError::Tried { what, source: Arc::new(source.into()) }
     }
 }
 
-/// Facts about the host that several probes need.
+/// Properties of the host that several probes need.
 #[derive(Debug)]
 pub(super) struct Host {
     /// Release of the kernel, such as `6.18.44-cloud-amd64`.
@@ -120,12 +121,12 @@ impl Host {
         Host { release, version, config, root: rustix::process::geteuid().is_root() }
     }
 
-    /// Returns true if the kernel was built with this option: neither unset nor left out.
+    /// Returns true if the kernel was built with this option, as a module or built in.
     pub(super) fn is_built_with(&self, option: &str) -> Result<bool, ProbeError> {
         self.config.as_ref().map(|config| config.value(option).is_some()).map_err(Clone::clone)
     }
 
-    /// Returns true if the kernel has this version or a later one.
+    /// Returns true if this kernel has version `major.minor` or a later one.
     pub(super) fn is_at_least(&self, major: u32, minor: u32) -> Result<bool, ProbeError> {
         let at_least = |version: &Version| *version >= Version { major, minor };
         self.version.as_ref().map(at_least).map_err(Clone::clone)
@@ -192,7 +193,8 @@ pub(super) fn read_list(path: impl AsRef<Path>) -> Result<Vec<usize>, ProbeError
     cpu_list(&text).ok_or_else(|| not_understood(path, &text))
 }
 
-/// Runs `work` on a thread of its own, whose scheduling it may change.
+/// Runs `work` on a new thread, so that the change of scheduling that `work` makes ends with that
+/// thread.
 pub(super) fn on_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ProbeError> {

@@ -1,4 +1,5 @@
-//! Probes of real-time priorities, and of the time that the kernel withholds from them.
+//! Probes of real-time priorities, and of the CPU time that the kernel withholds from real-time
+//! threads.
 
 use std::fs;
 use std::io;
@@ -22,7 +23,7 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{ThreadRef, threads_of};
 
-/// Scheduling of a dispatcher.
+/// Scheduling class and priority of a dispatcher.
 pub(super) const DISPATCHER: SchedulingOf =
     SchedulingOf { class: Scheduling::Fifo { priority: 99 }, reset_on_fork: true };
 
@@ -37,7 +38,7 @@ pub(super) fn fifo(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(match tried {
         Ok(true) => Verdict::good("a thread can become SCHED_FIFO 99"),
         Ok(false) => Verdict::missing("the kernel accepts SCHED_FIFO 99 but does not set it")
-            .hint("run outside of the sandbox that ignores it"),
+            .hint("run outside of the sandbox that ignores calls for real-time scheduling"),
         Err(error) if host.root && error.kind() == io::ErrorKind::PermissionDenied => {
             Verdict::missing(format!("SCHED_FIFO 99 is refused to root: {error}"))
                 .hint("see rt-group; in a container, add CAP_SYS_NICE")
@@ -77,11 +78,12 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(with_machines(verdict, &budgets_of_machines()))
 }
 
-/// Process id of a VM, and the budget that the group of one of its vCPUs could have.
+/// Process id of a VM, and the largest real-time budget that the cgroup of one of its vCPUs could
+/// get.
 type MachineRoom = (i32, Result<BudgetLimit, String>);
 
-/// Returns the smallest budget of each VM on this host whose vCPU threads have names and are in
-/// groups with budgets.
+/// Returns the smallest possible real-time budget of each VM on this host. Only VMs whose vCPU
+/// threads have names and are in cgroups with budgets are listed.
 fn budgets_of_machines() -> Vec<MachineRoom> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -102,8 +104,8 @@ fn budgets_of_machines() -> Vec<MachineRoom> {
     found
 }
 
-/// Adds the VMs to the verdict on our own group: a VM in a group that can have no budget cannot be
-/// held.
+/// Adds the VMs to the verdict on the cgroup of this process. A VM in a cgroup that cannot get a
+/// real-time budget cannot be scheduled.
 fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     if machines.is_empty() {
         return own;
@@ -132,8 +134,8 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     )
 }
 
-/// Judges budgets without the `cpu` controller of version 1, where no group's budget can be read or
-/// set.
+/// Returns the verdict on real-time budgets on a host without the version 1 controller `cpu`. There
+/// no group's budget can be read or set.
 fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     if !host.is_built_with("CONFIG_RT_GROUP_SCHED")? {
         return Ok(Verdict::good("cgroups have no real-time budgets on this kernel"));
@@ -147,15 +149,16 @@ fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     .hint("keep all real-time threads in the root cgroup, or boot with rt_group_sched=0"))
 }
 
-/// Returns the maximum share of each CPU that the kernel gives to real-time threads: all of it
-/// without a limit, and the kernel's default if the limit cannot be read.
+/// Returns the maximum share of each CPU that the kernel gives to real-time threads. Without a
+/// limit that is the whole CPU. If the limit cannot be read, returns the kernel's default.
 #[must_use]
 pub fn real_time_limit() -> CpuShare {
     const DEFAULT: CpuShare = CpuShare::from_ppm(950_000);
     limit().map_or(DEFAULT, |limit| limit.map_or(CpuShare::ONE, |limit| limit.min(CpuShare::ONE)))
 }
 
-/// Returns the limit of real-time classes on each CPU. `None` if there is none.
+/// Returns the kernel's limit of real-time classes, as a share of each CPU. `None` if the kernel
+/// has no limit.
 pub(super) fn limit() -> Result<Option<CpuShare>, ProbeError> {
     let (runtime, period) = limit_us()?;
     Ok(runtime.map(|runtime| ratio(runtime, period)))
@@ -173,7 +176,7 @@ fn limit_us() -> Result<(Option<u64>, u64), ProbeError> {
     Ok((u64::try_from(runtime).ok(), period))
 }
 
-/// Returns a part of a whole, rounded down to a millionth.
+/// Returns `part` / `whole` as a share, rounded down to a millionth.
 fn ratio(part: u64, whole: u64) -> CpuShare {
     let ppm = u128::from(part) * 1_000_000 / u128::from(whole);
     CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(u32::MAX))
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn verdict_is_limited_if_a_vm_cannot_be_held() {
+    fn doctor_verdict_is_limited_if_a_vm_gets_no_real_time_budget() {
         let own = || Verdict::good("950000 us every 1000000 us for /cpu");
         let alone = with_machines(own(), &[]);
         assert_eq!((alone.state, alone.found), (State::Good, own().found));

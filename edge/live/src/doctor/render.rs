@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Finding, Report, State};
 
-/// Use of colors in a text.
+/// Choice between colored and plain text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// No colors, letters only.
@@ -13,10 +13,11 @@ pub enum Ink {
     Color,
 }
 
-/// Minimum width. Below it there is not enough space for two words side by side.
+/// Minimum width of a rendered report, in columns. A narrower page has no space for two words side
+/// by side.
 const NARROWEST: usize = 40;
-/// Minimum width at which a finding stands beside its topic. Below it there would be only a word or
-/// two per line, so it stands below.
+/// Minimum width, in columns, at which a finding is printed to the right of its topic. On a
+/// narrower page it is printed below the topic.
 const BESIDE: usize = 60;
 /// Columns before the text of a finding: two spaces, the state, two spaces, the topic, two spaces.
 const INDENT: usize = 2 + STATE + 2 + TOPIC + 2;
@@ -30,8 +31,9 @@ const TOPIC: usize = 14;
 impl Report {
     /// Renders the report in lines of at most `width` columns. The minimum is 40, and only a single
     /// word makes a line longer. Each topic has one line or more, under the heading of its section.
-    /// A finding that is not good is followed by the reason why it matters and a hint. Lines about
-    /// killed runs come as they were given. The last line says whether scenarios can run live.
+    /// A finding that is not good is followed by the reason why its topic matters and by a hint.
+    /// Lines about killed runs are printed unchanged. The last line says whether scenarios can run
+    /// live.
     #[must_use]
     pub fn render(&self, width: usize, ink: Ink) -> String {
         let page = Page { width: width.max(NARROWEST), ink };
@@ -115,7 +117,7 @@ impl Page {
         }
     }
 
-    /// Appends a text, wrapped between the width of `head` and that of the page. `head` precedes
+    /// Appends a text, wrapped to the columns between `head` and the page width. `head` precedes
     /// the first line only.
     fn wrapped(&self, out: &mut String, head: &str, text: &str, style: Option<&str>) {
         let indent = printed_width(head);
@@ -140,7 +142,7 @@ fn line(out: &mut String, text: &str) {
     writeln!(out, "{}", text.trim_end()).expect("writing to a string cannot fail");
 }
 
-/// Returns the number of columns of a text, without escapes.
+/// Returns the number of columns that a text takes, without ANSI escapes.
 fn printed_width(text: &str) -> usize {
     let mut pieces = text.split('\x1b');
     let first = pieces.next().map_or(0, |piece| piece.chars().count());
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_that_is_not_good_shows_reason_and_hint() {
+    fn doctor_finding_that_is_not_good_shows_reason_and_hint() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(60, Ink::Plain);
         let fifo: Vec<&str> =
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn color_changes_no_column() {
+    fn doctor_report_has_equal_line_widths_with_and_without_colour() {
         let report = report(State::Limited, "one two three four five six seven eight nine ten");
         for columns in [40, 50, 70] {
             let [plain, color] = [Ink::Plain, Ink::Color].map(|ink| report.render(columns, ink));
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_stand_below_their_topics_on_narrow_pages() {
+    fn doctor_findings_move_below_their_topics_at_40_columns() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(40, Ink::Plain);
         let fifo: Vec<&str> =
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_killed_runs_are_shown_at_the_end() {
+    fn doctor_lists_leftovers_of_killed_runs_at_the_end() {
         let report =
             report(State::Good, "fine").with_leftovers(vec!["thread 42 is stopped".into()]);
         let text = report.render(80, Ink::Plain);

@@ -1,4 +1,4 @@
-//! Probes of clocks and timers, and of time lost to them.
+//! Probes of clocks and timers, and of the CPU time that timers and a hypervisor take.
 
 use std::io;
 
@@ -14,10 +14,10 @@ use slackline_linux::sys::{monotonic, own_tid, set_scheduling};
 
 /// Number of timers tried. With a hundred, the 99th percentile is not the worst.
 const SLEEPS: usize = 100;
-/// Length of each sleep.
+/// Length of each sleep whose timer is measured.
 const SLEEP: Span = Span::from_ms(1);
-/// Maximum lateness of a good timer: a quarter of 1 ms, the shortest period in use. Beyond it,
-/// slices are not accurate.
+/// Maximum lateness of a timer that counts as good: a quarter of 1 ms, the shortest period in use.
+/// With later timers, slices are not accurate.
 const LATE: Span = Span::from_us(250);
 
 pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
@@ -55,7 +55,7 @@ pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
         .figure("timer_worst_ns", worst.ns()))
 }
 
-/// Rounds to the microsecond, which is as fine as the value repeats.
+/// Rounds a duration to the microsecond. Repeated measurements do not agree more closely.
 fn rounded(span: Span) -> Span {
     Span::from_us((span.ns() + 500) / 1_000)
 }
@@ -85,7 +85,7 @@ fn sleep_until(until: Time) -> io::Result<()> {
 
 pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
     const READINGS: u32 = 10_000;
-    /// Clock sources that a program can read without the kernel, on the architectures that have
+    /// Clock sources that a program can read without a system call, on the architectures that have
     /// them.
     const FAST: [&str; 8] = [
         "tsc",
@@ -136,7 +136,7 @@ pub(super) fn tick(host: &Host) -> Result<Verdict, ProbeError> {
 }
 
 pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
-    /// Share of CPU time, 1 %, that Slackline itself may take of a CPU at most.
+    /// Maximum part of a CPU that Slackline's own work may take, in millionths: 1 %.
     const NOTICED_PPM: u64 = 10_000;
     let stat = read("/proc/stat")?;
     let ticks = cpu_ticks(&stat)

@@ -9,19 +9,19 @@ pub enum Topic {
     Pidfd,
     /// Privileges over threads of other programs.
     Privilege,
-    /// Permission to lock our memory in RAM.
+    /// Permission to lock the memory of this process in RAM.
     MemoryLock,
     /// Permission to set `SCHED_FIFO`.
     Fifo,
-    /// The real-time budget of our cgroup.
+    /// Real-time budget of the cgroup that this process is in.
     RtGroup,
-    /// The kernel's limit on real-time classes.
+    /// Limit that the kernel sets on real-time classes, per second and CPU.
     RtLimit,
     /// The kernel's reservation for ordinary threads.
     FairServer,
     /// Amount of free `SCHED_DEADLINE` bandwidth.
     DeadlineShare,
-    /// Real-time threads of other programs.
+    /// Real-time threads of programs other than Slackline.
     OtherRealtime,
     /// Lateness of the kernel's timers.
     Timers,
@@ -29,7 +29,7 @@ pub enum Topic {
     Clock,
     /// Frequency of the kernel's tick.
     Tick,
-    /// CPU time that a hypervisor gave to others.
+    /// CPU time that a hypervisor below this host gave to other guests.
     Steal,
     /// Number of CPUs, and those that this process may use.
     Cpus,
@@ -45,7 +45,7 @@ pub enum Topic {
     Freezer,
     /// Support for loading schedulers into the kernel.
     SchedExt,
-    /// Perf events of whole CPUs.
+    /// Perf events that count or record on a whole CPU.
     Perf,
     /// Tracepoints of the kernel.
     Tracefs,
@@ -62,13 +62,13 @@ pub enum Topic {
 pub enum Section {
     /// Permissions of this process.
     Permission,
-    /// CPU time that is available.
+    /// Topics about the amount of CPU time that is available.
     Bandwidth,
-    /// Precision with which it can be given.
+    /// Topics about the precision with which CPU time can be delivered.
     Precision,
-    /// Ways to stop threads.
+    /// Topics about means of stopping threads.
     Holding,
-    /// Ways to observe threads.
+    /// Topics about means of observing threads.
     Watching,
     /// Support for running VMs.
     Machines,
@@ -120,7 +120,7 @@ impl Topic {
         Topic::Qemu,
     ];
 
-    /// Returns a name that stays the same in all versions.
+    /// Returns the stable name of the topic, which is the same in all versions.
     #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
@@ -178,7 +178,7 @@ impl Topic {
         }
     }
 
-    /// Returns true if nothing can run live without it.
+    /// Returns true if no scenario and no reservation can run live on a host that lacks this topic.
     #[must_use]
     pub const fn is_required(self) -> bool {
         matches!(self, Topic::Kernel | Topic::Privilege | Topic::Fifo)
@@ -189,31 +189,31 @@ impl Topic {
     pub const fn matters(self) -> &'static str {
         match self {
             Topic::Kernel => "older kernels do not report when threads run",
-            Topic::Pidfd => "a descriptor never refers to a later thread with the same id",
+            Topic::Pidfd => "a pidfd never refers to a later thread with the same id",
             Topic::Privilege => "Slackline raises, stops and restores threads of other programs",
             Topic::MemoryLock => "a dispatcher that waits for its own memory is late",
             Topic::Fifo => "dispatchers and the threads they choose run as SCHED_FIFO",
             Topic::RtGroup => "SCHED_FIFO is refused in a cgroup without a real-time budget",
-            Topic::RtLimit => "no CPU can have more than this reserved",
-            Topic::FairServer => "ordinary threads receive this much in spite of reservations",
-            Topic::DeadlineShare => "the kernel would still admit this much SCHED_DEADLINE",
+            Topic::RtLimit => "reservations on a CPU cannot exceed this limit",
+            Topic::FairServer => "ordinary threads receive this time in spite of reservations",
+            Topic::DeadlineShare => "the kernel would still admit this share as SCHED_DEADLINE",
             Topic::OtherRealtime => "threads of equal or higher priority delay dispatchers",
-            Topic::Timers => "slices end and periods begin this late",
-            Topic::Clock => "the clock is read several times in every decision",
+            Topic::Timers => "slices end and periods begin as late as timers expire",
+            Topic::Clock => "each scheduling decision reads the clock several times",
             Topic::Tick => "the kernel accounts some CPU time in ticks only",
-            Topic::Steal => "time taken by a hypervisor below cannot be reserved here",
-            Topic::Cpus => "these are the CPUs that can be shared",
-            Topic::Smt => "CPUs of one core slow each other down; time then is not speed",
+            Topic::Steal => "time that a hypervisor below takes cannot be reserved",
+            Topic::Cpus => "Slackline can reserve time on these CPUs",
+            Topic::Smt => "CPUs of one core slow each other, so CPU time is not work done",
             Topic::Topology => "CPUs that share a core, cache or memory slow each other down",
-            Topic::Governor => "if a CPU changes its frequency, time is not speed",
+            Topic::Governor => "if a CPU changes its frequency, CPU time is not work done",
             Topic::Cgroup => "cgroups freeze single threads and set budgets",
-            Topic::Freezer => "it stops a single thread; a signal stops a whole process",
-            Topic::SchedExt => "not needed: it would be another way to control threads",
+            Topic::Freezer => "the freezer stops a single thread, a signal its whole process",
+            Topic::SchedExt => "not needed; sched_ext would be another way to control threads",
             Topic::Perf => {
                 "without perf events nothing can be reserved; they report context switches"
             }
             Topic::Tracefs => "without the wake-up tracepoint nothing can be reserved",
-            Topic::Bpf => "not needed: it would be another way to observe threads",
+            Topic::Bpf => "not needed; BPF would be another way to observe threads",
             Topic::Kvm => "without KVM guests run by emulation, which is slower",
             Topic::Qemu => "vCPU threads of QEMU guests can be scheduled",
         }

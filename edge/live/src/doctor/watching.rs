@@ -1,4 +1,4 @@
-//! Probes of the ways to observe threads.
+//! Probes of the means to observe threads: perf events, tracepoints and BPF.
 
 use std::io;
 

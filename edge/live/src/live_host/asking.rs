@@ -1,4 +1,4 @@
-//! State of vCPUs, read from the kernel where events do not tell it.
+//! Reading the state of vCPUs from the kernel, where events do not report it.
 
 use slackline_host::{CpuUse, Fact};
 use slackline_units::{CpuId, Time, VcpuId};
@@ -7,7 +7,7 @@ use super::LiveHostError;
 use super::decider::{Decider, broken};
 
 impl Decider {
-    /// Reads the state of every vCPU that may run on a CPU, after events of the CPU were lost.
+    /// Reads the state of every vCPU that may run on a CPU, after events of that CPU were lost.
     /// `now` is the monotonic time.
     pub(super) fn ask_everybody(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for slot in 0..self.vcpus.len() {
@@ -21,7 +21,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Reads from the kernel whether a vCPU has work, and reports it to the host if that has
+    /// Reads from the kernel whether a vCPU is runnable, and reports to the host if that has
     /// changed. `now` is the monotonic time.
     pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
@@ -41,9 +41,9 @@ impl Decider {
         self.step(self.now, &[], fact).map_err(broken)
     }
 
-    /// Reports the CPU time that each vCPU pinned to a CPU has used since the last pass, where
-    /// there are no events. The intervals follow each other, since the vCPUs cannot have run at
-    /// once. `now` is the monotonic time.
+    /// Reports the CPU time that each vCPU pinned to a CPU has used since the last pass, on hosts
+    /// without scheduling events. The run intervals are reported one after another, since the vCPUs
+    /// cannot have run at once. `now` is the monotonic time.
     pub(super) fn poll(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         self.now = self.now.max(self.of_run(now));
         let at = self.now;

@@ -1,5 +1,5 @@
-//! The decider: it reports each fact to the host in one step and keeps what the steps leave to be
-//! ordered.
+//! The decider: it reports each fact about a vCPU to the host, one at a time, and collects the
+//! orders to the kernel that result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,14 @@ use crate::watch::What;
 use crate::way::{Failed, VcpuHandle};
 use slackline_linux::sys::Tid;
 
-/// Minimum time between checks whether a vCPU standing by has been running unnoticed.
+/// Minimum time between checks whether a vCPU in line behind the chosen one has been running
+/// unnoticed.
 const GLANCE: Span = Span::from_ms(1);
 
-/// Delay before a vCPU that the kernel refused is tried again.
+/// Delay after which a vCPU for which the kernel refused an order is tried again.
 const AGAIN: Span = Span::from_ms(100);
 
-/// The host, its orders, and the state of all vCPUs.
+/// The host (run states and policy), its orders, and the state of all vCPUs.
 pub(super) struct Decider {
     pub(super) host: Host,
     pub(super) pcpus: Pcpus,
@@ -34,27 +35,28 @@ pub(super) struct Decider {
     pub(super) in_line: Vec<NextInLine>,
     /// vCPUs whose class may have changed although they are neither chosen nor in line.
     pub(super) touched: Vec<VcpuId>,
-    /// vCPUs that joined or woke and have no home CPU yet, under a policy that divides slack by
-    /// weight.
+    /// vCPUs that joined or woke and have no home CPU yet. Used only under a policy that divides
+    /// slack by weight.
     pub(super) unbound: Vec<VcpuId>,
     /// Sequence number of the latest orders.
     pub(super) number: u64,
-    /// True if there are no events, only readings of CPU time.
+    /// True if the kernel reports no scheduling events, so that only CPU time is read.
     pub(super) is_polled: bool,
     /// Start of the run, on the monotonic clock.
     origin: Time,
     /// Current time of the run.
     pub(super) now: Time,
-    /// Time of the latest fact. A fact of one CPU may be read after a later one of another CPU. It
-    /// is then reported with this time, although its CPU time is charged to the time when it was
-    /// used.
+    /// Time of the latest fact reported to the host. A fact of one CPU may be read after a later
+    /// fact of another CPU. It is then reported with this time, but its CPU time is charged to the
+    /// time when it was used.
     told: Time,
     pub(super) records: Recording,
-    /// vCPUs whose threads have ended, to be removed.
+    /// vCPUs whose threads have all ended. They are about to be removed.
     gone: Vec<VcpuId>,
     /// vCPUs of which a thread was seen running on a CPU that is not managed.
     pub(super) away: Vec<VcpuId>,
-    /// vCPUs for which the kernel refused an order, until they are taken.
+    /// vCPUs for which the kernel refused an order since [`take_refused`](Decider::take_refused)
+    /// was last called.
     refused: Vec<VcpuId>,
     pub(super) is_over: bool,
 }
@@ -64,22 +66,24 @@ pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
     pub(super) threads: BTreeMap<Tid, Known>,
-    /// True for a process tree, whose threads come and go.
+    /// True for a process tree, whose threads start and end while it is scheduled.
     pub(super) is_tree: bool,
-    /// True if this vCPU runs on several CPUs at once, which count as one.
+    /// True if this vCPU runs on several CPUs at once, whose CPU time counts as that of one CPU.
     pub(super) is_wide: bool,
-    /// True if this vCPU has a hard limit: it gets its reservation and no more.
+    /// True if this vCPU has a hard limit: it gets its reservation and no slack.
     pub(super) is_exact: bool,
     pub(super) home: Arc<Home>,
-    /// Start of this vCPU's current stop, in the time of the run. `None` if it is not stopped.
+    /// Start of this vCPU's current stop, in the time of the run. `None` if the vCPU is not
+    /// stopped.
     pub(super) held_since: Option<Time>,
     /// True while this vCPU is paused by request.
     pub(super) is_paused: bool,
-    /// True while another program has changed this vCPU's threads and we leave them as they are.
+    /// True while another program's changes to this vCPU's threads are left in place, so that the
+    /// threads get no orders.
     pub(super) is_left: bool,
-    /// CPU time received while `is_left`, not recorded yet.
+    /// CPU time used while `is_left` is true that is not recorded yet.
     pub(super) used_left: Span,
-    /// Time of the run up to which that CPU time is recorded.
+    /// Time of the run up to which CPU time used while `is_left` is true has been recorded.
     pub(super) left_until: Time,
 }
 
@@ -87,17 +91,20 @@ pub(super) struct Vcpu {
 pub(super) struct Known {
     pub(super) thread: Arc<WatchedThread>,
     pub(super) is_awake: bool,
-    /// Time of the latest event or reading of its state, on the monotonic clock. Older events are
-    /// ignored.
+    /// Time of the latest event or reading of the thread's state, on the monotonic clock. Older
+    /// events are ignored.
     pub(super) since: Time,
-    /// Time when it was switched in, on the monotonic clock. `None` while it does not run.
+    /// Time when the thread was last switched in, on the monotonic clock. `None` while it does not
+    /// run.
     pub(super) on_cpu_since: Option<Time>,
-    /// CPU time received, for the rotation among the threads of a tree. When a thread wakes, this
-    /// is raised to the least value of the runnable threads: it has no claim to time from before.
+    /// CPU time received, by which the threads of a tree take turns. When a thread wakes, the value
+    /// is raised to the least value of the runnable threads, so that it makes up for no time
+    /// before.
     pub(super) received: Span,
-    /// True if it has run since it woke. A thread that has not may have been woken by a thaw.
+    /// True if the thread has run since it woke. If it has not, a thaw of its cgroup may have woken
+    /// it.
     pub(super) has_run: bool,
-    /// True if it was last seen running on a CPU that is not managed.
+    /// True if the thread was last seen running on a CPU that is not managed.
     pub(super) is_elsewhere: bool,
 }
 
@@ -130,9 +137,9 @@ impl Vcpu {
         }
     }
 
-    /// Returns true if a dispatcher stops it or it is paused by request. The state of its threads
-    /// says nothing meanwhile: a stopped thread is reported as blocked, and a thread that had
-    /// blocked before the stop may have work by now.
+    /// Returns true if a dispatcher has stopped this vCPU or it is paused by request. In that time
+    /// the state of its threads says nothing. A stopped thread is reported as blocked, and a thread
+    /// that blocked before the stop may be runnable by now.
     pub(super) const fn is_stopped(&self) -> bool {
         self.held_since.is_some() || self.is_paused
     }
@@ -160,7 +167,7 @@ impl Decider {
         }
     }
 
-    /// Begins the run at `origin`, a monotonic time.
+    /// Begins the run. `origin` is its start on the monotonic clock.
     pub(super) fn begin(&mut self, origin: Time) {
         self.origin = origin;
     }
@@ -185,7 +192,7 @@ impl Decider {
         std::mem::take(&mut self.gone)
     }
 
-    /// Adds a vCPU. If it has work, it wakes.
+    /// Adds a vCPU. If one of its threads is runnable, the vCPU wakes.
     pub(super) fn join(&mut self, vcpu: Vcpu, terms: VcpuTerms<'_>) -> Result<(), NotDone> {
         let id = vcpu.vcpu;
         self.step(self.now, &[], Fact::Joined(id, terms))?;
@@ -203,7 +210,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Changes the parameters of a vCPU. On failure the old ones stand.
+    /// Changes the parameters of a vCPU. On failure the old parameters stay in force.
     pub(super) fn change(
         &mut self,
         vcpu: VcpuId,
@@ -222,7 +229,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Removes a vCPU and returns its state. `None` if it is not present.
+    /// Removes a vCPU and returns its state. `None` if the vCPU is not present.
     pub(super) fn leave(&mut self, vcpu: VcpuId) -> Result<Option<Vcpu>, LiveHostError> {
         self.note_let_go(vcpu);
         let left = self.vcpus.get_mut(vcpu.slot()).and_then(Option::take);
@@ -238,7 +245,7 @@ impl Decider {
     }
 
     /// Returns the longest slice per `period` that would be admitted for one more vCPU on the CPUs
-    /// `allowed`. `None` if the policy has no reservations, or admits all of them.
+    /// `allowed`. `None` if the policy has no reservations or admits any.
     pub(super) fn room(
         &mut self,
         period: Span,
@@ -248,12 +255,13 @@ impl Decider {
         Ok(self.host.room(period, allowed))
     }
 
-    /// Returns the sum of all reservations on a CPU, without overhead.
+    /// Returns the sum of all reservations on a CPU, without dispatch overhead. `None` under a
+    /// policy that reserves no slices on single CPUs.
     pub(super) fn reserved(&self, cpu: CpuId) -> Option<CpuShare> {
         self.host.reserved(cpu)
     }
 
-    /// Sets how far the clock to which phases refer is ahead of the time of the run, from now on.
+    /// Sets the offset from the time of the run to the clock to which phases refer, from now on.
     pub(super) fn wall_clock_set(&mut self, ahead: Span) -> Result<(), LiveHostError> {
         self.step(self.now, &[], Fact::ClockSet(ahead)).map_err(broken)
     }
@@ -266,8 +274,8 @@ impl Decider {
         self.step(self.now, &[], Fact::Ended).map_err(broken)
     }
 
-    /// Handles the limits and timers of a CPU that have expired, after its events have been taken
-    /// in. `woken` is the time when its dispatcher woke.
+    /// Handles the limits and timers of a CPU that have expired. Must follow the reading of the
+    /// CPU's events. `woken` is the time when its dispatcher woke.
     pub(super) fn look(&mut self, cpu: CpuId, woken: Time) -> Result<(), LiveHostError> {
         let now = self.now;
         self.pcpus.all[cpu.index()].is_called = false;
@@ -302,7 +310,7 @@ impl Decider {
         pcpu.clock.learn(woken, has_run, pcpu.left);
     }
 
-    /// Accounts for the time that our threads have left to ordinary threads.
+    /// Accounts on a CPU for the time that our real-time threads have left to ordinary threads.
     fn pay(&mut self, cpu: CpuId) {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         pcpu.fair_server.pass(self.now, pcpu.clock.cost());
@@ -312,7 +320,8 @@ impl Decider {
         pcpu.is_stale |= pcpu.is_paying != is_to_be_paid;
     }
 
-    /// Allows the vCPUs again that the kernel refused some time ago.
+    /// Makes eligible again the vCPUs for which the kernel refused an order [`AGAIN`] or longer
+    /// ago.
     fn try_again(&mut self, cpu: CpuId) -> Result<(), LiveHostError> {
         while let Some(place) =
             self.pcpus.refused.iter().position(|&(_, home, again)| home == cpu && again <= self.now)
@@ -324,7 +333,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Sets the dispatcher's timer of a CPU and returns its time. `None` if no pass is needed.
+    /// Sets the timer of a CPU's dispatcher and returns the time at which it expires. `None` if no
+    /// pass is needed.
     pub(super) fn set_clock(&mut self, cpu: CpuId) -> Option<Time> {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let limit = pcpu.turn.and_then(|(_, until, _)| until);
@@ -337,7 +347,7 @@ impl Decider {
         pcpu.clock.set(self.now, Wanted { limit, alarm: pcpu.alarm, glance })
     }
 
-    /// Takes in the events of a CPU up to `now`, in the time of the run.
+    /// Processes the events of a CPU up to `now`, in the time of the run.
     pub(super) fn take_in(&mut self, news: &News, now: Time) -> Result<(), LiveHostError> {
         if let Some(cpu) = news.cpu.filter(|_| news.is_lossy) {
             // The running thread is unknown until the next event.
@@ -387,7 +397,8 @@ impl Decider {
         stretches
     }
 
-    /// Turns one event of a thread into CPU time used, and into a fact if its vCPU blocks or wakes.
+    /// Converts one event of a thread to CPU time used. If the vCPU blocks or wakes by it, reports
+    /// that to the host.
     fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), LiveHostError> {
         let Sighting { at: seen, thread, what } = sighting;
         let vcpu = thread.vcpu;
@@ -437,15 +448,15 @@ impl Decider {
         self.step(at, used.as_slice(), fact).map_err(broken)
     }
 
-    /// Returns true if this is a thread of a vCPU that is present, not of an earlier one with the
-    /// same id.
+    /// Returns true if the thread belongs to a vCPU that is present, not to an earlier vCPU with
+    /// the same id.
     pub(super) fn knows(&self, thread: &Arc<WatchedThread>) -> bool {
         let vcpu = self.vcpus.get(thread.vcpu.slot()).and_then(Option::as_ref);
         let known = vcpu.and_then(|vcpu| vcpu.threads.get(&thread.tid));
         known.is_some_and(|known| Arc::ptr_eq(&known.thread, thread))
     }
 
-    /// Adds a thread that a tree has started. It has work.
+    /// Adds a thread that a process tree has started. The thread is runnable.
     fn meet(&mut self, thread: &Arc<WatchedThread>, since: Time) {
         let vcpu = thread.vcpu;
         let Some(known) = self.get_mut(vcpu).filter(|known| Arc::ptr_eq(&known.home, &thread.home))
@@ -457,9 +468,9 @@ impl Decider {
         known.threads.insert(thread.tid, Known::new(thread, true, since, least));
     }
 
-    /// Updates the state of a thread, or removes it if it has ended. A thread that we stopped is
-    /// reported as blocked, but it only must not run. If events are read in the wrong order, such
-    /// as a block and a wake on different CPUs, the later one holds.
+    /// Updates the state of a thread, or removes it if it has ended. The kernel reports a thread
+    /// that we stopped as blocked; such reports are ignored. If events are read in the wrong order,
+    /// such as a block and a wake on different CPUs, the later one holds.
     fn note(&mut self, thread: &WatchedThread, what: What, since: Time) {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
         let is_awake = what != What::SwitchedOut { ready: false };
@@ -493,8 +504,8 @@ impl Decider {
         vcpu.is_some_and(|vcpu| may_run(vcpu) && vcpu.threads.values().any(|it| it.is_awake))
     }
 
-    /// Handles refusals by the kernel. A vCPU that cannot be run is not chosen until it has been
-    /// tried again. If an order cannot be undone, the run ends with the error.
+    /// Handles orders that the kernel refused. A vCPU that cannot be run is not chosen until it has
+    /// been tried again. If an order cannot be undone, the run ends with the error.
     pub(super) fn hear(&mut self, failed: Vec<Failed>) -> Result<(), LiveHostError> {
         for Failed { handle, error } in failed {
             let vcpu = handle.vcpu;
@@ -535,8 +546,8 @@ impl Decider {
         }
     }
 
-    /// Reports one fact to the host. No CPU is rescheduled yet, except that of a vCPU that blocks
-    /// or yields.
+    /// Reports one fact to the host. Only the CPU of a vCPU that blocks or yields is rescheduled at
+    /// once; the others wait for [`settle`](Decider::settle).
     pub(super) fn step(
         &mut self,
         at: Time,
@@ -548,8 +559,8 @@ impl Decider {
         self.host.step(Report { now, used, fact }, &mut self.pcpus, &mut self.records)
     }
 
-    /// Reports that all events are in: the CPUs concerned are rescheduled, each once. Called once
-    /// per pass or request, however many events there were.
+    /// Tells the host that all facts of a pass are reported. Each CPU that they concern is
+    /// rescheduled once. Called once per pass or request, however many events there were.
     pub(super) fn settle(&mut self) -> Result<(), LiveHostError> {
         if self.is_over || self.host.is_settled() {
             return Ok(());

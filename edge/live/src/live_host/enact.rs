@@ -1,5 +1,5 @@
-//! Orders to the kernel: the real-time vCPUs with their priorities, and the stopped ones. Only
-//! vCPUs whose class may have changed are considered.
+//! Orders to the kernel: the vCPUs to make real-time, with their priorities, and the vCPUs to stop.
+//! Only vCPUs whose class may have changed are considered.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::vcpu_threads::Home;
 use crate::way::{Assignment, Place};
 use slackline_fence::Timeslice;
 
-/// Maximum number of real-time vCPUs on a CPU, including the chosen one. Each further one would
-/// cost a system call, and would help only if all before it blocked at once.
+/// Maximum number of real-time vCPUs on a CPU, including the chosen one. Each further vCPU would
+/// cost a system call, and would run only if all those before it blocked between two passes.
 const READY: usize = 4;
 
 /// Time after which the kernel runs the next `SCHED_RR` thread of the same priority, by default.
 const ROUND_ROBIN_QUANTUM: Span = Span::from_ms(100);
 
-/// The kernel's quantum runs on from one timeslice to the next, and ends in the middle of one. The
-/// rest of that would go to whichever thread comes next. Only a timeslice that is longer than the
-/// quantum is shared by the threads of a tree.
+/// Returns the use of a timeslice by the threads of a tree. The kernel's round-robin quantum
+/// continues across timeslices. If it ends in the middle of one, the rest goes to whichever thread
+/// comes next. So only a timeslice longer than the quantum is shared by several threads.
 fn timeslice_of(limit: Option<Span>) -> Timeslice {
     match limit {
         Some(limit) if limit <= ROUND_ROBIN_QUANTUM => Timeslice::Whole,
@@ -30,8 +30,8 @@ fn timeslice_of(limit: Option<Span>) -> Timeslice {
 }
 
 impl Decider {
-    /// Returns the CPUs that have orders to carry out and whose dispatchers have not been woken for
-    /// them. The caller must wake them.
+    /// Returns the CPUs that have orders to carry out and whose dispatchers have not been woken
+    /// yet. The caller must wake the dispatchers.
     pub(super) fn call_others(&mut self) -> CpuSet {
         for vcpu in std::mem::take(&mut self.touched) {
             self.note_unbound(vcpu);
@@ -49,7 +49,7 @@ impl Decider {
         calls
     }
 
-    /// Returns the orders for a CPU. Empty if nothing has changed there.
+    /// Returns the orders for the threads on a CPU. Empty if nothing has changed there.
     pub(super) fn enact(&mut self, cpu: CpuId) -> Vec<Assignment> {
         let mut order = Vec::new();
         let mut touched = std::mem::take(&mut self.touched);
@@ -124,9 +124,8 @@ impl Decider {
         self.unbound.extend(is_unbound.then_some(vcpu));
     }
 
-    /// Gives vCPUs without a home this CPU as home if they would be chosen here some time. Without
-    /// a home they would run on other CPUs, receive more than their part there, and so never be
-    /// chosen.
+    /// Makes this CPU the home of each vCPU without one that is in line to run here. Without a home
+    /// a vCPU runs on other CPUs too, receives more than its part there, and so is never chosen.
     fn bind(&mut self, cpu: CpuId, bound: &mut Vec<VcpuId>) {
         let mut in_turn = Vec::new();
         self.host.in_turn(cpu, &mut in_turn);
@@ -142,8 +141,8 @@ impl Decider {
         }
     }
 
-    /// Orders the class of a vCPU that is not real-time on this CPU. A vCPU with another home is
-    /// left to the dispatcher of that CPU.
+    /// Orders the class of a vCPU that must not be real-time on this CPU. If the vCPU has another
+    /// home, the dispatcher of that CPU orders it.
     fn put_down(
         &mut self,
         (vcpu, cpu): (VcpuId, CpuId),
@@ -173,8 +172,8 @@ impl Decider {
         self.assign(vcpu, place, order);
     }
 
-    /// Appends an assignment of a vCPU to an order. Does nothing while its threads are left to
-    /// another program.
+    /// Appends an assignment of a vCPU to an order. Does nothing while the vCPU's threads are left
+    /// to another program.
     pub(super) fn assign(&mut self, vcpu: VcpuId, place: Place, order: &mut Vec<Assignment>) {
         let now = self.monotonic();
         if self.get(vcpu).is_some_and(|known| known.is_left) {

@@ -13,21 +13,21 @@ use crate::vcpu_threads::{Body, Home, Meter, UsedClock, VcpuThreads};
 use crate::way::{HeldThreads, VcpuHandle};
 use slackline_linux::sys::Tid;
 
-/// A vCPU that is about to join.
+/// Parameters of a vCPU that is about to join.
 #[derive(Debug)]
 pub(crate) struct Joining {
     pub(crate) threads: VcpuThreads,
     pub(crate) share: Values,
-    /// CPUs that it may run on. `None` allows all.
+    /// CPUs that the vCPU may run on. `None` allows all.
     pub(crate) cpus: Option<CpuSet>,
-    /// Slice of a vCPU with a hard limit. `None` without one.
+    /// Slice of the vCPU if it has a hard limit. `None` if it has none.
     pub(crate) exact_slice: Option<Span>,
 }
 
-/// Result of a group's join. The error names the vCPU that could not join, and the reason.
+/// Result of adding a group of vCPUs. The error names the vCPU that could not join, and the reason.
 pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
 
-/// Reason why a group did not join in the place of others.
+/// Reason why a group of vCPUs could not replace others.
 #[derive(Debug)]
 pub(crate) struct NotReplaced {
     /// vCPU of the group that could not join.
@@ -57,8 +57,8 @@ impl LiveHost {
         Ok(results)
     }
 
-    /// Replaces vCPUs without threads by a group, at one instant. If the group cannot join, they
-    /// join again as they were.
+    /// Replaces vCPUs without threads by a group, at one instant. If the group cannot join, the
+    /// replaced vCPUs join again with their old parameters.
     pub(crate) fn replace(
         &self,
         before: Vec<Joining>,
@@ -90,7 +90,7 @@ impl LiveHost {
     }
 
     /// Returns the longest slice per `period` that would be admitted for one more vCPU on the CPUs
-    /// `allowed`. `None` if the policy has no reservations, or admits all of them.
+    /// `allowed`. `None` if the policy has no reservations or admits any.
     pub(crate) fn room(
         &self,
         period: Span,
@@ -102,7 +102,8 @@ impl LiveHost {
         room
     }
 
-    /// Returns the sum of all reservations on a CPU, without overhead.
+    /// Returns the sum of all reservations on a CPU, without dispatch overhead. `None` under a
+    /// policy that reserves no slices on single CPUs.
     pub(crate) fn reserved(&self, cpu: CpuId) -> Result<Option<CpuShare>, LiveHostError> {
         let decider = self.observe()?;
         let reserved = decider.reserved(cpu);
@@ -161,7 +162,7 @@ impl LiveHost {
         self.join_known(decider, vcpu, VcpuTerms { share: &share, cpus })
     }
 
-    /// Lets a vCPU join whose threads are not the kernel's, for tests and benches.
+    /// Adds a vCPU whose threads exist only in a test or bench, not in the kernel.
     pub(crate) fn join_fed(
         &self,
         (handle, threads): (VcpuHandle, Vec<(Tid, UsedClock, Span)>),
@@ -173,7 +174,7 @@ impl LiveHost {
         self.finish_join(decider, Vcpu::new(handle, known, is_exact), share)
     }
 
-    /// Lets a tree join whose threads are not the kernel's, for tests and benches.
+    /// Adds a process tree whose threads exist only in a test or bench, not in the kernel.
     pub(crate) fn join_fed_tree(
         &self,
         (handle, tids, clock): (VcpuHandle, &[Tid], UsedClock),
@@ -212,7 +213,7 @@ impl LiveHost {
         joined
     }
 
-    /// Changes the parameters of a vCPU. On failure the old ones stand.
+    /// Changes the parameters of a vCPU. On failure the old parameters stay in force.
     pub(crate) fn change(
         &self,
         vcpu: VcpuId,
@@ -242,7 +243,7 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Requests the events of the threads and trees that are about to join.
+    /// Asks the kernel for events of the threads and trees that are about to join.
     fn note_wanted(&self) -> Result<(), LiveHostError> {
         let Wanted { threads, trees } = std::mem::take(&mut *self.wanted());
         match &mut *self.perf() {

@@ -1,5 +1,5 @@
-//! vCPUs whose threads do not run where they are pinned: those that run on a CPU that is not
-//! managed, and those that are left to another program, which has changed them.
+//! vCPUs whose threads do not run where Slackline pinned them. Some run on a CPU that is not
+//! managed. Others are left to another program, which has changed their scheduling.
 
 use slackline_host::Fact;
 use slackline_trace::{Record, Sink};
@@ -13,8 +13,9 @@ use slackline_fence::{HandoverState, Original};
 use slackline_linux::sys::Tid;
 
 impl LiveHost {
-    /// Leaves the threads of a vCPU to another program. They lose the real-time class, run as that
-    /// program has made them, and get no orders until they are [taken back](LiveHost::take_back).
+    /// Leaves the threads of a vCPU to a program that has changed their scheduling. They lose the
+    /// real-time class, run as that program set them, and get no orders until they are [taken
+    /// back](LiveHost::take_back).
     ///
     /// The reservation stands and counts as unused. A paused vCPU stays stopped. With `by_cpuset`,
     /// the CPUs that the threads may use now come from a cpuset and are not their own, so their own
@@ -31,7 +32,7 @@ impl LiveHost {
         result
     }
 
-    /// Schedules a vCPU again that was left to another program.
+    /// Resumes the scheduling of a vCPU that was left to another program.
     pub(crate) fn take_back(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.count_left(vcpu, self.clock.now())?;
@@ -117,9 +118,9 @@ impl Decider {
         }
     }
 
-    /// Charges vCPUs that are pinned to a CPU and run elsewhere all the same, as if they had run on
-    /// that CPU since its last pass. So their timeslice ends when the slice is used, wherever that
-    /// was. `now` is the monotonic time.
+    /// Charges each vCPU that is pinned to a CPU but runs elsewhere, as if it had run on its own
+    /// CPU since that CPU's last pass. Its timeslice then ends when the slice is used, wherever
+    /// that was. `now` is the monotonic time.
     pub(super) fn count_elsewhere(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         let mut away = std::mem::take(&mut self.away);
         away.retain(|&vcpu| {
@@ -140,8 +141,8 @@ impl Decider {
     }
 }
 
-/// Returns the CPU time that the threads of a vCPU have used since they were last read. Only
-/// threads for which `counts` is true are read; its argument is true for a thread elsewhere.
+/// Returns the CPU time that the threads of a vCPU have used since the last reading. Only threads
+/// for which `counts` is true are read; its argument is true for a thread on an unmanaged CPU.
 fn more_of(vcpu: &Vcpu, counts: impl Fn(bool) -> bool, now: Time) -> Result<Span, LiveHostError> {
     let threads = vcpu.threads.values().filter(|known| counts(known.is_elsewhere));
     let mut sum = Span::ZERO;

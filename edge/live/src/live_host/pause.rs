@@ -1,4 +1,4 @@
-//! Requests besides shares: to pause a vCPU, and to limit it to some CPUs.
+//! Requests other than changes of shares: to pause a vCPU, and to limit it to some CPUs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -11,16 +11,17 @@ use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
 use crate::way::{Place, VcpuHandle};
 
-/// Number of notices per slice. A vCPU taken to be blocked is noticed when it has received one part
-/// in this number of its slice. The rest is enough for its dispatcher to stop it in time. The first
-/// notice leads to a pass, which ends the notices.
+/// Number of notices per slice. The kernel notifies the dispatcher when a vCPU that counts as
+/// blocked has received slice / 8 of CPU time. The rest of the slice is long enough for its
+/// dispatcher to stop it in time. The first notice leads to a pass, which ends the notices.
 const NOTICES: u64 = 8;
 
-/// Maximum cost of passes for a vCPU that is taken to be blocked: one part in this number of a CPU.
+/// Divisor that limits the cost of passes for a vCPU that counts as blocked: at most 1/100 of a
+/// CPU.
 const MOST_LOOKING: u64 = 100;
 
 impl LiveHost {
-    /// Sets whether a vCPU has a hard limit. It must be one that can be stopped.
+    /// Sets whether a vCPU has a hard limit. The vCPU must have a means of being stopped.
     pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) -> Result<(), LiveHostError> {
         let mut decider = self.decider();
         if let Some(known) = decider.get_mut(vcpu) {
@@ -30,8 +31,8 @@ impl LiveHost {
         self.finish(decider)
     }
 
-    /// Sets up notices for a vCPU with a hard limit and this slice: its dispatcher wakes at once if
-    /// the vCPU receives CPU time while it is taken to be blocked. `None` ends them.
+    /// Sets up notices for a vCPU with a hard limit and this slice. With them its dispatcher wakes
+    /// at once if the vCPU receives CPU time while it counts as blocked. `None` ends them.
     pub(crate) fn notice_use_of(
         &self,
         vcpu: VcpuId,
@@ -41,7 +42,8 @@ impl LiveHost {
         handle.map_or(Ok(()), |handle| self.notice_use(&handle, exact_slice))
     }
 
-    /// Does the same for a vCPU that may be about to join.
+    /// Sets up or ends notices of CPU time use, as [`notice_use_of`](LiveHost::notice_use_of) does,
+    /// for a vCPU that need not have joined yet.
     pub(super) fn notice_use(
         &self,
         handle: &VcpuHandle,
@@ -59,8 +61,8 @@ impl LiveHost {
     }
 
     /// Pauses a vCPU, which must be one that can be stopped. From the return of this call until it
-    /// is resumed it does not run at all, neither in reserved time nor in slack. It keeps its share
-    /// and counts as blocked. A vCPU that is not present is ignored.
+    /// is resumed the vCPU does not run at all, neither in reserved time nor in slack. It keeps its
+    /// share and counts as blocked. A vCPU that is not present is ignored.
     pub(crate) fn pause(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let result = decider.pause(vcpu);
@@ -69,9 +71,9 @@ impl LiveHost {
         result
     }
 
-    /// Resumes a paused vCPU. One that had work is resumed when it is next chosen. A vCPU that was
-    /// blocked may have been woken since, which shows only while it is not stopped, so it is
-    /// resumed at once.
+    /// Resumes a paused vCPU. If the vCPU was runnable, its threads continue when it is next
+    /// chosen. If it was blocked, it may have been woken since. That shows only while its threads
+    /// are not stopped, so they continue at once.
     pub(crate) fn resume(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let must_look = decider.resume(vcpu)?;
@@ -84,14 +86,14 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Resumes a vCPU that has no hard limit and is not paused, and voids earlier orders. When this
-    /// returns, the means of stopping it may be taken away.
+    /// Resumes a vCPU that has no hard limit and is not paused, and voids earlier orders. After
+    /// this call the freezer group or other means of stopping the vCPU may be removed.
     pub(crate) fn let_run(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let decider = self.let_go(self.decider(), vcpu)?;
         self.finish(decider)
     }
 
-    /// Restores the original scheduling of a vCPU until its class is decided.
+    /// Restores the original scheduling of a vCPU until the decider next orders its class.
     fn let_go<'a>(
         &'a self,
         mut decider: MutexGuard<'a, Decider>,
@@ -119,7 +121,8 @@ impl Decider {
         known.filter(|known| known.vcpu == vcpu)
     }
 
-    /// Records how long a vCPU was stopped, when it is resumed. Pauses by request are not recorded.
+    /// Records the length of a vCPU's stop when the vCPU is resumed. Pauses by request are not
+    /// recorded.
     pub(super) fn note_let_go(&mut self, vcpu: VcpuId) {
         let to = self.now;
         let stopped = self.get(vcpu).filter(|known| !known.is_paused);
@@ -135,8 +138,8 @@ impl Decider {
         }
     }
 
-    /// Pauses a vCPU. It is stopped before the host is told: what it uses until the stop is still
-    /// its own.
+    /// Pauses a vCPU. It is stopped before the host is told: CPU time used until the stop is still
+    /// charged to it.
     fn pause(&mut self, vcpu: VcpuId) -> Result<(), NotDone> {
         self.number += 1;
         let (number, now) = (self.number, self.now);
@@ -155,7 +158,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Ends a pause. Returns true if the vCPU must be resumed to see whether it has work.
+    /// Ends a pause. Returns true if the threads of the vCPU must continue to show whether they are
+    /// runnable.
     fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
         let now = self.now;
         let Some(known) = self.get_mut(vcpu).filter(|known| known.is_paused) else {
@@ -172,8 +176,8 @@ impl Decider {
         Ok(!had_work)
     }
 
-    /// Changes the parameters of a vCPU and its affinity. Its threads are moved before the host
-    /// decides again which vCPUs run where. They are moved back if the change is declined.
+    /// Changes the parameters of a vCPU and its affinity. The threads are moved before the host
+    /// decides again which vCPUs run on which CPU. If the change is declined, they are moved back.
     pub(super) fn move_to(
         &mut self,
         vcpu: VcpuId,

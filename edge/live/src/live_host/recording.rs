@@ -1,28 +1,31 @@
-//! Records of the live host, until they are taken.
+//! Buffer for the records of the live host until the session takes them.
 
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
 
-/// Capacity for the records of one second of the busiest run. They are taken ten times a second.
+/// Capacity of the buffer: the records of one second of a very busy run. The session takes records
+/// ten times a second.
 const RECORDS: usize = 1 << 15;
 
-/// Keeps records in the order of their arrival.
+/// Buffer of the records, in the order of their arrival.
 pub(super) struct Recording {
     entries: Vec<Entry>,
     keeps_exchanges: bool,
 }
 
 impl Recording {
-    /// Creates a recording of records and names. Exchanges are left out until they are wanted.
+    /// Creates an empty buffer. Exchanges between hardware and host are not recorded until
+    /// [`keep_exchanges`](Recording::keep_exchanges) is called.
     pub(super) fn new() -> Recording {
         Recording { entries: Vec::with_capacity(RECORDS), keeps_exchanges: false }
     }
 
-    /// Records exchanges too from now on, so that the run can be replayed.
+    /// Records exchanges between hardware and host from now on too, so that the run can be
+    /// replayed.
     pub(super) fn keep_exchanges(&mut self) {
         self.keeps_exchanges = true;
     }
 
-    /// Moves everything since the last call to `into`.
+    /// Moves all records since the last call to `into`.
     pub(super) fn take(&mut self, into: &mut Vec<Entry>) {
         into.clear();
         std::mem::swap(&mut self.entries, into);

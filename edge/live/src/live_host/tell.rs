@@ -1,4 +1,4 @@
-//! Hints from guests, and from programs that do I/O for them.
+//! Passing on hints from guests, and from programs that do I/O for guests.
 
 use slackline_host::Fact;
 use slackline_units::{Time, VcpuHint, VcpuId};
@@ -6,17 +6,17 @@ use slackline_units::{Time, VcpuHint, VcpuId};
 use super::decider::{Decider, broken};
 use super::{LiveHost, LiveHostError};
 
-/// State of a vCPU as the host sees it.
+/// State of a vCPU: running, waiting for a CPU, or blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     Asleep,
-    /// Runnable, but without a CPU.
+    /// The vCPU is runnable but has no CPU.
     Waits,
     Runs,
 }
 
 impl LiveHost {
-    /// Returns the state of a vCPU. One that is not present counts as blocked.
+    /// Returns the state of a vCPU. A vCPU that is not present counts as blocked.
     pub(crate) fn is_at(&self, vcpu: VcpuId) -> At {
         let decider = self.decider();
         let moment = decider.host.moment();
@@ -27,7 +27,8 @@ impl LiveHost {
         }
     }
 
-    /// Passes on a hint from a vCPU. Hints from one that is not present are ignored.
+    /// Passes a hint from a vCPU on to the policy. A hint from a vCPU that is not present is
+    /// ignored.
     pub(crate) fn tell(&self, vcpu: VcpuId, told: &VcpuHint) -> Result<(), LiveHostError> {
         // Events of the CPU where it runs come first: what it used until now is counted with them.
         let cpu = self.decider().host.moment().cpu_of(vcpu);

@@ -1,5 +1,6 @@
-//! Process trees: vCPUs whose threads come and go. Most changes are learnt from events, in the
-//! views and the decider. This module adds trees and audits them from time to time.
+//! Process trees: vCPUs whose threads start and end while they are scheduled. Most changes are
+//! learnt from events, in the views and the decider. This module adds trees, and compares each with
+//! the kernel's list of threads from time to time.
 
 use std::io;
 use std::sync::Arc;
@@ -16,11 +17,11 @@ use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
 
 /// Maximum number of threads of a tree that are put first although they have not run since they
-/// woke: each takes two system calls.
+/// woke. Each takes two system calls.
 const MOST_WOKEN: usize = 8;
 
 impl LiveHost {
-    /// Starts to follow the threads of a vCPU, and returns their states.
+    /// Starts to follow the threads of a vCPU. Returns the initial state of each thread.
     pub(super) fn known(
         &self,
         threads: Vec<(Tid, UsedClock, Span)>,
@@ -38,7 +39,7 @@ impl LiveHost {
         Ok(Joined { home, known, is_tree: false, is_wide: false })
     }
 
-    /// Starts to follow the threads of a tree, and returns their states.
+    /// Starts to follow the threads of a process tree. Returns the initial state of each thread.
     pub(super) fn known_tree(
         &self,
         tree: &HeldTree,
@@ -63,7 +64,7 @@ impl LiveHost {
         }
     }
 
-    /// Starts to follow some threads of a tree, and returns their states.
+    /// Starts to follow some threads of a process tree. Returns the initial state of each.
     pub(super) fn known_threads(
         &self,
         (tids, vcpu): (&[Tid], VcpuId),
@@ -89,9 +90,8 @@ impl LiveHost {
         Ok(Known::new(thread, is_awake, since, Span::ZERO))
     }
 
-    /// Checks which threads a tree has and what they do, since events miss some. They miss threads
-    /// that entered the tree otherwise than by being started there, and threads with ids that no
-    /// filter covers.
+    /// Reads from the kernel which threads a tree has and which of them are runnable. Events miss
+    /// threads that were moved into the tree, and threads whose ids are outside the event filter.
     ///
     /// Returns the findings. They are empty for a tree that has been idle since the last audit.
     /// `None` if the tree has no threads.
@@ -148,11 +148,11 @@ impl LiveHost {
 
 /// Findings of an audit of a tree.
 struct Audit<'a> {
-    /// Threads that no event reported.
+    /// Threads found in the tree that no event had reported.
     met: Vec<Known>,
     /// Threads that are no longer in the tree.
     gone: &'a [&'a Arc<WatchedThread>],
-    /// The other threads, each with true if the kernel shows it as runnable.
+    /// State of each other thread: true if the kernel shows it as runnable.
     states: &'a [(Arc<WatchedThread>, bool)],
     /// True if the tree was stopped before the states were read.
     was_stopped: bool,
@@ -161,20 +161,21 @@ struct Audit<'a> {
 }
 
 impl Vcpu {
-    /// Returns the least CPU time received among threads with work. Zero if none has work.
+    /// Returns the least CPU time received among the runnable threads of the tree. Zero if none is
+    /// runnable.
     pub(super) fn least_received(&self) -> Span {
         let awake = self.threads.values().filter(|known| known.is_awake);
         awake.map(|known| known.received).min().unwrap_or(Span::ZERO)
     }
 
-    /// Returns the threads of a tree that a timeslice is for, if several have work. For each CPU of
-    /// the tree it is the thread that has received least of those that have run since they woke.
-    /// Before them come threads that have received less and have not run since.
+    /// Returns the threads of a tree that get a timeslice, if several threads are runnable. For
+    /// each CPU of the tree it is the thread that has received least of those that have run since
+    /// they woke. Before them come threads that have received less and have not run since.
     ///
     /// A thaw wakes every thread of the tree, and a thread that was blocked blocks again at once.
-    /// If only such a one were put first, the rest of the timeslice would go to whichever thread
-    /// the kernel happens to have next. If only one of them were, a thread that has just got work
-    /// would wait behind all that have none.
+    /// If only one such thread were put first, two things would go wrong. After it blocks, the rest
+    /// of the timeslice would go to whichever thread the kernel runs next. And a thread that has
+    /// just become runnable would wait behind all threads that are not.
     pub(super) fn front(&self) -> Vec<Tid> {
         let by_received = self.by_received();
         if !self.is_tree || by_received.len() < 2 {
@@ -194,9 +195,9 @@ impl Vcpu {
         front
     }
 
-    /// Removes a thread that has ended. While the tree is stopped, the state of the others is
-    /// unknown: one of them may have waited for this one and have work now. They count as runnable
-    /// until they are resumed, when events show what each does.
+    /// Removes a thread that has ended. While the tree is stopped, the state of its other threads
+    /// is unknown. One of them may have waited for the ended thread and be runnable by now. All of
+    /// them count as runnable until they are resumed and events show their state.
     pub(super) fn forget_thread(&mut self, tid: Tid) {
         self.threads.remove(&tid);
         if self.is_stopped() {
@@ -206,8 +207,8 @@ impl Vcpu {
 }
 
 impl Vcpu {
-    /// Returns the threads that have work, least received first, each with true if it has run since
-    /// it woke.
+    /// Returns the runnable threads, the one that has received least CPU time first. The flag is
+    /// true if the thread has run since it woke.
     fn by_received(&self) -> Vec<(Span, Tid, bool)> {
         let awake = self.threads.iter().filter(|(_, known)| known.is_awake);
         let mut awake: Vec<_> =
@@ -216,7 +217,7 @@ impl Vcpu {
         awake
     }
 
-    /// Returns the number of CPUs on which it runs at once.
+    /// Returns the number of CPUs on which the vCPU runs at once.
     fn width(&self) -> usize {
         match &self.handle.threads {
             HeldThreads::Tree(tree) => tree.width(),
@@ -243,7 +244,8 @@ impl Known {
         }
     }
 
-    /// Counts the CPU time that the thread receives, also while its tree is being stopped.
+    /// Counts the CPU time that the thread receives. The count continues while its tree is being
+    /// stopped.
     pub(super) fn count(&mut self, what: What, at: Time) {
         match what {
             What::SwitchedIn => self.on_cpu_since = Some(at),
@@ -262,8 +264,8 @@ impl Decider {
         self.get(vcpu).is_some_and(Vcpu::is_stopped)
     }
 
-    /// Takes in the findings of an audit. A state read from the kernel holds if the tree was not
-    /// stopped when it was read, and no later event has reported on the thread.
+    /// Applies the findings of an audit to a tree. A state that was read from the kernel counts
+    /// unless the tree was stopped at that time or a later event has reported on the thread.
     fn audited(&mut self, vcpu: VcpuId, audit: Audit<'_>) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let gone = audit.gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);
@@ -299,9 +301,8 @@ impl Decider {
         self.step(self.now, &[], fact).map_err(broken)
     }
 
-    /// Counts a vCPU that runs on several CPUs at once on the CPU where it is scheduled. Whether or
-    /// not it runs there now, it is counted as if it had run there since the last pass. `now` is
-    /// the monotonic time.
+    /// Counts a vCPU that runs on several CPUs at once on the CPU where it is scheduled. It counts
+    /// as running there since the last pass, even if it did not. `now` is the monotonic time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide && !vcpu.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {

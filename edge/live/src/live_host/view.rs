@@ -1,5 +1,6 @@
-//! View of one CPU: its events, filtered to our threads, and wakes that other CPUs carried out of
-//! threads with this home. It needs nothing of the host, so each CPU has its own lock.
+//! View of one CPU: its events, filtered to our threads, and wakes of threads with this home CPU
+//! that other CPUs carried out. A view needs no access to the host, so each CPU has a lock of its
+//! own.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +13,12 @@ use crate::vcpu_threads::WatchedThread;
 use crate::watch::{EventSource, What};
 use slackline_linux::sys::Tid;
 
-/// View of one CPU of the kernel.
+/// View of one CPU: the events on it that concern threads of vCPUs.
 pub(super) struct CpuView {
-    /// Index among the managed CPUs. `None` if it is not managed.
+    /// Index of the CPU among the managed CPUs. `None` if it is not managed.
     cpu: Option<CpuId>,
     seen: Mutex<Seen>,
-    /// Wakes that other CPUs carried out of threads with this home.
+    /// Wakes of threads with this home CPU that other CPUs carried out.
     inbox: Mutex<Vec<Sighting>>,
     round: AtomicU64,
 }
@@ -27,10 +28,10 @@ struct Seen {
     threads: HashMap<Tid, Arc<WatchedThread>>,
 }
 
-/// An event of one of our threads.
+/// An event of a thread that belongs to a vCPU.
 #[derive(Clone, Debug)]
 pub(super) struct Sighting {
-    /// Time on the monotonic clock.
+    /// Time of the event, on the monotonic clock.
     pub(super) at: Time,
     pub(super) thread: Arc<WatchedThread>,
     pub(super) what: What,
@@ -39,19 +40,21 @@ pub(super) struct Sighting {
 /// Events read in one pass over a CPU.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// Managed CPU whose events these are. `None` if it is not managed.
+    /// Managed CPU on which the events happened. `None` if the CPU is not managed.
     pub(super) cpu: Option<CpuId>,
     /// Events in order of time.
     pub(super) sightings: Vec<Sighting>,
-    /// CPU time that the kernel has counted since the last reading, by vCPU.
+    /// CPU time of each vCPU that the kernel has counted since the last reading.
     pub(super) used: Vec<(VcpuId, Span)>,
-    /// True if events were lost.
+    /// True if events of the CPU were lost.
     pub(super) is_lossy: bool,
-    /// Wakes of threads with other home CPUs, each with that CPU.
+    /// Wakes of threads whose home is another CPU, each with that home CPU.
     pub(super) elsewhere: Vec<(CpuId, Sighting)>,
-    /// Threads that trees have started. This view has them already, the other views do not.
+    /// Threads that process trees have started. This view follows them already. The other views do
+    /// not.
     pub(super) born: Vec<Arc<WatchedThread>>,
-    /// Threads of trees that have ended. This view has dropped them, the other views have not.
+    /// Threads of process trees that have ended. This view has dropped them. The other views have
+    /// not.
     pub(super) gone: Vec<Arc<WatchedThread>>,
 }
 
@@ -61,17 +64,17 @@ impl CpuView {
         CpuView { cpu, seen: Mutex::new(seen), inbox: Mutex::default(), round: AtomicU64::new(0) }
     }
 
-    /// Delivers the events of this thread from now on.
+    /// Starts to deliver the events of this thread.
     pub(super) fn add(&self, thread: &Arc<WatchedThread>) {
         self.seen().threads.insert(thread.tid, Arc::clone(thread));
     }
 
-    /// Ends the events of this thread.
+    /// Stops the delivery of this thread's events.
     pub(super) fn remove(&self, tid: Tid) {
         self.seen().threads.remove(&tid);
     }
 
-    /// Ends the events of this thread, unless its id means another thread by now.
+    /// Stops the delivery of this thread's events, unless its id belongs to another thread by now.
     pub(super) fn remove_this(&self, thread: &Arc<WatchedThread>) {
         let threads = &mut self.seen().threads;
         if threads.get(&thread.tid).is_some_and(|it| Arc::ptr_eq(it, thread)) {
@@ -79,14 +82,14 @@ impl CpuView {
         }
     }
 
-    /// Accepts a wake, carried out by another CPU, of a thread with this home.
+    /// Accepts a wake of a thread with this home CPU that another CPU carried out.
     pub(super) fn tell(&self, sighting: Sighting) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(sighting);
     }
 
     /// Reads the events of the CPU, and the clocks of the threads that have run. The clocks are
-    /// exact: the kernel has counted every thread that was switched out. `now` is the monotonic
-    /// time.
+    /// exact, because the kernel updates the clock of each thread that it switches out. `now` is
+    /// the monotonic time.
     pub(super) fn look(&self, now: Time) -> Result<News, LiveHostError> {
         let mut news = News { cpu: self.cpu, ..News::default() };
         let mut result = Ok(());

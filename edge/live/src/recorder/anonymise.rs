@@ -1,10 +1,11 @@
-//! A recording without names: VMs, processes and users cannot be recognised.
+//! Removal of names from a recording, so that its VMs, processes and users cannot be recognised.
 
 use std::collections::BTreeMap;
 
 use slackline_trace::{Exchange, HostThread, HostThreadKind, Note, Record, Sink, VcpuName};
 
-/// Passes entries on without names. Kernel threads keep theirs: they are the same on each host.
+/// Passes entries on without names. Kernel threads keep their names, which are the same on each
+/// host.
 #[derive(Debug)]
 pub struct Anonymiser<S> {
     sink: S,
@@ -12,11 +13,11 @@ pub struct Anonymiser<S> {
     commands: BTreeMap<String, usize>,
 }
 
-/// Notes about the host that say nothing of its users.
+/// Keys of the host notes that are kept, since they say nothing about the host's users.
 const KEPT_NOTES: [&str; 5] = ["recorder", "sight", "origin", "policy", "cpus"];
 
 impl<S: Sink> Anonymiser<S> {
-    /// Passes everything on to `sink`.
+    /// Creates an anonymiser that passes all entries on to `sink`.
     pub fn new(sink: S) -> Anonymiser<S> {
         Anonymiser { sink, vms: BTreeMap::new(), commands: BTreeMap::new() }
     }
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_of_a_person_is_left() {
+    fn anonymised_recording_contains_no_thread_or_vm_name() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let at = Time::START;
         let thread = |number, kind, vm: &str| HostThread {

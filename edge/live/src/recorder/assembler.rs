@@ -1,12 +1,12 @@
-//! Switches and wakes, in the order of their times, as records of a trace.
+//! Conversion of switches and wakes, in the order of their times, to records of a trace.
 //!
-//! Rules where the kernel is silent:
+//! Rules for what the kernel does not report:
 //!
 //! - A thread whose first event is that it leaves a CPU has been there since the CPU was watched.
 //! - A thread that comes to a CPU without a wake was woken at that moment: some virtual machines do
-//!   not tell of wakes on a CPU that idles.
-//! - A wake just before the thread leaves its CPU may be the one that ends this block. It counts if
-//!   no other wake follows.
+//!   not report wakes on an idle CPU.
+//! - A wake just before the thread leaves its CPU may be the one that ends the block that follows.
+//!   It counts as such if no other wake follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,25 +21,27 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 use super::identity::{Identify, Identity};
 use crate::watch::{Event, What};
 
-/// A wake this long before the thread leaves its CPU may have come too late to keep it there.
+/// Maximum time between a wake and the thread's leaving of its CPU for which the wake may have come
+/// too late to keep the thread there.
 const WAKE_RACE: Span = Span::from_us(50);
 
-/// Age of an identity at which it is read again: a new process first has the name of its parent.
+/// Age of a thread's identity (names, user, cgroup) at which it is read again. A new process first
+/// has the name of its parent.
 const IDENTITY_AGE: Span = Span::from_secs(1);
 
-/// Number of times that an identity is read.
+/// Maximum number of times that the identity of a thread is read.
 const IDENTITY_READINGS: u32 = 3;
 
-/// Longest time on a CPU that is recorded in one piece.
+/// Longest run interval that is recorded in one piece. A longer one is split.
 const PIECE: Span = Span::from_secs(1);
 
-/// Interval of the kernel's accounting.
+/// Interval at which the kernel's count of each vCPU's CPU time is recorded.
 const ACCOUNTING: Span = Span::from_secs(1);
 
-/// Interval at which blocked vCPUs are looked at: a signal may have stopped them.
+/// Interval at which blocked vCPUs are examined: a signal may have stopped them.
 const STATE_INTERVAL: Span = Span::from_ms(100);
 
-/// A vCPU whose thread is recorded.
+/// A vCPU whose thread is recorded, with its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedVcpu {
     /// Thread of the vCPU.
@@ -52,22 +54,23 @@ pub struct RecordedVcpu {
     pub domain: String,
 }
 
-/// Turns events into records.
+/// Converts events of threads to records of a trace.
 #[derive(Debug)]
 pub struct Assembler<I> {
-    /// Time zero of the records, on the monotonic clock.
+    /// Start of the trace, on the monotonic clock.
     origin: Time,
     mark: WakeMark,
     identify: I,
-    /// By CPU of the host: the CPU of the trace, and the thread there.
+    /// For each CPU of the host: its number in the trace, and the thread that has it.
     cpus: BTreeMap<CpuId, CpuRow>,
     threads: BTreeMap<i32, ThreadRow>,
     next_id: u32,
     vcpus: BTreeMap<i32, RecordedVcpu>,
-    /// Processes whose new threads are vCPUs as well, with the domain and its next vCPU.
+    /// Processes whose new threads count as vCPUs too, each with the VM and the number of its next
+    /// vCPU.
     growing: BTreeMap<i32, (DomId, String, u16)>,
     next_slot: u32,
-    /// True if the records of vCPUs are made here, and not by a session.
+    /// True if the records of vCPUs are made here. False if a session makes them.
     is_alone: bool,
     next_state: Time,
     next_accounting: Time,
@@ -76,7 +79,7 @@ pub struct Assembler<I> {
 #[derive(Clone, Copy, Debug)]
 struct CpuRow {
     index: CpuId,
-    /// Thread that has the CPU, and since when that is not recorded yet.
+    /// Thread that has the CPU, and the start of its time there that is not recorded yet.
     occupant: Option<(i32, Time)>,
     known_from: Time,
 }
@@ -88,12 +91,14 @@ struct ThreadRow {
     identity: Identity,
     read: (Time, u32),
     state: ThreadState,
-    /// A wake that may have come too late to keep the thread on its CPU.
+    /// Time of a wake that may have come too late to keep the thread on its CPU.
     late_wake: Option<Time>,
-    /// Time when the thread was found stopped by a signal: when it left its CPU.
+    /// Time when a thread that a signal has stopped left its CPU. `None` if no signal has stopped
+    /// it.
     halted: Option<Time>,
     is_ending: bool,
-    /// Accounting of the kernel that was recorded last: when, CPU time, CPU ready.
+    /// Latest recorded count of the kernel: its time, the CPU time, and the time spent waiting on a
+    /// run queue.
     counted: Option<(Time, Span, Span)>,
     last_cpu: Option<CpuId>,
 }
@@ -107,8 +112,8 @@ enum ThreadState {
 }
 
 impl<I: Identify> Assembler<I> {
-    /// Starts at `origin` on the monotonic clock, on these CPUs of the host, each with its number
-    /// in the trace.
+    /// Creates an assembler whose trace starts at `origin` on the monotonic clock. Each CPU of the
+    /// host comes with its number in the trace.
     #[must_use]
     pub fn new(
         origin: Time,
@@ -132,7 +137,8 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// The threads of these vCPUs are recorded as such. The records of the vCPUs are made here too.
+    /// Records the threads of these vCPUs as vCPUs. The records of the vCPUs themselves are then
+    /// made here too.
     pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         self.is_alone = true;
         for watched in vcpus {
@@ -140,35 +146,37 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// New threads of this process are vCPUs as well.
+    /// Counts new threads of this process as vCPUs of `domain` too. `next` is the number of the
+    /// first one.
     pub fn grow(&mut self, process: Tid, domain: DomId, name: &str, next: u16) {
         self.growing.insert(process.raw(), (domain, name.into(), next));
     }
 
-    /// The thread is that of a vCPU of a session, which records the vCPU itself.
+    /// Notes that a thread belongs to a vCPU of a session. The session makes the records of that
+    /// vCPU itself.
     pub fn know(&mut self, watched: RecordedVcpu) {
         self.threads.remove(&watched.tid.raw());
         self.vcpus.insert(watched.tid.raw(), watched);
     }
 
-    /// The thread is no vCPU any more.
+    /// Notes that a thread is no longer that of a vCPU.
     pub fn forget(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
         self.vcpus.remove(&tid.raw());
     }
 
-    /// Threads of which records may still come.
+    /// Returns the threads about which more records may come.
     #[must_use]
     pub fn live(&self) -> BTreeSet<HostThreadId> {
         self.threads.values().map(|row| row.id).collect()
     }
 
-    /// Source of the identities.
+    /// Returns the source of the identities of threads.
     pub fn identities(&mut self) -> &mut I {
         &mut self.identify
     }
 
-    /// Takes the events of all CPUs in the order of their times.
+    /// Converts the events of all CPUs to records. The events must be in the order of their times.
     pub fn take(&mut self, events: &[Event], sink: &mut impl Sink) {
         for event in events {
             if self.cpus.contains_key(&event.cpu) || event.what == What::Woke {
@@ -177,7 +185,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Events of a CPU between these times were lost.
+    /// Records that events of a CPU between these two times were lost.
     pub fn lost(
         &mut self,
         cpu: CpuId,
@@ -190,8 +198,8 @@ impl<I: Identify> Assembler<I> {
         sink.record(&Record::Lost { cpu: state.index, from, to, events });
     }
 
-    /// Records what goes on: long times on CPUs, stops by signals, the kernel's accounting. `now`
-    /// is the monotonic time up to which events were taken.
+    /// Makes the records that no event causes: parts of long run intervals, stops by signals,
+    /// counts of the kernel. `now` is the monotonic time up to which events were taken in.
     pub fn tick(&mut self, now: Time, sink: &mut impl Sink) {
         let reals: Vec<CpuId> = self.cpus.keys().copied().collect();
         for real in reals {
@@ -211,7 +219,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Records what was going on at the end.
+    /// Records the run intervals and states that are still open at the end.
     pub fn finish(&mut self, now: Time, sink: &mut impl Sink) {
         let reals: Vec<CpuId> = self.cpus.keys().copied().collect();
         for real in reals {
@@ -424,7 +432,8 @@ impl<I: Identify> Assembler<I> {
         self.threads.get(&tid.raw())?.identity.process
     }
 
-    /// The row of a thread; one that is seen for the first time is named.
+    /// Returns the row of a thread. Records the identity of a thread that is seen for the first
+    /// time.
     fn row(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) -> &mut ThreadRow {
         if !self.threads.contains_key(&tid.raw()) {
             let mut identity = self.identify.identify(tid);
@@ -477,7 +486,8 @@ impl<I: Identify> Assembler<I> {
         id
     }
 
-    /// Threads are given names after they were started, and processes execute other programs.
+    /// Reads the identity of a thread again if it is old enough. Threads are given names after they
+    /// were started, and processes execute other programs.
     fn read_again(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) {
         let Some(row) = self.threads.get_mut(&tid.raw()) else { return };
         let (read, times) = row.read;
@@ -528,7 +538,8 @@ impl<I: Identify> Assembler<I> {
     }
 }
 
-/// CPU ready of a thread: time on run queues, as the kernel counts it.
+/// Returns the time that a thread has waited on run queues, as the kernel counts it. `None` if it
+/// cannot be read.
 fn ready_of(process: Tid, tid: Tid) -> Option<Span> {
     let text = fs::read_to_string(format!("/proc/{process}/task/{tid}/schedstat")).ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_ns)

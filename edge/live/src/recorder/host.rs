@@ -1,4 +1,4 @@
-//! A recorder of a host: all threads on all CPUs, with some threads as vCPUs.
+//! Recorder of a host: records all threads on all CPUs. Some of the threads count as vCPUs.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::watch::Event;
 use crate::watch::host::{HostWatch, RING_BYTES, take_until};
 use crate::watch::perf::WatchError;
 
-/// Policy of a host without reservations.
+/// Name in the header for the policy of a host without reservations.
 pub const POLICY: &str = "fair";
 
 /// An open recorder of a whole host.
@@ -23,14 +23,14 @@ pub struct HostRecorder {
     assembler: Assembler<Procfs>,
     origin: Time,
     cpus: Vec<CpuId>,
-    /// Events whose order is not certain yet.
+    /// Events that are kept until no earlier event of another CPU can follow.
     waiting: Vec<Event>,
     drained: Time,
     lost: u64,
 }
 
 impl HostRecorder {
-    /// Opens the recorder. Its time begins now.
+    /// Opens the recorder. The time of the recording begins now.
     ///
     /// # Errors
     /// If the kernel or a missing right does not allow it, or tracefs is not available.
@@ -77,24 +77,24 @@ impl HostRecorder {
         }
     }
 
-    /// Records the facts of the host and the vCPUs.
+    /// Records properties of the host, and the vCPUs.
     pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         notes(&self.cpus, self.watch.mark()).iter().for_each(|note| sink.note(note));
         self.assembler.begin(vcpus, sink);
     }
 
-    /// Turns events into records.
+    /// Returns the assembler, which turns events into records.
     pub fn assembler(&mut self) -> &mut Assembler<Procfs> {
         &mut self.assembler
     }
 
-    /// Time of the recording.
+    /// Returns the time of the recording.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::START + monotonic().since(self.origin)
     }
 
-    /// Records the events since the last time.
+    /// Records the events since the last call.
     ///
     /// # Errors
     /// If the kernel's records cannot be parsed.
@@ -112,7 +112,7 @@ impl HostRecorder {
         Ok(())
     }
 
-    /// Records the end. Returns the number of lost events.
+    /// Records the end of the run. Returns the number of lost events.
     ///
     /// # Errors
     /// If the kernel's records cannot be parsed.
@@ -123,7 +123,7 @@ impl HostRecorder {
     }
 }
 
-/// Facts about this host that a reader of a recording needs.
+/// Returns the properties of this host that a reader of a recording needs.
 #[must_use]
 pub fn notes(cpus: &[CpuId], mark: WakeMark) -> Vec<Note> {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default().trim_end().to_owned();

@@ -1,5 +1,5 @@
-//! Identities of threads, from procfs. Arguments of commands are read for our own processes only
-//! and never handed out.
+//! Identities of threads, read from procfs. Command arguments are read only of Slackline's own
+//! processes, and are never passed on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::Stat;
 use slackline_trace::HostThreadKind;
 
-/// Identity of a thread, as far as procfs knows it.
+/// Identity of a thread, with the fields that procfs provides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Kind of the thread, as far as its process tells.
+    /// Kind of the thread, judged by its process.
     pub kind: HostThreadKind,
     /// Process of the thread. `None` if it has ended.
     pub process: Option<Tid>,
@@ -22,38 +22,38 @@ pub struct Identity {
     pub name: String,
     /// Name of the process.
     pub command: String,
-    /// Name of the VM that the process belongs to. Empty if it belongs to none.
+    /// Name of the VM that the process belongs to. Empty if it belongs to no VM.
     pub vm: String,
-    /// Systemd unit or cgroup. Empty in the root group.
+    /// Systemd unit or cgroup of the process. Empty in the root group.
     pub group: String,
 }
 
 /// Source of the identities of threads.
 pub trait Identify {
-    /// Identity of a thread of this number. `parent` is a process that the thread was started by,
-    /// for one that has ended.
+    /// Returns the identity of the thread with this id. If the thread has ended, `parent` is the
+    /// process that started it.
     fn identify(&mut self, tid: Tid) -> Identity;
 }
 
-/// Identities of threads from procfs.
+/// Reader of the identities of threads from procfs.
 #[derive(Debug, Default)]
 pub struct Procfs {
-    /// Processes that are VMs, with their names.
+    /// Names of the processes that are VMs, by process id.
     vms: BTreeMap<i32, String>,
     ourselves: Option<PathBuf>,
 }
 
-/// Verbs of ours that are part of the service or of a recorder.
+/// Verbs of the `slackline` command whose processes belong to the service or to a recorder.
 const OWN_VERBS: [&[u8]; 6] = [b"serve", b"serve-front", b"keep", b"record", b"hold", b"run"];
 
 impl Procfs {
-    /// These processes are VMs with these names.
+    /// Creates a reader that knows these processes as VMs with these names.
     #[must_use]
     pub fn new(vms: BTreeMap<i32, String>) -> Procfs {
         Procfs { vms, ourselves: fs::read_link("/proc/self/exe").ok() }
     }
 
-    /// A process is a VM with this name from now on.
+    /// Notes that a process is a VM with this name from now on.
     pub fn add_vm(&mut self, process: Tid, name: &str) {
         self.vms.insert(process.raw(), name.into());
     }
@@ -113,7 +113,8 @@ impl Identify for Procfs {
     }
 }
 
-/// A name as people chose it; control characters become `?`.
+/// Reads a name that users may choose freely, such as a thread's. Each control character becomes
+/// `?`. `None` if the file cannot be read.
 fn name_of(file: &str) -> Option<String> {
     let bytes = fs::read(file).ok()?;
     let text = String::from_utf8_lossy(&bytes);
@@ -121,8 +122,8 @@ fn name_of(file: &str) -> Option<String> {
     Some(text.trim_end_matches('\n').chars().map(clean).collect())
 }
 
-/// The unit in the text of a `cgroup` file, or the path of the group of version 2. Empty for the
-/// root group.
+/// Returns the systemd unit in the text of a `cgroup` file or, without one, the path of the version
+/// 2 group. Empty for the root group.
 fn unit(text: &str) -> String {
     let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
     let of = |start: &str| text.lines().find(|line| line.starts_with(start)).and_then(path);
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unit_is_the_innermost_service_or_the_path() {
+    fn unit_of_a_thread_is_its_innermost_service_or_cgroup_path() {
         assert_eq!(unit("0::/system.slice/db.service/vcpu0\n"), "db.service");
         assert_eq!(unit("3:cpu:/\n1:name=systemd:/user.slice/a.scope\n0::/\n"), "a.scope");
         assert_eq!(unit("0::/kubepods/x\n"), "kubepods/x");
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn own_thread_and_ended_thread_are_identified() {
+    fn recorder_identifies_own_and_ended_threads() {
         let mut procfs = Procfs::default();
         let found = procfs.identify(own_tid());
         let own = i32::try_from(std::process::id()).expect("a number of a process");

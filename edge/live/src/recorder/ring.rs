@@ -1,8 +1,8 @@
 //! The last minute of a run, in a bounded number of bytes.
 //!
-//! It is kept in pieces. Each piece is a trace that can be read by itself: it begins with the names
-//! of all vCPUs and has the identity of each host thread in it. What falls out is folded into the
-//! state at the start of the ring.
+//! The run is kept in pieces. Each piece is a trace that can be read alone. It begins with the
+//! names of all vCPUs, and contains the identity of each host thread in it. The entries of a piece
+//! that is dropped update the state at the start of the ring.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +14,7 @@ use slackline_units::{Span, Time, VcpuId};
 
 use super::standing::Standing;
 
-/// Pieces of a run.
+/// Ring of pieces of a run, the latest ones.
 #[derive(Debug)]
 pub struct FlightRing {
     header: Header,
@@ -22,7 +22,7 @@ pub struct FlightRing {
     bytes: usize,
     most_bytes: usize,
     length: Span,
-    /// State before the first piece, and after the last.
+    /// State of the run before the first piece, and after the last one.
     before: Standing,
     after: Standing,
     /// Identities of the threads that may still be recorded.
@@ -37,7 +37,7 @@ struct RingPiece {
 }
 
 impl FlightRing {
-    /// A ring of so many bytes and of such a length of time.
+    /// Creates a ring for at most this many bytes and this length of time.
     #[must_use]
     pub fn new(header: &Header, most_bytes: usize, length: Span) -> FlightRing {
         // Each piece has it: what is long is told once, when the ring is written to a file.
@@ -60,20 +60,20 @@ impl FlightRing {
         Some((self.pieces.front()?.from, self.pieces.back()?.to))
     }
 
-    /// Number of bytes of all pieces.
+    /// Returns the number of bytes of all pieces together.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// State after the last piece.
+    /// Returns the state of the run after the last piece.
     #[must_use]
     pub fn standing(&self) -> &Standing {
         &self.after
     }
 
-    /// Keeps what happened between two times. Identities are dropped of threads that
-    /// `may_record` is false for.
+    /// Adds the entries between two times as a piece. Drops the identity of each thread for which
+    /// `may_record` is false.
     pub fn push(
         &mut self,
         entries: &[Entry],
@@ -106,8 +106,8 @@ impl FlightRing {
         }
     }
 
-    /// Passes on what happened since a time as a trace of its own: first the state at its start,
-    /// then all entries. Returns its start. `None` if the ring is empty.
+    /// Passes on all entries since a time as a separate trace. The trace begins with the state at
+    /// its start, then all entries follow. Returns the start. `None` if the ring is empty.
     ///
     /// # Errors
     /// If a piece is damaged.
@@ -136,7 +136,7 @@ impl RingPiece {
     }
 }
 
-/// Numbers host threads within a piece.
+/// Writer of one piece, which numbers the host threads within the piece.
 struct PieceWriter<'a> {
     writer: Writer<&'a mut Vec<u8>>,
     threads: &'a mut BTreeMap<HostThreadId, HostThread>,
@@ -177,15 +177,15 @@ impl Sink for PieceWriter<'_> {
     }
 }
 
-/// Identity of a thread without its number.
+/// Identity of a thread without its number, as the key by which equal identities are found.
 type ThreadIdentity = (u32, u32, Option<VcpuId>, [String; 4]);
 
-/// Joins pieces: names and identities are told once.
+/// Joins pieces into one trace, in which each name and each identity appears once.
 struct PieceJoiner<'a, S> {
     sink: &'a mut S,
     told: BTreeMap<usize, VcpuName>,
     threads: BTreeMap<ThreadIdentity, HostThreadId>,
-    /// By number in the piece.
+    /// Id in the joined trace of each host thread, by its number in the piece.
     numbers: Vec<HostThreadId>,
 }
 
@@ -229,7 +229,7 @@ impl<S: Sink> Sink for PieceJoiner<'_, S> {
     }
 }
 
-/// The thread that a record is about.
+/// Returns the host thread that a record is about. `None` if it is about none.
 const fn thread_of(record: &Record) -> Option<HostThreadId> {
     match *record {
         Record::OnCpu { thread, .. }
@@ -303,7 +303,8 @@ mod tests {
         Entry::Record(Record::OnCpu { thread, cpu, from, to, end })
     }
 
-    /// Ten pieces of 10 ms, in each of which two threads run. The second is another one each time.
+    /// Returns a ring of ten pieces of 10 ms. In each piece two threads run, of which the second is
+    /// a new one each time.
     fn ring(most_bytes: usize, length: Span) -> FlightRing {
         let mut ring = FlightRing::new(&header(), most_bytes, length);
         for piece in 0..10_u64 {
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_joined_with_names_and_identities_told_once() {
+    fn replayed_ring_names_each_vcpu_and_thread_once() {
         let ring = ring(usize::MAX, Span::from_secs(60));
         let mut entries: Vec<Entry> = Vec::new();
         let start = ring.replay(at(35), &mut entries).expect("a whole ring");
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_keeps_its_bounds_and_reports_its_interval() {
+    fn recording_ring_stays_within_its_bounds_and_reports_its_interval() {
         assert_eq!(ring(usize::MAX, Span::from_ms(25)).covers(), Some((at(70), at(100))));
         let small = ring(400, Span::from_secs(60));
         assert!(small.bytes() <= 400, "{}", small.bytes());

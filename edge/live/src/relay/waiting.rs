@@ -1,24 +1,25 @@
-//! Data pending for a guest, as the relay sees it. Does no I/O and reads no clock.
+//! Count of data pending for a guest, as the relay sees it. Does no I/O and reads no clock.
 
 use slackline_units::{Span, Time};
 
-/// Time for which unanswered data counts as pending. It may have been for a program that does not
-/// answer.
+/// Time for which unanswered data counts as pending. After that, the data is taken to be for a
+/// program that does not answer.
 pub const WAITS: Span = Span::from_ms(100);
-/// Average time per reported change, and the burst allowance: the time's worth of changes that may
-/// be reported at once after fewer came before. Neither sender nor guest is trusted.
+/// Average time per reported change of the pending data. A guest or client that sends fewer changes
+/// for a while may later send the missing ones in a burst, up to [`SAVED`]. The rate is limited
+/// because neither of them is trusted.
 const EACH: Span = Span::from_ms(1);
 const SAVED: Span = Span::from_ms(32);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     items: u32,
-    /// Number of times that the guest has sent something. Wraps.
+    /// Number of times that the guest has sent data. Wraps around.
     asked: u32,
-    /// Arrival of the latest pending data.
+    /// Arrival of the latest data that is pending for the guest.
     last: Time,
     told: (u32, u32),
-    /// Time up to which reported changes use up the rate of one per [`EACH`].
+    /// Time up to which the changes already reported use up the rate of one change per [`EACH`].
     paid: Time,
     pub(super) unanswered: u64,
 }
@@ -36,13 +37,13 @@ impl Waiting {
         self.asked = self.asked.wrapping_add(1);
     }
 
-    /// Notes that the guest is no longer there.
+    /// Notes that the guest has closed the connection, so that nothing is pending for it any more.
     pub(super) fn gone(&mut self, now: Time) {
         (self.items, self.last) = (0, now);
     }
 
     /// Returns the report that is due now: the number of pending items and of sends by the guest.
-    /// `None` if nothing has changed or the rate is used up.
+    /// `None` if neither has changed, or if the rate of reports is used up.
     pub(super) fn news(&mut self, now: Time) -> Option<(u32, u32)> {
         if self.items > 0 && now.since(self.last) >= WAITS {
             self.items = 0;
@@ -57,7 +58,8 @@ impl Waiting {
         Some(news)
     }
 
-    /// Returns the time when a report may be due though nothing arrives. `None` if there is none.
+    /// Returns the time when a report may be due even if no data arrives: pending data expires, or
+    /// the rate permits a report that was held back. `None` if no report can be due.
     pub(super) fn due(&self) -> Option<Time> {
         let is_late = (self.items, self.asked) != self.told;
         let late = is_late.then(|| self.paid - SAVED.min(self.paid - Time::START));
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_pending_until_the_guest_sends() {
+    fn relayed_data_is_pending_until_the_guest_sends() {
         let mut waiting = Waiting::default();
         assert_eq!((waiting.news(at(1)), waiting.due()), (None, None));
         waiting.came(at(10));
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_data_is_pending_for_100_ms() {
+    fn unanswered_relayed_data_is_pending_for_100_ms() {
         let mut waiting = Waiting::default();
         waiting.came(at(10));
         waiting.came(at(60));
@@ -105,11 +107,11 @@ mod tests {
         assert_eq!((waiting.news(at(210)), waiting.unanswered), (Some((0, 0)), 1));
     }
 
-    /// Ten requests and ten answers in each millisecond, for a second. A thousand changes are
-    /// reported, and those of the burst allowance. Of the changes held back, the last is reported
-    /// later.
+    /// A guest and its client send ten requests and ten answers in each millisecond, for a second.
+    /// A thousand changes are reported, and those of the burst allowance. The last change held back
+    /// is reported later.
     #[test]
-    fn flood_of_changes_is_reported_at_a_limited_rate() {
+    fn flood_of_pending_io_changes_is_reported_at_a_limited_rate() {
         let mut waiting = Waiting::default();
         let mut told = 0;
         for step in 0..20_000 {

@@ -1,4 +1,4 @@
-//! Changes of a member's parameters and CPUs.
+//! Changes of the parameters and CPUs of a session's member.
 
 use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
@@ -9,28 +9,28 @@ use super::{RequestError, Session};
 use crate::live_host::NotDone;
 
 impl Session {
-    /// Changes the share of a member from now on. `due` is the time when that should have happened.
+    /// Changes the share of a member from now on. `due` is the time when the change was due.
     ///
     /// # Errors
-    /// The reason for the failure. The old share stands.
+    /// The reason for the failure. The old share stays in force.
     pub fn change(&mut self, id: JoinId, share: Values, due: Time) -> Result<(), RequestError> {
         self.change_terms(id, share, None, due)
     }
 
     /// Limits a member to these CPUs of the session from now on, in slack as well. `due` is the
-    /// time when that should have happened.
+    /// time when the change was due.
     ///
     /// # Errors
-    /// The reason for the failure. The old CPUs stand.
+    /// The reason for the failure. The old CPUs stay in force.
     pub fn move_to(&mut self, id: JoinId, cpus: CpuSet, due: Time) -> Result<(), RequestError> {
         let share = self.row(id)?.share.clone();
         self.change_terms(id, share, Some(cpus), due)
     }
 
-    /// Changes share and CPUs at once. `None` leaves the CPUs.
+    /// Changes share and CPUs of a member at once. `None` leaves the CPUs as they are.
     ///
     /// # Errors
-    /// The reason for the failure. Neither has changed.
+    /// The reason for the failure. Neither share nor CPUs have changed.
     pub fn change_terms(
         &mut self,
         id: JoinId,

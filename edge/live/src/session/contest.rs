@@ -8,27 +8,30 @@ use super::finding::Finding;
 use slackline_linux::cgroup::Surroundings;
 use slackline_linux::sys::Tid;
 
-/// Changes to a member that were not ordered.
+/// Changes to a member's threads that the session did not order.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Change for which it is contested. `None` if it is not.
+    /// Change by another program for which the member is contested. `None` if the member is not
+    /// contested.
     pub(super) found: Option<Finding>,
-    /// CPUs that it was pinned to when that was found.
+    /// CPUs that the member was pinned to when that change was found.
     pub(super) ordered: Option<CpuSet>,
-    /// Times at which it changed its own affinity recently.
+    /// Recent times at which the member changed its own affinity.
     pub(super) own: Vec<Time>,
-    /// End of the stop for that. `None` if it is not stopped.
+    /// End of the member's stop for changing its own affinity too often. `None` if it is not
+    /// stopped for that.
     pub(super) stopped_until: Option<Time>,
-    /// Surroundings of its threads as they should be.
+    /// Cgroups, limits and freezes of the member's threads as they should be.
     pub(super) before: Vec<(Tid, Surroundings)>,
-    /// Time of the last check of the surroundings. `None` before the first.
+    /// Time of the last check of the threads' cgroups. `None` before the first check.
     pub(super) looked: Option<Time>,
     /// Time when the member joined.
     pub(super) joined: Time,
 }
 
 impl Changes {
-    /// Returns the change for which the member is contested. `None` if it is not.
+    /// Returns the change by another program for which the member is contested. `None` if it is not
+    /// contested.
     pub(super) fn contested(&self) -> Option<&Finding> {
         self.found.as_ref()
     }
@@ -38,13 +41,15 @@ impl Changes {
         self.joined = now;
     }
 
-    /// Forgets the surroundings, which we are about to change ourselves.
+    /// Forgets the recorded cgroups of the threads, because the session is about to change them
+    /// itself.
     pub(super) fn forget_surroundings(&mut self) {
         self.before.clear();
     }
 }
 
-/// Returns true if a process is a VM of libvirt. That shows by its group, which only root can make.
+/// Returns true if a process is a VM of libvirt, judged by its cgroup. Only root can create a
+/// cgroup of that name.
 pub(super) fn is_of_libvirt(pid: Tid) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|group| {

@@ -1,4 +1,5 @@
-//! Cpusets of members: those that they come with, and our own, which keep them on their CPUs.
+//! Cpusets of members: those that members have when they join, and those that the session makes to
+//! keep members on their CPUs.
 
 use slackline_units::{CpuId, CpuSet};
 
@@ -9,7 +10,8 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
-    /// Refuses a target that is to run on a CPU outside its cpuset: it would never run there.
+    /// Refuses a target that is to run on a CPU outside its own cpuset. The target would never run
+    /// on that CPU.
     pub(super) fn check_cpuset(&self, request: &Request) -> Result<(), RequestError> {
         let first = match &request.who {
             Who::Process(pid) | Who::Tree(pid) | Who::Wide(pid, _) => Some(*pid),
@@ -40,8 +42,9 @@ impl Session {
         }
     }
 
-    /// Confines a thread, or its tree, to the managed CPUs and those in `wide`, so that no system
-    /// call of its own leads elsewhere. Has no effect where the kernel does not support that.
+    /// Confines a thread, or its process tree, to the managed CPUs and those in `wide`. No system
+    /// call of the thread can then move it elsewhere. Has no effect if the kernel does not support
+    /// cpusets.
     pub(super) fn keep_within(
         &mut self,
         tid: Tid,

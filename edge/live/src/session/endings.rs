@@ -12,28 +12,31 @@ use rustix::event::{Timespec, epoll};
 use super::ids::JoinId;
 use super::request::Row;
 
-/// Maximum number of reports read at once. The others stay for the next time.
+/// Maximum number of end reports read at once. Further reports are read the next time.
 const AT_ONCE: usize = 256;
 
-/// Members whose end is watched.
+/// Members whose end is detected.
 #[derive(Debug)]
 pub(super) struct Endings {
     epoll: OwnedFd,
-    /// Members whose end the kernel reports, by join number, which is the data of the epoll event.
+    /// Members whose end the kernel reports, by join number. That number is the data of their epoll
+    /// event.
     told: BTreeMap<u64, (JoinId, Told)>,
-    /// Members whose end the kernel does not report. These are checked each time.
+    /// Members whose end the kernel does not report. Each call of [`news`](Endings::news) includes
+    /// them.
     asked: BTreeSet<JoinId>,
-    /// Members to check next time, such as new ones: they may have ended before they were watched.
+    /// Members to check in the next call of [`news`](Endings::news) in any case. New members are
+    /// among them: they may have ended before the kernel was asked to report it.
     doubted: BTreeSet<JoinId>,
 }
 
-/// Source of the report for one member.
+/// Source of the kernel's report that a member has ended.
 #[derive(Debug)]
 enum Told {
-    /// The threads, each by a descriptor of our own: other copies may be closed after the member
-    /// has left.
+    /// Descriptors of the member's threads. They are our own copies, since other copies may be
+    /// closed after the member has left.
     Threads(Vec<OwnedFd>),
-    /// The file `cgroup.events` of a tree's group.
+    /// The file `cgroup.events` of the group of a process tree.
     Tree(File),
 }
 
@@ -44,7 +47,7 @@ impl Endings {
         Ok(Endings { epoll, told, asked, doubted })
     }
 
-    /// Watches the end of a member from now on.
+    /// Starts to detect the end of a member.
     pub(super) fn add(&mut self, id: JoinId, row: &Row) {
         if row.is_nobody() {
             return;
@@ -81,8 +84,8 @@ impl Endings {
         Ok(Told::Threads(ends))
     }
 
-    /// Removes threads from epoll. Closing the descriptors is not enough, since other copies are
-    /// open.
+    /// Removes the descriptors of threads from epoll. Closing the descriptors is not enough, since
+    /// other copies of them are open.
     fn forget(&self, threads: &[OwnedFd]) {
         for thread in threads {
             // Either it is there and is removed, or it was never there.
@@ -90,7 +93,7 @@ impl Endings {
         }
     }
 
-    /// Ends the watch of a member.
+    /// Ends the detection of a member's end.
     pub(super) fn remove(&mut self, id: JoinId) {
         if let Some((_, Told::Threads(threads))) = self.told.remove(&id.join()) {
             self.forget(&threads);
@@ -99,7 +102,7 @@ impl Endings {
         self.doubted.remove(&id);
     }
 
-    /// Lets the next call check this member as well.
+    /// Includes this member in the next call of [`news`](Endings::news).
     pub(super) fn doubt(&mut self, id: JoinId) {
         self.doubted.insert(id);
     }

@@ -18,20 +18,20 @@ use slackline_linux::thread::ThreadError;
 /// Reason why a request was not carried out. Nothing has changed.
 #[derive(Debug, Error)]
 pub enum RequestError {
-    /// No member has this id, or no longer.
+    /// No member of the session has this id, or the member has left.
     #[error("no vCPU {} has joined", id.vcpu())]
     Unknown {
         /// Id in the request.
         id: JoinId,
     },
-    /// Another member has the requested id already.
+    /// Another member of the session already has the requested id.
     #[error("vCPU {vcpu} has joined already")]
     Taken {
         /// vCPU id in the request.
         vcpu: VcpuId,
     },
     /// The request names CPUs that the session does not schedule.
-    #[error("cannot allow CPUs {cpus:?}: only CPUs 0 to {count}, exclusive, are scheduled")]
+    #[error("cannot allow CPUs {cpus:?}: this session schedules {count} CPUs, numbered from 0")]
     NoSuchCpus {
         /// CPUs in the request.
         cpus: CpuSet,
@@ -41,7 +41,8 @@ pub enum RequestError {
     /// There is not enough capacity available.
     #[error("{0}")]
     Declined(AdmitError),
-    /// The kernel does not report context switches. Without them no reservation can be kept.
+    /// The kernel does not report context switches. Without such reports no reservation can be
+    /// enforced.
     #[error(
         "cannot reserve {slice} every {period}: context switches cannot be observed on this host \
          ({why})"
@@ -54,23 +55,24 @@ pub enum RequestError {
         /// Reason why switches cannot be observed.
         why: String,
     },
-    /// No event would report in time that a vCPU with a hard limit runs again after it blocked.
+    /// No event would report in time that this vCPU runs again after it blocked. A vCPU with a hard
+    /// limit needs such an event.
     #[error(
-        "cannot hold exactly to {slice}: the kernel does not count what it uses ({why}), and \
-         looking every {slice} would cost {look} each time, which is more than 1 % of a CPU"
+        "cannot enforce a hard limit of {slice}: the kernel does not count the CPU time of this \
+         vCPU ({why}), and a dispatcher pass of {look} every {slice} costs more than 1 % of a CPU"
     )]
     Unnoticed {
-        /// Slice in the request.
+        /// Slice in the request, which is a hard limit.
         slice: Span,
         /// Overhead of a dispatcher pass.
         look: Span,
         /// Reason why the kernel does not count the CPU time.
         why: io::Error,
     },
-    /// A thread is gone, or is not to be held.
+    /// A thread of the target has exited, or is one that must not be scheduled.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// A thread cannot be held.
+    /// The fence refuses a thread: its state cannot be recorded or its journal entry not written.
     #[error(transparent)]
     Fence(#[from] FenceError),
     /// The CPU time of a thread cannot be read.
@@ -81,19 +83,19 @@ pub enum RequestError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refused an order.
+    /// The kernel refused an order for a thread of the vCPU.
     #[error(transparent)]
     Refused(ActError),
     /// The target's cpuset does not allow the CPUs that are scheduled. Nothing has changed.
-    #[error("cannot hold it: {finding}")]
+    #[error("cannot hold the target: {finding}")]
     Elsewhere {
         /// Cpuset and CPUs of the target.
         finding: Box<Finding>,
     },
     /// Another program has changed the threads, and the change still stands.
-    #[error("cannot control its threads: {finding}")]
+    #[error("cannot control the threads of the target: {finding}")]
     Contested {
-        /// Change by the other program.
+        /// Change that the other program made.
         finding: Box<Finding>,
     },
     /// Threads of a member that left could not all be restored. Closing the session tries again.
@@ -106,19 +108,19 @@ pub enum RequestError {
     /// return the reason.
     #[error("the session is over")]
     Over,
-    /// The host cannot go on, and the session is over.
+    /// The live host cannot continue, so the session is over.
     #[error(transparent)]
     Host(LiveHostError),
 }
 
 impl RequestError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns advice for the user. `None` if there is no advice.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            RequestError::Fence(FenceError::HeldElsewhere { .. }) => Some(
-                "wait for that run, or use `slackline doctor --free` if it was killed".into(),
-            ),
+            RequestError::Fence(FenceError::HeldElsewhere { .. }) => {
+                Some("wait for that run, or use `slackline doctor --free` if it was killed".into())
+            }
             RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
                 Some(error.hint().into())
             }
@@ -128,7 +130,7 @@ impl RequestError {
                     .into(),
             ),
             RequestError::Fence(FenceError::Stopped { pid }) => {
-                Some(format!("continue it with `kill -CONT {pid}`"))
+                Some(format!("continue the process with `kill -CONT {pid}`"))
             }
             RequestError::Elsewhere { finding } => {
                 let Finding::Cpus { allowed, .. } = &**finding else { return None };
@@ -136,14 +138,14 @@ impl RequestError {
                 let cpus = cpus.collect::<Vec<_>>().join(",");
                 Some(format!("name CPUs of its cpuset, e.g. `--cpus {cpus}`"))
             }
-            RequestError::Contested { .. } => Some("undo that change first".into()),
+            RequestError::Contested { .. } => Some("undo the change of the other program".into()),
             RequestError::NotGivenBack { .. } => {
                 Some("try again with `slackline doctor --free`".into())
             }
             RequestError::Host(error) if error.is_bug() => None,
             RequestError::Fence(FenceError::Budget { .. }) => Some(
-                "reserve less, reduce real-time budgets of sibling cgroups, or move it to the root \
-                 of the hierarchy `cpu`"
+                "reserve less, reduce real-time budgets of sibling cgroups, or move the target to \
+                 the root of the hierarchy `cpu`"
                     .into(),
             ),
             RequestError::Fence(FenceError::Group(error)) => {
@@ -153,11 +155,9 @@ impl RequestError {
             RequestError::Fence(_)
             | RequestError::Unreadable { .. }
             | RequestError::Refused(_)
-            | RequestError::Host(_) => {
-                Some("check this host with `slackline doctor`".into())
-            }
+            | RequestError::Host(_) => Some("check this host with `slackline doctor`".into()),
             RequestError::Unnoticed { .. } => {
-                Some("reserve it as at-least, or with a longer slice and period".into())
+                Some("reserve without the hard limit, or with a longer slice and period".into())
             }
             RequestError::Unknown { .. }
             | RequestError::Taken { .. }
@@ -182,7 +182,7 @@ impl From<NotDone> for RequestError {
 /// Reason why a session cannot be opened, or is over.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// Slackline may not schedule one of the CPUs.
+    /// One of the CPUs may not be scheduled by this process, as another slackline schedules it.
     #[error(transparent)]
     Claim(#[from] NotOwned),
     /// The kernel refuses real-time scheduling.
@@ -203,10 +203,10 @@ pub enum SessionError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The fence cannot be set up, or its keeper cannot be replaced.
+    /// The fence cannot be set up, or its keeper process died and cannot be replaced.
     #[error(transparent)]
     Fence(#[from] FenceError),
-    /// The live host cannot go on.
+    /// The live host cannot continue.
     #[error(transparent)]
     Host(#[from] LiveHostError),
     /// A dispatcher panicked: a bug.
@@ -224,7 +224,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns advice for the user. `None` if there is no advice.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

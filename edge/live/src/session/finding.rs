@@ -1,4 +1,4 @@
-//! Changes to held threads that the session did not order.
+//! Changes to the scheduling of members' threads that the session did not order.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use slackline_units::{CpuId, CpuSet};
 
 use slackline_linux::sys::{Scheduling, Tid};
 
-/// A change to a held thread, made by another program or by the thread itself.
+/// A change to a thread of a member, made by another program or by the thread itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// The affinity of a thread was changed.
@@ -16,19 +16,20 @@ pub enum Finding {
         tid: Tid,
         /// CPUs that the thread may run on now.
         allowed: CpuSet,
-        /// CPUs that the session schedules.
+        /// Managed CPUs, which the session schedules.
         scheduled: CpuSet,
-        /// Cpuset that imposes them. `None` if the thread's own affinity was changed.
+        /// Cpuset that restricts the thread to `allowed`. `None` if the thread's own affinity was
+        /// changed.
         cpuset: Option<PathBuf>,
     },
-    /// A thread has another class or priority.
+    /// The scheduling class or priority of a thread was changed.
     Class {
         /// Id of the thread.
         tid: Tid,
         /// Class and priority of the thread now.
         class: Scheduling,
     },
-    /// A thread is in another cgroup.
+    /// A thread was moved to another cgroup.
     Moved {
         /// Id of the thread.
         tid: Tid,
@@ -42,7 +43,7 @@ pub enum Finding {
         /// Path of the cgroup.
         group: PathBuf,
     },
-    /// A cgroup that a thread is in has a limit of CPU time that it did not have.
+    /// A cgroup that a thread is in has a new limit of CPU time.
     Limited {
         /// Id of the thread.
         tid: Tid,
@@ -65,8 +66,8 @@ impl fmt::Display for Finding {
                 let (allowed, scheduled) = (listed(allowed), listed(scheduled));
                 write!(
                     out,
-                    "thread {tid} may run on CPU {allowed} only, and CPU {scheduled} is scheduled \
-                     here"
+                    "thread {tid} may run only on CPU {allowed}, but Slackline schedules CPU \
+                     {scheduled}"
                 )?;
                 let cpuset = cpuset.as_ref();
                 cpuset.map_or(Ok(()), |group| write!(out, " (cpuset {})", group.display()))

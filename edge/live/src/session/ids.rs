@@ -1,12 +1,12 @@
-//! Members of a session: slots that are reused, and ids that never are.
+//! Members of a session: slots, which are reused, and ids, which are never reused.
 
 use std::collections::BTreeSet;
 
 use slackline_units::{DomId, VcpuId};
 
 /// Id of a member: its vCPU, and the number of its join among all joins of the session. A later
-/// member with the same vCPU has another id. So an id that is kept too long refers to no member,
-/// and never to another one.
+/// member with the same vCPU has a different id. An id that is kept after its member has left
+/// therefore refers to no member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JoinId {
     vcpu: VcpuId,
@@ -26,7 +26,8 @@ impl JoinId {
     }
 }
 
-/// A row for each member. Its memory depends on the most members present at once.
+/// Table with a row for each member. Its size depends on the maximum number of members that were
+/// present at once.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     /// Rows and their ids, by slot.
@@ -36,7 +37,8 @@ pub(super) struct Table<T> {
     next_domain: u32,
 }
 
-/// Number of domains that ids distinguish. Then numbers start again from zero.
+/// Number of domain numbers that ids can hold. After that many domains, numbers start from zero
+/// again.
 const DOMAINS: u32 = 1 << 23;
 
 impl<T> Table<T> {
@@ -44,7 +46,7 @@ impl<T> Table<T> {
         Table { rows: Vec::new(), free: BTreeSet::new(), joins: 0, next_domain: 0 }
     }
 
-    /// Returns a number for a domain that no member belongs to now.
+    /// Returns a number for a new domain, one that no present member uses.
     pub(super) fn new_domain(&mut self) -> DomId {
         loop {
             let domain = DomId::new(self.next_domain);
@@ -62,7 +64,7 @@ impl<T> Table<T> {
         self.put(VcpuId::new(slot, domain, number), row)
     }
 
-    /// Adds a row in the slot that its id names. `None` if the slot is taken.
+    /// Adds a row in the slot that this vCPU id names. `None` if the slot is taken.
     pub(super) fn add_as(&mut self, vcpu: VcpuId, row: T) -> Option<JoinId> {
         let is_free = self.rows.get(vcpu.slot()).is_none_or(Option::is_none);
         is_free.then(|| self.put(vcpu, row))
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn million_joins_and_leaves_reuse_slots() {
+    fn slots_are_reused_over_a_million_joins_and_leaves() {
         let mut table = Table::new();
         let mut there = std::collections::VecDeque::new();
         for join in 0..1_000_000_u64 {
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn reused_slot_gets_a_new_join_id() {
+    fn vcpu_in_a_reused_slot_gets_a_new_join_id() {
         let mut table = Table::new();
         let vcpu = VcpuId::new(3, DomId::new(7), 0);
         let first = table.add_as(vcpu, "first").expect("slot 3 is free");

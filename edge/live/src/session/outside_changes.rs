@@ -1,13 +1,15 @@
-//! Changes to held threads that were not ordered. Each is undone or respected.
+//! Changes to the scheduling of members' threads that the session did not order. The session undoes
+//! or respects each of them.
 //!
-//! The evidence decides whose change it is. A change of cpuset or cgroup that the target's user may
-//! not make, a freeze, a limit, a stop, and any change to a vCPU of libvirt count as an
-//! administrator's. All other changes count as the target's own, even if root made them.
+//! The evidence decides whose change it is. Some changes count as an administrator's: a change of
+//! cpuset or cgroup that the target's user may not make, a freeze, a limit, a stop, and any change
+//! to a vCPU of libvirt. All other changes count as the target's own, even if root made them.
 //!
 //! - The target's own change is undone. A target that leaves its CPUs again and again is stopped
 //!   for a while each time.
 //! - An administrator's change is respected: the threads leave the real-time class and stay as they
-//!   were found. The member is *contested* until the change is undone, or it is resumed.
+//!   were found. The member is *contested* until the change is undone or a request resumes the
+//!   member.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,26 +27,29 @@ use slackline_linux::cgroup::{Cpuset, Hierarchies, Surroundings, may_move, may_w
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadRef};
 
-/// Interval between checks of classes and affinities. A change lasts at most twice as long.
+/// Interval between checks of the classes and affinities of members' threads. An unordered change
+/// lasts at most twice as long.
 pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
 
-/// Interval between checks of a member's surroundings, and the number of members in one round. Each
-/// check reads a few files, and every request to a service has to wait for it.
+/// Minimum interval between two checks of a member's cgroups. [`AROUND_AT_ONCE`] is the number of
+/// members checked in one round. Each check reads a few files, and every request to a service has
+/// to wait for it.
 const AROUND_INTERVAL: Span = Span::from_secs(1);
 const AROUND_AT_ONCE: usize = 16;
 
-/// Time after a join in which the threads may still be placed by the program that has just started
-/// them, as libvirt puts each vCPU into a group of its own.
+/// Time after a member joins in which the program that started its threads may still place them.
+/// For example libvirt puts each vCPU into a group of its own.
 const PLACED_WITHIN: Span = Span::from_secs(2);
 
-/// Number of times that a target may leave its CPUs within [`OWN_WITHIN`] before it is stopped, and
-/// the length of the stop. A program that places its threads as it starts does so less often.
+/// Number of times that a target may leave its CPUs within [`OWN_WITHIN`] before the session stops
+/// it. [`STOPPED_FOR`] is the length of the stop. A program that places its own threads when it
+/// starts moves them less often.
 const OWN_AT_MOST: usize = 4;
 const OWN_WITHIN: Span = Span::from_secs(10);
 const STOPPED_FOR: Span = Span::from_secs(1);
 
 impl Session {
-    /// Checks all members for changes that were not ordered.
+    /// Checks all members for changes that the session did not order.
     pub(super) fn look_for_changes(&mut self, seen: &mut Seen) -> Result<(), SessionError> {
         let now = self.host.now();
         if now < self.next_audit {
@@ -90,8 +95,8 @@ impl Session {
         self.members.get_mut(id).map(|row| &mut row.changes)
     }
 
-    /// Checks class, priority and affinity of all threads of a member, and which threads have left
-    /// a tree.
+    /// Checks class, priority and affinity of all threads of a member, and, for a process tree,
+    /// which threads have left it.
     fn look_at_threads(&mut self, id: JoinId, seen: &mut Seen) -> Result<(), SessionError> {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let changed = match &row.tree {
@@ -121,7 +126,7 @@ impl Session {
         }
     }
 
-    /// Undoes the changes to threads, or respects them.
+    /// Undoes the changes that were found on threads of a member, or respects them.
     fn answer(
         &mut self,
         id: JoinId,
@@ -159,8 +164,8 @@ impl Session {
         if has_escaped { self.note_escape(id) } else { Ok(()) }
     }
 
-    /// Notes that a target has left its CPUs by itself and was moved back. Stops it if that is too
-    /// often.
+    /// Notes that a target has left its CPUs by itself and was moved back. Stops the target if it
+    /// has left them too often.
     fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
@@ -184,7 +189,7 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a target that was stopped for leaving its CPUs, once the time is over.
+    /// Resumes a target that was stopped for leaving its CPUs, once [`STOPPED_FOR`] has passed.
     fn end_stop(&mut self, id: JoinId, now: Time) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         if row.changes.stopped_until.is_none_or(|until| now < until) {
@@ -194,9 +199,9 @@ impl Session {
         if row.is_paused { Ok(()) } else { self.resume_threads(id, now).or_else(unless_over) }
     }
 
-    /// Handles living threads that have left a tree. Those of a target that may move itself are
-    /// moved back. Those that others have moved are restored, and the first such change is
-    /// returned.
+    /// Handles threads that have left the cgroup of a process tree and still run. A thread that may
+    /// have moved itself is moved back. A thread that another program has moved is restored, and
+    /// the first such move is returned.
     fn look_at_leavers(&self, id: JoinId, left: &[Tid]) -> Option<Finding> {
         let row = self.members.get(id)?;
         let tree = row.tree.as_ref()?;
@@ -226,14 +231,15 @@ impl Session {
         found
     }
 
-    /// Returns the cpuset of a thread if it excludes a CPU that the thread is pinned to.
+    /// Returns the cpuset of a thread if it excludes a CPU that the session has pinned the thread
+    /// to.
     fn hindering_cpuset(&self, row: &Row, tid: Tid) -> Option<Cpuset> {
         let ordered = self.ordered_of(row, tid)?;
         let cpuset = Cpuset::of(process_of(tid).ok()?, tid).ok()??;
         (!ordered.without(&cpuset.cpus).is_empty()).then_some(cpuset)
     }
 
-    /// Returns the CPUs that a thread of a member is pinned to. `None` if it is not pinned.
+    /// Returns the CPUs that a thread of a member is pinned to. `None` if the thread is not pinned.
     fn ordered_of(&self, row: &Row, tid: Tid) -> Option<CpuSet> {
         match &row.tree {
             Some(tree) => tree.kept_on(),
@@ -299,8 +305,8 @@ impl Session {
         }
     }
 
-    /// Returns the threads that stand for a member, each after its process. For a tree it is a
-    /// single one that exists.
+    /// Returns the threads whose cgroups are checked for a member, each as (process, thread). For a
+    /// process tree that is one thread, which stands for all.
     fn threads_to_look_at(&self, row: &Row) -> Vec<(Tid, Tid)> {
         let is_there = |tid: &Tid| self.fence.thread(*tid).is_some();
         let first = row.threads.iter().filter(|thread| !thread.is_gone().unwrap_or(true));
@@ -345,7 +351,8 @@ impl Session {
         Some(Finding::Cpus { tid, allowed, scheduled, cpuset: Some(cpuset.group) })
     }
 
-    /// Returns a group that others have frozen, or one of ours that they have frozen or thawed.
+    /// Returns a cgroup of a thread that another program has frozen, or one of the session's
+    /// freezer groups whose state another program has changed.
     fn frozen_by_others(&self, row: &Row, tid: Tid, now: &Surroundings) -> Option<PathBuf> {
         let tree = row.tree.as_ref();
         let group = tree.map(|tree| tree.place().group.as_path());
@@ -355,7 +362,7 @@ impl Session {
         })
     }
 
-    /// Returns true if the change to a contested member has been undone.
+    /// Returns true if the change for which a member is contested has been undone.
     fn is_undone(&self, row: &Row, found: &Finding, hierarchies: &Hierarchies) -> bool {
         let around = |tid: Tid| hierarchies.around(process_of(tid).ok()?, tid);
         let before = |tid: Tid| {
@@ -383,7 +390,7 @@ impl Session {
         }
     }
 
-    /// Respects a change: the member is contested from now on.
+    /// Respects a change by another program: marks the member as contested from now on.
     fn contest(
         &mut self,
         id: JoinId,
@@ -443,8 +450,8 @@ impl Session {
         Ok(())
     }
 
-    /// Schedules a contested member again, unless the change still keeps it from running where it
-    /// is scheduled.
+    /// Schedules a contested member again, unless the change still keeps its threads from the CPUs
+    /// on which it is scheduled.
     pub(super) fn take_back_if_possible(&mut self, id: JoinId) -> Result<(), RequestError> {
         let Some(found) = self.changes(id).and_then(|changes| changes.found.clone()) else {
             return Ok(());
@@ -474,7 +481,7 @@ fn is_stopped(pid: Tid, tid: Tid) -> bool {
     Stat::of(pid, tid).is_ok_and(Stat::stopped)
 }
 
-/// Returns the effective user of a thread. Root if it cannot be read.
+/// Returns the effective user of a thread. Returns root if it cannot be read.
 fn user_of(tid: Tid) -> u32 {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));

@@ -1,4 +1,4 @@
-//! Pausing and resuming members, by request or because they left their CPUs.
+//! Pausing and resuming members, either by request or because they left their CPUs too often.
 
 use slackline_units::Time;
 
@@ -6,11 +6,11 @@ use super::ids::JoinId;
 use super::{RequestError, Session};
 
 impl Session {
-    /// Pauses a member: it does not run at all until it is resumed. Its reservation stands. A
-    /// member that is paused already stays paused.
+    /// Pauses a member: the member does not run at all until it is resumed. Its reservation stays
+    /// admitted. A member that is paused already stays paused.
     ///
     /// # Errors
-    /// The reason for the failure. The member runs on.
+    /// The reason for the failure. The member is not paused.
     pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         if let Some(found) = self.row(id)?.changes.contested() {
             return Err(RequestError::Contested { finding: Box::new(found.clone()) });
@@ -33,8 +33,8 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a paused member, and schedules a contested one again. A member that is neither runs
-    /// on.
+    /// Resumes a paused member, and schedules a contested one again. A member that is neither is
+    /// unaffected.
     ///
     /// # Errors
     /// The reason for the failure. Nothing has changed.

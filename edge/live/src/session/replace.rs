@@ -1,4 +1,4 @@
-//! Replacing members without threads by a group that has them, in one step.
+//! Replacing members without threads by a group with threads, in one step.
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Span};
 
@@ -14,8 +14,9 @@ impl Session {
     /// of one of them takes over its account.
     ///
     /// # Errors
-    /// The request that failed, and the reason. The members are there as before. A member that
-    /// could not join again, because other vCPUs took its capacity meanwhile, is reported as ended.
+    /// The request that failed, and the reason. The replaced members are present again with their
+    /// old parameters. A member that could not join again, because other vCPUs took its capacity in
+    /// between, is reported as ended.
     pub fn replace(
         &mut self,
         members: &[JoinId],
@@ -53,8 +54,8 @@ impl Session {
     }
 
     /// Returns the longest slice per `period` that would be admitted now for one more vCPU that may
-    /// run on `cpus`, or on all CPUs if `None`. The value is exact. `None` under a policy without a
-    /// limit.
+    /// run on `cpus`, or on all CPUs if `None`. A slice of exactly this length is admitted, a
+    /// longer one is not. `None` under a policy without such a limit.
     ///
     /// # Errors
     /// If the session has no such CPUs, or is over.
@@ -81,7 +82,7 @@ impl Session {
         reserved.map_err(|error| self.not_done(NotDone::from(error)))
     }
 
-    /// Returns a member without threads in the form in which it would join.
+    /// Returns the parameters with which a member without threads could join again.
     fn nobody(&self, id: JoinId) -> Result<Joining, RequestError> {
         let row = self.row(id)?;
         if !row.is_nobody() {

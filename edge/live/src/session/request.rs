@@ -20,33 +20,35 @@ use slackline_linux::with_causes;
 /// Target that is scheduled as one vCPU.
 #[derive(Clone, Debug)]
 pub enum Who {
-    /// All the threads that a process has when it joins, for a process that starts no others. It is
-    /// stopped as a whole.
+    /// All threads that a process has when it joins. For a process that starts no other processes.
+    /// All its threads are stopped together.
     Process(Tid),
-    /// A process, its descendants, and all that they start. They are frozen as a whole.
+    /// A process, its descendants, and all processes that these start. All of them are frozen
+    /// together.
     Tree(Tid),
-    /// The same, on all of these CPUs at once, as numbered by the kernel. They count as one CPU,
-    /// the one on which the vCPU is scheduled, and its CPU time is divided by their number. No
-    /// other vCPU should have a reservation on the others.
+    /// A process tree like `Tree` that runs on all of these CPUs at once, as numbered by the
+    /// kernel. They count as one CPU, the one on which the vCPU is scheduled, and its CPU time is
+    /// divided by their number. No other vCPU should have a reservation on the others.
     Wide(Tid, CpuSet),
-    /// All threads in a cgroup of version 2, and all that they start.
+    /// All threads in a cgroup of version 2, and all threads that these start.
     Group(TreePlace),
-    /// One thread, such as a vCPU of a VM. It is frozen on its own.
+    /// One thread, such as that of a vCPU of a VM. It is frozen alone.
     Thread(ThreadRef),
-    /// No threads: a reservation for a target that is to come. It is never runnable and never ends.
+    /// No threads yet: reserves capacity for a target that will exist later. Such a vCPU is never
+    /// runnable and never ends.
     Nobody,
 }
 
-/// Id by which records and policies are to know a vCPU.
+/// Id that a joining vCPU gets in records and policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Called {
-    /// Any free id, with one domain for all of a group.
+    /// Any free id. All vCPUs of a group get the same domain.
     #[default]
     Anything,
-    /// This number in this domain, in any slot. A VM that comes back under its old id gets its old
-    /// account.
+    /// This vCPU number in this domain, in any slot. A VM that rejoins under its old id gets its
+    /// old account in the policy.
     As(DomId, u16),
-    /// Exactly this id, with its slot.
+    /// Exactly this id, including its slot.
     Exactly(VcpuId),
 }
 
@@ -57,33 +59,33 @@ pub struct Request {
     pub who: Who,
     /// Name of the vCPU for people.
     pub name: String,
-    /// Name of its domain for people.
+    /// Name of the vCPU's domain for people.
     pub domain: String,
-    /// Id by which records name it.
+    /// Id by which records are to name the vCPU.
     pub called: Called,
     /// Share of the vCPU under the policy.
     pub share: Values,
-    /// CPUs of the session that it may run on. `None` allows all.
+    /// CPUs of the session that the vCPU may run on. `None` allows all.
     pub cpus: Option<CpuSet>,
 }
 
-/// Reason why a group did not join. None of its vCPUs has.
+/// Reason why a group did not join. None of its vCPUs has joined.
 #[derive(Debug, Error)]
 #[error("{error}")]
 pub struct GroupError {
     /// Index of the request that failed.
     pub index: usize,
-    /// Reason why it failed.
+    /// Reason why that request failed.
     pub error: RequestError,
 }
 
-/// A group whose threads are held, and that has not joined yet. No order has been given to the
-/// threads.
+/// A group whose threads the fence holds (it has recorded their state), and that has not joined
+/// yet. No order has been given to the threads.
 #[derive(Debug)]
 #[must_use]
 pub struct Prepared {
     pub(super) ids: Vec<JoinId>,
-    /// Names of each vCPU and its domain.
+    /// Name of each vCPU and name of its domain.
     pub(super) names: Vec<(String, String)>,
     pub(super) joining: Vec<Joining>,
 }
@@ -92,19 +94,21 @@ pub struct Prepared {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) threads: Vec<ThreadRef>,
-    /// The held tree, for a process tree: its threads come and go.
+    /// Process tree of the member, whose threads start and end. `None` if it is not a tree.
     pub(super) tree: Option<HeldTree>,
-    /// Means of stopping it.
+    /// Means of stopping the member's threads.
     hold: Hold,
-    /// True if it has a hard limit.
+    /// True if the member has a hard limit.
     pub(super) is_exact: bool,
-    /// True if everything has been prepared to stop it.
+    /// True if everything that is needed to stop the member has been prepared, such as its freezer
+    /// group.
     pub(super) has_stop: bool,
     pub(super) share: Values,
     pub(super) cpus: Option<CpuSet>,
     pub(super) is_paused: bool,
     pub(super) has_joined: bool,
-    /// True if it is a vCPU of a VM of libvirt, which places its threads itself.
+    /// True if the member is a vCPU of a VM of libvirt. Libvirt itself moves such threads between
+    /// cgroups.
     pub(super) is_of_libvirt: bool,
     pub(super) changes: Changes,
 }
@@ -115,7 +119,7 @@ impl Row {
         self.threads.is_empty() && self.tree.is_none()
     }
 
-    /// Returns true if it is stopped by stopping its process.
+    /// Returns true if the member is stopped by a signal to its process, not by the freezer.
     pub(super) fn is_stopped_by_signal(&self) -> bool {
         self.hold == Hold::Process
     }
@@ -135,15 +139,16 @@ impl Session {
         joined.into_iter().next().expect("one group gets one answer")
     }
 
-    /// Holds the threads of a group that is to join.
+    /// Records the threads of a group with the fence before the group joins.
     ///
     /// # Errors
-    /// The request that failed, and the reason. No thread is held.
+    /// The request that failed, and the reason. No thread stays recorded.
     pub fn prepare(&mut self, group: Vec<Request>) -> Result<Prepared, GroupError> {
         self.prepare_after(group, &[])
     }
 
-    /// Holds the threads of a group that is to join once the members `leaving` have left.
+    /// Records the threads of a group with the fence, for a join that takes place once the members
+    /// `leaving` have left.
     pub(super) fn prepare_after(
         &mut self,
         group: Vec<Request>,
@@ -187,8 +192,8 @@ impl Session {
     }
 
     /// Adds prepared groups, all at one instant, so that periods that start together are handled in
-    /// one pass. Each group joins as a whole or not at all, in this order, as far as capacity is
-    /// available.
+    /// one pass. The groups join in this order, each as a whole if enough capacity is available,
+    /// and otherwise not at all.
     ///
     /// # Errors
     /// The reason why the session is over. For each group, the request that failed and the reason.
@@ -239,7 +244,7 @@ impl Session {
         }
     }
 
-    /// Restores a group that is not to join after all.
+    /// Restores the threads of a prepared group that will not join.
     pub fn discard(&mut self, group: Prepared) {
         for id in group.ids {
             // Threads that cannot be restored now are restored when the session is closed.
@@ -251,7 +256,8 @@ impl Session {
     /// valid.
     ///
     /// # Errors
-    /// If it is not present. If it could not be restored wholly, it has left all the same.
+    /// If the member is not present, or if some of its threads could not be restored. In the second
+    /// case it has left all the same.
     pub fn leave(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.row(id)?;
         let left = self.host.leave(id.vcpu());
@@ -261,7 +267,8 @@ impl Session {
         released
     }
 
-    /// Returns the processes that a process tree has now. Empty for any other member.
+    /// Returns the processes that belong to a process tree now. Empty for a member that is not a
+    /// tree.
     #[must_use]
     pub fn processes_of(&self, id: JoinId) -> Vec<Tid> {
         let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
@@ -291,7 +298,8 @@ impl Session {
         ended
     }
 
-    /// Refuses an id that another member has: members must not share an account.
+    /// Refuses the domain and number of a member that is not among `leaving`: two members must not
+    /// share an account in the policy.
     fn check_free(&self, who: (DomId, u16), leaving: &[JoinId]) -> Result<(), RequestError> {
         let is_it = |id: &JoinId| (id.vcpu().domain(), id.vcpu().number()) == who;
         let there = self.members.iter().map(|(id, _)| id).find(|id| is_it(id));
@@ -301,7 +309,8 @@ impl Session {
         }
     }
 
-    /// Converts a failure. If the host cannot go on, the session is over.
+    /// Converts a failure of the live host to the error of a request. If the host cannot continue,
+    /// the session is over.
     pub(super) fn not_done(&self, error: NotDone) -> RequestError {
         if matches!(error, NotDone::Host(_)) {
             self.host.abandon();
@@ -325,7 +334,7 @@ impl Session {
         self.exact_slice(share).is_some()
     }
 
-    /// Returns the slice of a share with a hard limit. `None` without one.
+    /// Returns the slice of a share if it is a hard limit. `None` if it is not.
     pub(super) fn exact_slice(&self, share: &Values) -> Option<Span> {
         let promise = (self.policy.promise)(share).ok().flatten();
         promise.filter(|promise| promise.bounded).map(|promise| promise.reservation.slice())
@@ -340,7 +349,8 @@ impl Session {
         self.check_cpuset(request)
     }
 
-    /// Refuses a reservation where switches cannot be observed, since it could not be kept.
+    /// Refuses a reservation on a host where context switches cannot be observed, since it could
+    /// not be enforced.
     pub(super) fn check_watched(&self, share: &Values) -> Result<(), RequestError> {
         let promise = (self.policy.promise)(share).ok().flatten();
         let (Some(promise), Some(why)) = (promise, self.host.unwatched()) else { return Ok(()) };
@@ -384,7 +394,7 @@ impl Session {
         }
     }
 
-    /// Holds the threads of a member that has a row.
+    /// Records with the fence the threads of a member that has a row.
     fn hold(&mut self, id: JoinId, who: &Who) -> Result<VcpuThreads, RequestError> {
         let threads = match who {
             Who::Thread(thread) => vec![thread.clone()],
@@ -454,7 +464,7 @@ impl Session {
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
     }
 
-    /// Prepares a member to be stopped.
+    /// Prepares the means of stopping a member, such as its freezer group.
     pub(super) fn add_stop(&mut self, id: JoinId) -> Result<(), RequestError> {
         let row = self.row(id)?;
         let (Some(first), false) = (row.threads.first(), row.has_stop) else { return Ok(()) };
@@ -466,8 +476,8 @@ impl Session {
         Ok(())
     }
 
-    /// Undoes that preparation, once the member runs, whatever was ordered before. If it cannot be
-    /// undone, the member stays prepared, which does no harm.
+    /// Removes the means of stopping a member, after its threads have been resumed. If they cannot
+    /// be removed they stay prepared, which does no harm.
     pub(super) fn drop_stop(&mut self, id: JoinId) {
         let first = self.members.get(id).and_then(|row| row.threads.first());
         let Some(tid) = first.map(ThreadRef::tid) else { return };
@@ -510,7 +520,7 @@ impl RequestError {
     }
 }
 
-/// Opens the threads of a process. Those that exit meanwhile are left out.
+/// Opens the threads of a process. Threads that exit in the meantime are left out.
 fn open_all(pid: Tid) -> Result<Vec<ThreadRef>, RequestError> {
     let mut threads = Vec::new();
     let mut gone = None;

@@ -1,4 +1,4 @@
-//! Agents in guests, and relays to guests.
+//! Connections to agents in guests and relays to guests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,24 +8,25 @@ use crate::agents::{AgentError, Heard};
 use crate::dispatcher::Dispatcher;
 use crate::relay::{Relay, RelayError, Relayed};
 
-/// Error of setting up an agent or a relay.
+/// Error of connecting to an agent or of setting up a relay.
 #[derive(Debug, thiserror::Error)]
 pub enum HearError {
-    /// The agent's socket path is not a possible one.
+    /// The path cannot be that of an agent's socket.
     #[error(transparent)]
     Nowhere(#[from] AgentError),
     /// The relay's sockets cannot be set up.
     #[error(transparent)]
     NoWay(#[from] RelayError),
-    /// The thread for it cannot be started.
+    /// The thread that serves agents or relays cannot be started.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
 impl Session {
-    /// Reads the agent of these vCPUs of one guest from now on, whenever it listens on this socket.
-    /// `ids` is in the guest's order of its CPUs. Reports go to the policy as hints. A claim that
-    /// is not repeated lapses after [`LEASE`](crate::agents::LEASE).
+    /// Reads reports of the agent in one guest from now on, whenever the agent listens on the
+    /// socket `path`. `ids` are the guest's vCPUs in the order of the CPUs in the guest. Reports go
+    /// to the policy as hints. A claim that is not repeated lapses after
+    /// [`LEASE`](crate::agents::LEASE).
     ///
     /// # Errors
     /// If the path cannot be a socket, or the thread cannot be started.
@@ -42,9 +43,9 @@ impl Session {
         Ok(())
     }
 
-    /// Relays data between clients and the guest of a vCPU from now on. The hypervisor listens at
-    /// `guest`, clients connect at `outside`. Data pending for the domain is reported to the
-    /// policy.
+    /// Relays data between clients and the guest of a vCPU from now on. The hypervisor listens on
+    /// the socket `guest`, and clients connect to the socket `outside`. The amount of data pending
+    /// for the guest is reported to the policy.
     ///
     /// # Errors
     /// If one of the sockets cannot be set up, or the thread cannot be started.

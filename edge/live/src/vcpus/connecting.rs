@@ -1,4 +1,4 @@
-//! Connecting to a monitor, and checking the process that listens.
+//! Connecting to a QEMU monitor, and checking which process listens.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use super::{PATIENCE_SECONDS, QmpError};
 
-/// Connects to a socket within the timeout.
+/// Connects to a socket. Fails if that takes longer than the timeout.
 pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
@@ -24,7 +24,7 @@ pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Converts the error of connecting.
+/// Converts the error of connecting to a monitor.
 pub(super) fn failed_to_connect(error: io::Error) -> QmpError {
     match Errno::from_io_error(&error) {
         Some(Errno::AGAIN) => QmpError::Busy,
@@ -32,7 +32,8 @@ pub(super) fn failed_to_connect(error: io::Error) -> QmpError {
     }
 }
 
-/// Checks that this process or its user listens at the other end.
+/// Checks that this process, or another process of its user, listens at the other end of the
+/// socket.
 pub(super) fn check_peer(stream: &UnixStream, pid: i32, uid: u32) -> Result<(), QmpError> {
     let peer = sockopt::socket_peercred(stream);
     let peer = peer.map_err(|errno| QmpError::Connect(errno.into()))?;

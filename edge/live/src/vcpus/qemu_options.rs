@@ -1,4 +1,4 @@
-//! Values of QEMU's command line, and the monitors that they describe.
+//! Values of options on QEMU's command line, and the monitors that they describe.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct Options(Vec<Vec<u8>>);
 
 impl Options {
-    /// Splits a value into its parts. Any bytes are a valid value.
+    /// Splits an option value at its commas. Any bytes are a valid value.
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
         let mut parts = vec![Vec::new()];
@@ -30,7 +30,7 @@ impl Options {
         &self.0[0] // An empty value has one empty part.
     }
 
-    /// Returns the value of a key, from the first part that has it.
+    /// Returns the value of a key, from the first part of the option that has the key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.0.iter().find_map(|part| part.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
@@ -40,8 +40,8 @@ impl Options {
         self.get(key) == Some(b"on") || self.0.iter().any(|part| part == key.as_bytes())
     }
 
-    /// Returns true if QEMU listens on this socket. Without `server` it connects to another
-    /// process.
+    /// Returns true if QEMU listens on this socket. Without `server` in its options it connects to
+    /// another process.
     fn listens(&self) -> bool {
         self.is_on("server") && !self.is_on("abstract")
     }

@@ -18,7 +18,7 @@ struct Fed {
 }
 
 impl FedEvents {
-    /// Appends an event. Its time must not be before that of the last one.
+    /// Appends an event. Events must be appended in the order of their times.
     pub fn put(&self, event: Event) {
         self.fed().events.push_back(event);
     }

@@ -1,10 +1,10 @@
-//! Switches and wakes of all threads of a host, for a recorder: two descriptors a CPU, nothing per
-//! thread, and no filter.
+//! Switches and wakes of all threads of a host, for a recorder. They take two descriptors per CPU,
+//! nothing per thread, and no filter.
 //!
-//! Switches are side records and no tracepoint: there are virtual machines on which tracepoints are
-//! not hit when a CPU leaves idle. Wakes are `sched_waking`, which is hit on the CPU of the waker,
-//! so that it is not lost where the CPU of the thread idles. Nobody is notified: the recorder
-//! drains on a tick.
+//! Switches come from side records of perf events and not from a tracepoint: on some virtual
+//! machines tracepoints do not fire when a CPU leaves idle. Wakes come from the tracepoint
+//! `sched_waking`, which fires on the CPU of the waker. So a wake is not lost if the CPU of the
+//! woken thread is idle. The kernel notifies no thread: the recorder drains the rings periodically.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -18,8 +18,8 @@ use slackline_units::{CpuId, Time};
 use super::perf::{PerfRing, WatchError, check_namespace, refused, wakes_of};
 use super::{Event, EventSource};
 
-/// Room for the records of one CPU, in bytes. A switch takes 128 bytes and a wake 64, so this holds
-/// 50 ms of a CPU that does nothing but switch.
+/// Size of the ring for the records of one CPU, in bytes. A switch takes 128 bytes and a wake 64.
+/// The ring holds 50 ms of a CPU that does nothing but switch.
 pub const RING_BYTES: usize = 4 << 20;
 
 /// Switches and wakes of a host.
@@ -30,7 +30,7 @@ pub struct HostWatch {
     mark: WakeMark,
 }
 
-/// Events of a CPU that were lost.
+/// Loss of events of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// CPU whose events were lost.
@@ -40,7 +40,7 @@ pub struct Loss {
 }
 
 impl HostWatch {
-    /// Opens all CPUs that are online, with so many bytes of records for each.
+    /// Opens the events of all CPUs that are online, with a ring of this many bytes for each.
     ///
     /// # Errors
     /// If the kernel or a missing right does not allow it, tracefs is not available, or there is no
@@ -71,18 +71,18 @@ impl HostWatch {
         Ok(HostWatch { rings, _events: events, mark })
     }
 
-    /// CPUs that are watched.
+    /// Returns the CPUs whose events are read.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.rings.iter().map(PerfRing::cpu)
     }
 
-    /// Event that marks a wake on this kernel.
+    /// Returns the kind of event that marks a wake on this kernel.
     #[must_use]
     pub const fn mark(&self) -> WakeMark {
         self.mark
     }
 
-    /// Appends the events since the last time, those of each CPU in order, and returns the losses.
+    /// Appends the events since the last call, those of each CPU in order, and returns the losses.
     ///
     /// # Errors
     /// If the kernel's records cannot be parsed.
@@ -99,8 +99,8 @@ impl HostWatch {
     }
 }
 
-/// Brings the events of several CPUs into the order of their times. Later ones than `until` stay:
-/// another CPU may still have earlier ones.
+/// Removes the events up to `until` and returns them in the order of their times. Later events
+/// stay, because another CPU may still have earlier ones.
 pub fn take_until(events: &mut Vec<Event>, until: Time) -> Vec<Event> {
     events.sort_by_key(|event| event.at);
     let end = events.partition_point(|event| event.at <= until);

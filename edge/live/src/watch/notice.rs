@@ -1,10 +1,11 @@
-//! Notices of CPU time received by a vCPU that is taken to be blocked. Not every kernel reports a
+//! Notices of CPU time that a vCPU receives while it counts as blocked. Not every kernel reports a
 //! wake on an idle CPU, and a vCPU with a hard limit must not run past its slice until the next
 //! pass.
 //!
-//! An event counts the CPU time of the vCPU and wakes the dispatcher whenever another part of the
-//! slice has been received. It is on while nothing else would stop the vCPU. It is off while the
-//! vCPU is entitled to run, when the dispatcher's timer is set, and while it is stopped.
+//! A perf event counts the CPU time of the vCPU. It wakes the dispatcher whenever the vCPU has
+//! received another fixed part of its slice. The event is on while nothing else would stop the
+//! vCPU. It is off while the vCPU is entitled to run, since the dispatcher's timer is set then, and
+//! while the vCPU is stopped.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,39 +18,39 @@ use slackline_units::{CpuId, CpuSet, Span};
 use super::perf::UseRings;
 use slackline_linux::sys::{Counted, Tid, open_use, share_ring, switch_off, switch_on};
 
-/// Threads whose CPU time is noticed.
+/// Threads whose CPU time is counted for notices.
 #[derive(Clone, Debug)]
 pub(crate) enum NoticeOf {
-    /// Each of these threads on its own.
+    /// Each of these threads, counted separately.
     Threads(Vec<Tid>),
-    /// All threads of the cgroup at this path together. With CPUs given, they run on all of these
-    /// at once.
+    /// All threads of the cgroup at this path together. With CPUs given, the group runs on all of
+    /// them at once.
     Group(PathBuf, Option<CpuSet>),
 }
 
-/// Notices for one vCPU.
+/// Notices of CPU time use for one vCPU.
 #[derive(Debug)]
 pub(crate) struct UseNotice {
     of: NoticeOf,
     every: Span,
     rings: UseRings,
-    /// Open events, by the kernel's number of the CPU.
+    /// Open perf events, by the kernel's number of the CPU.
     events: BTreeMap<CpuId, Vec<OwnedFd>>,
-    /// CPUs on which the events are on.
+    /// CPUs on which the perf events are on.
     on: Vec<CpuId>,
 }
 
 impl UseNotice {
-    /// Creates notices at each `every` of CPU time. All are off.
+    /// Creates notices, one for each `every` of CPU time. All are switched off.
     pub(crate) const fn new(of: NoticeOf, every: Span, rings: UseRings) -> UseNotice {
         UseNotice { of, every, rings, events: BTreeMap::new(), on: Vec::new() }
     }
 
-    /// Switches them on for the CPU that the vCPU is pinned to. `None` switches them on for all
-    /// CPUs.
+    /// Switches the notices on for the CPU that the vCPU is pinned to. `None` switches them on for
+    /// all CPUs.
     ///
     /// # Errors
-    /// If the kernel has no such events, or no descriptors.
+    /// If the kernel does not support such perf events, or there are no descriptors left.
     pub(crate) fn switch_on(&mut self, cpu: Option<CpuId>) -> io::Result<()> {
         let cpus: Vec<CpuId> = match (&self.of, cpu) {
             (NoticeOf::Group(_, Some(wide)), _) => wide.iter().collect(),
@@ -75,7 +76,7 @@ impl UseNotice {
         Ok(())
     }
 
-    /// Switches all of them off.
+    /// Switches the notices off on all CPUs.
     pub(crate) fn switch_off(&mut self) {
         for cpu in std::mem::take(&mut self.on) {
             for event in self.events.get(&cpu).into_iter().flatten() {
@@ -121,7 +122,7 @@ mod tests {
     use slackline_linux::sys::own_tid;
 
     #[test]
-    fn notice_is_given_while_on_and_thread_runs() {
+    fn wake_notice_is_given_only_while_enabled_and_the_thread_runs() {
         let Ok((perf, _rings)) = PerfWatch::open() else {
             println!("skipped: needs perf events of whole CPUs");
             return;

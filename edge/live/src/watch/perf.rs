@@ -1,18 +1,19 @@
 //! Exact scheduling events from the kernel's perf events.
 //!
 //! Each CPU has a ring into which the kernel writes every switch on that CPU and every wake carried
-//! out there (tracepoint `sched_wakeup`). That takes four descriptors per CPU, however many threads
-//! there are. Switches are side records of the events and not a tracepoint: on the virtual machines
-//! described below, tracepoints are not hit either when a CPU goes from idle to a thread. A filter
-//! in the kernel drops wakes of threads whose ids are outside a few ranges, which cover all watched
-//! threads. Switches of all threads are reported, and so are wakes of other threads with ids in the
-//! ranges.
+//! out there (tracepoint `sched_wakeup`). The events take four descriptors per CPU, however many
+//! threads there are. Switches are read from side records of the events and not from a tracepoint.
+//! On the virtual machines described below, tracepoints do not fire when a CPU goes from idle to a
+//! thread. A filter in the kernel drops wakes of threads whose ids are outside a few ranges, which
+//! cover all watched threads. Switches of all threads are reported, and so are wakes of other
+//! threads with ids in the ranges.
 //!
-//! A switch notifies no watcher: a watcher that woke at each one would cause the next. A wake
-//! notifies, unless the thread is raised ([`FifoPriority::CHOSEN`] and below). A raised thread runs
-//! without our help, or right after those before it. Nearly all wakes of raised threads are our own
-//! doing, of threads that we stopped. Wakes of threads with a higher priority, such as our own
-//! dispatchers, are not recorded at all.
+//! A switch does not wake the watcher, since waking it would cause another switch. A wake of a
+//! thread wakes the watcher, unless the thread is raised to a real-time priority
+//! ([`FifoPriority::CHOSEN`] and below). The kernel runs a raised thread without the watcher's
+//! help, or right after those before it. Nearly all wakes of raised threads are caused by
+//! Slackline, which resumes threads that it stopped. Wakes of threads with a higher priority, such
+//! as our own dispatchers, are not recorded at all.
 //!
 //! Times are `CLOCK_MONOTONIC`, read by the kernel where the event happens. The events of one CPU
 //! come in the order in which they happened. Limits of what the kernel can report:
@@ -55,17 +56,17 @@ use slackline_linux::version::Version;
 /// Capacity of the ring of one CPU, in bytes.
 ///
 /// A switch takes 64 bytes and a wake 56. A CPU that does nothing but switch between threads makes
-/// about 400,000 switches a second, so this holds 40 ms of that. A ring that is half full notifies
-/// its watcher.
+/// about 400,000 switches a second, so the ring holds 40 ms of that. A ring that is half full
+/// notifies its watcher.
 pub const RING_BYTES: usize = 1 << 20;
 
-/// Maximum number of ranges that the kernel compares each id with. They take part of a page of
-/// text, and time at every wake.
+/// Maximum number of ranges that the kernel compares each id with. More ranges make the filter text
+/// longer, which is limited to a page, and each wake slower.
 const RANGES: usize = 32;
 
-/// Number of ids beyond the newest thread of a tree that are watched as well. Replacing the filter
-/// takes the kernel tens of milliseconds, but each wake of an unrelated thread in the range wakes a
-/// dispatcher.
+/// Number of thread ids beyond the newest thread of a tree that the filter covers in advance.
+/// Replacing the filter takes the kernel tens of milliseconds, but each wake of an unrelated thread
+/// with such an id wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
 /// Reason why threads cannot be watched.
@@ -88,13 +89,14 @@ pub enum WatchError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel does not report whether a thread that left its CPU is still runnable.
+    /// The kernel is too old: it does not report whether a thread that left its CPU is still
+    /// runnable.
     #[error("perf events before Linux 4.17 do not report whether a preempted thread is runnable")]
     TooOld,
     /// The id of a tracepoint cannot be read.
     #[error(transparent)]
     NoTracepoint(#[from] TracepointError),
-    /// A tracepoint records more than is read of it.
+    /// A tracepoint records a number of bytes or fields that this code does not know.
     #[error("the tracepoint {name} has an unknown layout")]
     UnknownLayout {
         /// Name of the tracepoint.
@@ -149,19 +151,20 @@ pub enum WatchError {
     Garbled {
         /// CPU of the ring.
         cpu: CpuId,
-        /// Error of reading the ring.
+        /// Error of reading from the ring.
         source: io::Error,
     },
 }
 
-/// Watches threads on all CPUs: holds the kernel's events and filters.
+/// Watch of threads on all CPUs. Holds the kernel's events and filters.
 #[derive(Debug)]
 pub struct PerfWatch {
     wakes: Tracepoint<2>,
     cpus: Vec<Opened>,
     /// Ids of the watched threads.
     threads: BTreeSet<i32>,
-    /// Ids of the threads of process trees, which come and go.
+    /// Ids of the threads of process trees, by vCPU. These threads start and end while they are
+    /// watched.
     trees: BTreeMap<VcpuId, BTreeSet<i32>>,
     /// Ranges of ids whose wakes are recorded.
     ranges: Vec<RangeInclusive<i32>>,
@@ -187,13 +190,13 @@ impl PerfWatch {
     /// Opens a watch of no threads, and the ring of each online CPU, if this host allows it.
     ///
     /// # Errors
-    /// All but [`WatchError::NoThread`] and [`WatchError::Garbled`].
+    /// Any [`WatchError`] except [`WatchError::NoThread`] and [`WatchError::Garbled`].
     pub fn open() -> Result<(PerfWatch, Vec<PerfRing>), WatchError> {
         PerfWatch::with_rings_of(RING_BYTES)
     }
 
-    /// Opens a watch like [`PerfWatch::open`], with rings of this size in bytes: a power of two, or
-    /// a page where that is more.
+    /// Opens a watch like [`PerfWatch::open`], with rings of this size in bytes: a power of two,
+    /// and at least a page.
     ///
     /// # Errors
     /// As for [`PerfWatch::open`].
@@ -230,7 +233,7 @@ impl PerfWatch {
     }
 
     /// Watches a thread from now on, on all CPUs. The first call may take tens of milliseconds,
-    /// while the kernel puts its hooks in.
+    /// while the kernel activates its tracepoint.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel has no descriptors.
@@ -241,8 +244,8 @@ impl PerfWatch {
         self.add_all(&[tid], Vec::new())
     }
 
-    /// Watches threads that exist, and the threads of trees. The filter is replaced once, which may
-    /// take the kernel as long as for one thread.
+    /// Watches threads that exist, and the threads of trees. The filter is replaced once for all of
+    /// them, which takes the kernel no longer than for one thread.
     ///
     /// # Errors
     /// If the kernel has no descriptors.
@@ -262,9 +265,9 @@ impl PerfWatch {
         if is_renewed { self.renew(newest) } else { Ok(()) }
     }
 
-    /// Watches the threads that are in a tree now, in place of those that were in it before.
-    /// Threads that the tree starts soon are covered as well, since the kernel assigns ids in
-    /// order.
+    /// Watches the threads that are in a process tree now and ends the watch of those that have
+    /// left it. The filter also covers the threads that the tree starts next, since the kernel
+    /// assigns ids in order.
     ///
     /// # Errors
     /// If the kernel has no descriptors.
@@ -274,7 +277,8 @@ impl PerfWatch {
         newest.map_or(Ok(()), |newest| self.renew(Some(*newest)))
     }
 
-    /// Ends the watch of a tree. The filter changes when it is next replaced.
+    /// Ends the watch of a tree. The filter still covers the tree's threads until it is next
+    /// replaced.
     pub(crate) fn remove_tree(&mut self, vcpu: VcpuId) {
         self.trees.remove(&vcpu);
     }
@@ -283,7 +287,8 @@ impl PerfWatch {
         self.ranges.iter().any(|range| range.contains(&tid.raw()))
     }
 
-    /// Replaces the filter by one for all watched threads and the ids that follow `newest`.
+    /// Replaces the kernel's filter by one that covers all watched threads and the ids that follow
+    /// `newest`.
     fn renew(&mut self, newest: Option<Tid>) -> Result<(), WatchError> {
         let of_trees = self.trees.values().flatten();
         let mut ranges = ranges(&self.threads.iter().chain(of_trees).copied().collect());
@@ -293,15 +298,15 @@ impl PerfWatch {
         Ok(())
     }
 
-    /// Ends the watch of a thread. The filter changes when it is next replaced.
+    /// Ends the watch of a thread. The filter still covers the thread until it is next replaced.
     pub fn remove(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
     }
 
-    /// Returns one descriptor per CPU, the same ones for as long as this watch lives. It polls
-    /// readable once for a wake (or several) carried out there, and when the ring is half full. A
-    /// poll consumes the notification. Without a poll it stays, so that a drain in between leaves
-    /// one readiness behind that means nothing.
+    /// Returns one descriptor per CPU, the same ones for as long as this watch lives. A descriptor
+    /// polls readable once after one or more wakes on its CPU, and when the ring is half full. A
+    /// poll consumes the notification. A drain does not, so the first poll after a drain may report
+    /// readiness without new events.
     pub fn wake_fds(&self) -> impl Iterator<Item = (CpuId, BorrowedFd<'_>)> {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
     }
@@ -312,10 +317,10 @@ impl PerfWatch {
         UseRings(self.cpus.iter().map(ring).collect())
     }
 
-    /// Requests records of wakes of threads with ids in these ranges.
+    /// Asks the kernel to record the wakes of threads with ids in these ranges.
     ///
     /// A filter cannot be changed, so the new events are opened before the old ones are closed. A
-    /// wake that both record does no harm: the thread is switched in once all the same.
+    /// wake that both record does no harm, because the thread is switched in only once.
     fn note(&mut self, ranges: &[RangeInclusive<i32>]) -> Result<(), WatchError> {
         // The kernel's internal priority is 99 less the FIFO priority.
         let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
@@ -345,7 +350,7 @@ impl PerfWatch {
     }
 }
 
-/// Records of one CPU, in the ring.
+/// Records of one CPU, in the ring that the kernel writes.
 #[derive(Debug)]
 pub struct PerfRing {
     pub(super) cpu: CpuId,
@@ -404,8 +409,8 @@ const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// Size in bytes of the largest record read here, a wake, together with a report of lost records. A
-/// ring with less space than that may have dropped a record.
+/// Size in bytes of the largest record that is read from the ring, a wake, plus a report of lost
+/// records. If the ring has less free space than that, the kernel may have dropped a record.
 const LARGEST: usize = 64 + 40;
 
 /// Reads a switch. `None` for the idle task.
@@ -420,7 +425,7 @@ fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
-/// Reads the start or the exit of a thread. `None` if the id is not a possible one.
+/// Reads the start or the exit of a thread. `None` if the record has an impossible thread id.
 fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     // { process, its parent }, { thread, who started it }, time
     let tid = |at| Tid::new(i32::try_from(record.half(at)?).ok()?);
@@ -433,7 +438,8 @@ fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
-/// Reads a wake: its thread, and the CPU on which that waits. `None` if the record is no wake.
+/// Reads a wake: the woken thread, and the CPU on which it waits to run. `None` if the record is
+/// not a wake.
 fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
     // The time and the size come before what the tracepoint records.
     let field = |offset: usize| record.half(8 + 4 + offset);
@@ -455,9 +461,9 @@ fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join("||")
 }
 
-/// Returns at most [`RANGES`] ranges that hold all these ids, and as few others as possible. With
-/// many threads the last range extends beyond them, so that not every new thread needs a new
-/// filter.
+/// Returns at most [`RANGES`] ranges that contain all these ids and as few others as possible. With
+/// many threads the last range extends beyond the highest id, so that not every new thread needs a
+/// new filter.
 fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
     let numbers: Vec<i32> = threads.iter().copied().collect();
     let mut gaps: Vec<usize> = (1..numbers.len()).collect();
@@ -475,7 +481,8 @@ fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
     ranges.collect()
 }
 
-/// Checks that this process is in the host's pid namespace: tracepoints report the host's ids.
+/// Checks that this process is in the host's pid namespace, because tracepoints report the host's
+/// thread ids.
 pub(super) fn check_namespace() -> Result<(), WatchError> {
     // Inode number of the kernel's initial pid namespace.
     const OF_THE_HOST: &str = "pid:[4026531836]";
@@ -491,7 +498,7 @@ fn find_wakes() -> Result<Tracepoint<2>, WatchError> {
     wakes_of("sched/sched_wakeup", "sched_wakeup")
 }
 
-/// A tracepoint of wakes, by its path and its name.
+/// Finds a tracepoint of wakes, by its path and its name.
 pub(super) fn wakes_of(path: &str, name: &'static str) -> Result<Tracepoint<2>, WatchError> {
     let found = tracepoint(path, ["pid", "target_cpu"])?;
     if found.offsets.iter().any(|offset| 8 + 4 + offset + 8 > Record::KEPT) {
@@ -500,7 +507,7 @@ pub(super) fn wakes_of(path: &str, name: &'static str) -> Result<Tracepoint<2>, 
     Ok(found)
 }
 
-/// Classifies the kernel's refusal of an event by its remedy.
+/// Converts the kernel's refusal of an event to the error whose hint helps.
 pub(super) fn refused(cpu: CpuId, source: io::Error) -> WatchError {
     match source.raw_os_error() {
         Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => WatchError::NoPerf { source },
@@ -523,13 +530,13 @@ mod tests {
     }
 
     #[test]
-    fn few_threads_get_exact_ranges() {
+    fn perf_filter_of_few_threads_has_exact_ranges() {
         assert_eq!(ranges_of([]), []);
         assert_eq!(ranges_of([7, 5, 900]), [5..=5, 7..=7, 900..=900]);
     }
 
     #[test]
-    fn many_threads_share_the_ranges_around_the_widest_gaps() {
+    fn perf_filter_of_many_threads_joins_ranges_across_the_narrowest_gaps() {
         // Two thousand in pairs, with one gap among them that is wider than all others.
         let numbers = (0..1000).flat_map(|pair| [pair * 10, pair * 10 + 1]);
         let numbers: Vec<i32> = numbers.map(|at| at + if at > 5000 { 1000 } else { 1 }).collect();
@@ -543,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn filter_condition_fits_on_one_page() {
+    fn perf_filter_condition_fits_on_one_page() {
         let most = ranges_of((0..10_000).map(|at| 4_000_000 + at * 10));
         let both = within("prev_pid", &most).len() + within("next_pid", &most).len();
         assert!(both < 4000, "{both}");

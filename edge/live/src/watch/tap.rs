@@ -1,5 +1,5 @@
-//! A copy of the events that a session sees, for a flight recorder: nothing more is asked of the
-//! kernel.
+//! Tap: a copy of the events that a session sees, for a flight recorder. No further events are
+//! requested from the kernel.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,11 @@ use super::host::Loss;
 use super::perf::WatchError;
 use super::{Drained, Event, EventSource};
 
-/// Number of events of a CPU that are kept until they are taken: 1.5 s of 40,000 events a second.
+/// Maximum number of events of a CPU that are kept until they are taken: 1.5 s at 40,000 events per
+/// second.
 const LIMIT: usize = 1 << 16;
 
-/// Copies of the events of all CPUs, once they are wanted.
+/// Copies of the events of all CPUs. Copying starts when the tap is turned on.
 #[derive(Debug, Default)]
 pub struct Tap {
     is_on: AtomicBool,
@@ -27,19 +28,19 @@ struct EventBuffer {
 }
 
 impl Tap {
-    /// A tap of these CPUs of the host, which is off.
+    /// Creates a tap of these CPUs of the host. It is off.
     #[must_use]
     pub fn new(cpus: impl Iterator<Item = CpuId>) -> Tap {
         let cpus = cpus.map(|cpu| (cpu, Mutex::default())).collect();
         Tap { is_on: AtomicBool::new(false), cpus }
     }
 
-    /// Events are copied from now on.
+    /// Starts to copy the events of all CPUs.
     pub fn turn_on(&self) {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// Appends the events since the last time, and returns the losses.
+    /// Appends the events copied since the last call, and returns the losses.
     pub fn take(&self, into: &mut Vec<Event>) -> Vec<Loss> {
         let mut losses = Vec::new();
         for (cpu, noted) in &self.cpus {
@@ -71,7 +72,8 @@ pub(crate) struct TappedSource<S> {
 }
 
 impl<S: EventSource> TappedSource<S> {
-    /// Copies the events of this source, which is that of the CPU at `place`.
+    /// Creates a source that copies the events of `source`. `place` is the index of its CPU among
+    /// those of the tap.
     pub(crate) fn new(source: S, tap: &Arc<Tap>, place: usize) -> TappedSource<S> {
         TappedSource { source, tap: Arc::clone(tap), place, batch: Vec::new() }
     }
@@ -106,7 +108,7 @@ mod tests {
     use crate::watch::fed::FedEvents;
 
     #[test]
-    fn events_are_copied_once_the_tap_is_on_and_losses_are_counted() {
+    fn event_tap_copies_events_only_while_on_and_counts_losses() {
         let cpu = CpuId::new(3);
         let (tap, fed) = (Arc::new(Tap::new([cpu].into_iter())), FedEvents::default());
         let mut tapped = TappedSource::new(fed.clone(), &tap, 0);

@@ -1,5 +1,6 @@
-//! Enforcement by `SCHED_FIFO`. Entitled vCPUs are real-time: the chosen one at the highest
-//! priority, those in line below it. A vCPU that must not run is stopped or frozen.
+//! Enforcement by `SCHED_FIFO`. Entitled vCPUs are real-time: the chosen one has the highest
+//! priority, those in line behind it have lower ones. A vCPU that must not run is stopped or
+//! frozen.
 
 use slackline_units::CpuId;
 
@@ -8,7 +9,7 @@ use slackline_fence::HeldThread;
 use slackline_linux::step::ActError;
 use slackline_linux::step::priority::Ladder;
 
-/// Orders by real-time priority, stop signal and freezer.
+/// Enforcement by real-time priority, stop signal and freezer.
 #[derive(Debug)]
 pub(crate) struct Fifo;
 
@@ -36,7 +37,7 @@ impl Way for Fifo {
     }
 }
 
-/// Makes a vCPU real-time.
+/// Makes the threads of a vCPU real-time.
 fn put_up(
     handle: &VcpuHandle,
     state: &mut HandleState,
@@ -65,8 +66,9 @@ fn put_up(
     }
 }
 
-/// Returns a vCPU to ordinary scheduling, or stops it. A stopped vCPU stays real-time: each of its
-/// threads stops as soon as the dispatcher sleeps, and only has to be resumed later.
+/// Returns a vCPU to ordinary scheduling, or stops it. The threads of a stopped vCPU stay
+/// real-time. Each of them stops as soon as the dispatcher sleeps, and later only has to be
+/// resumed.
 fn put_down(
     handle: &VcpuHandle,
     state: &mut HandleState,
@@ -99,8 +101,8 @@ fn put_down(
     and_then(given, || let_go(handle, state))
 }
 
-/// Does the next step, also if the one before failed because a thread has exited. The other threads
-/// are stopped or resumed all the same.
+/// Runs the next step if the step before succeeded, or failed only because a thread has exited. The
+/// other threads are then stopped or resumed all the same. Returns the first failure.
 fn and_then(
     before: Result<(), ActError>,
     next: impl FnOnce() -> Result<(), ActError>,
@@ -136,8 +138,8 @@ fn let_go(handle: &VcpuHandle, state: &mut HandleState) -> Result<(), ActError> 
     }
 }
 
-/// Applies an order to each thread, also after a failure. Returns the first failure. That of an
-/// exited thread is returned only if there is no other.
+/// Applies an order to each thread of a vCPU, even if it fails for some. Returns the first failure.
+/// The failure of an exited thread is returned only if there is no other.
 fn each(
     members: &[HeldThread],
     order: impl Fn(&HeldThread) -> Result<(), ActError>,

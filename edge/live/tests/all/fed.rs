@@ -1,4 +1,5 @@
-//! Reactions of the live host to events that are fed from memory: no kernel, no time, no threads.
+//! Reactions of the live host to events that a test supplies from memory, without the kernel, real
+//! time or threads.
 
 use slackline_host::policy::{RawValue, Spec, Topology, Values, find};
 use slackline_live::fed::{FedHost, Told};
@@ -45,7 +46,7 @@ fn us(us: u64) -> Time {
 
 const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
 
-/// Returns the class that the kernel was last told for a vCPU.
+/// Returns the class of the last order for a vCPU. `None` if it has had none.
 fn last_told(host: &FedHost, of: VcpuId) -> Option<Told> {
     host.told().into_iter().rfind(|&(told, _)| told == of).map(|(_, told)| told)
 }
@@ -58,7 +59,8 @@ fn ran(records: &[Record], of: VcpuId) -> Span {
     ran.sum()
 }
 
-/// Two vCPUs on a CPU each. The second one has been chosen on CPU 1, and is blocked.
+/// Returns a host with two vCPUs, each on a CPU of its own. The second vCPU has been chosen on CPU
+/// 1, and is blocked.
 fn pair() -> FedHost {
     let mut host = host(2);
     for slot in 0..2 {
@@ -81,7 +83,7 @@ fn pair() -> FedHost {
 }
 
 #[test]
-fn counted_cpu_time_is_charged_to_its_run_interval() {
+fn counted_cpu_time_is_recorded_in_its_run_interval() {
     let host = pair();
     let records = host.records();
     let stretch = records.iter().find_map(|record| match *record {
@@ -93,7 +95,7 @@ fn counted_cpu_time_is_charged_to_its_run_interval() {
     assert_eq!(stretch, Some((CPUS[1], us(10), us(20), Span::from_us(10))));
 }
 
-/// The kernel's count is read once for both run intervals.
+/// The kernel's count of CPU time is read once for two run intervals of different vCPUs.
 #[test]
 fn two_run_intervals_are_each_charged_their_own_cpu_time() {
     let host = pair();
@@ -119,7 +121,7 @@ fn two_run_intervals_are_each_charged_their_own_cpu_time() {
 }
 
 #[test]
-fn wake_carried_out_elsewhere_reaches_the_home_cpu() {
+fn wake_recorded_on_another_cpu_is_dispatched_on_the_vcpus_cpu() {
     let host = pair();
     host.note(CPUS[0], us(40), vcpu(1), What::Woke);
     host.at(us(50));
@@ -132,7 +134,7 @@ fn wake_carried_out_elsewhere_reaches_the_home_cpu() {
 }
 
 #[test]
-fn wake_read_before_the_block_it_ended_leaves_vcpu_runnable() {
+fn wake_event_read_before_its_block_event_leaves_vcpu_runnable() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), What::Woke);
     host.note(CPUS[1], us(41), vcpu(1), What::SwitchedIn);
@@ -154,7 +156,7 @@ fn wake_read_before_the_block_it_ended_leaves_vcpu_runnable() {
 }
 
 #[test]
-fn block_read_after_a_later_wake_is_ignored() {
+fn block_event_read_after_a_later_wake_is_ignored() {
     let host = pair();
     // A vCPU without a home is followed by any CPU that sees it.
     let mut host = host;
@@ -172,7 +174,7 @@ fn block_read_after_a_later_wake_is_ignored() {
 }
 
 #[test]
-fn run_interval_with_lost_events_is_not_charged_twice() {
+fn cpu_time_is_charged_once_if_switch_events_are_lost() {
     let host = pair();
     host.note(CPUS[1], ms(1), vcpu(1), What::Woke);
     host.note(CPUS[1], ms(1), vcpu(1), What::SwitchedIn);
@@ -200,7 +202,7 @@ fn run_interval_with_lost_events_is_not_charged_twice() {
 }
 
 #[test]
-fn events_of_foreign_threads_are_ignored() {
+fn events_of_unscheduled_threads_are_ignored() {
     let host = pair();
     let _ = host.records();
     host.note_thread(CPUS[1], us(40), 12_345, What::Woke);
@@ -214,7 +216,7 @@ fn events_of_foreign_threads_are_ignored() {
 }
 
 #[test]
-fn refused_vcpu_is_passed_over_and_tried_again() {
+fn vcpu_refused_by_the_kernel_is_skipped_and_retried() {
     let mut host = host(1);
     for slot in 0..2 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -239,9 +241,9 @@ fn refused_vcpu_is_passed_over_and_tried_again() {
     assert!(host.told().contains(&(vcpu(0), Told::InLine)));
 }
 
-/// A kernel that refuses again at once what is ordered again at once.
+/// The kernel refuses an order again as soon as the order is repeated.
 #[test]
-fn vcpu_refused_while_in_line_is_ordered_once_until_retry() {
+fn vcpu_refused_in_queue_is_ordered_once_until_retry() {
     let mut host = host(1);
     for slot in 0..3 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -263,7 +265,7 @@ fn vcpu_refused_while_in_line_is_ordered_once_until_retry() {
 }
 
 #[test]
-fn orders_per_switch_do_not_grow_with_number_of_vcpus() {
+fn thread_orders_per_switch_do_not_grow_with_number_of_vcpus() {
     let told = [10, 1000].map(|count: u32| {
         let mut host = host(1);
         for slot in 0..count {
@@ -289,9 +291,10 @@ fn orders_per_switch_do_not_grow_with_number_of_vcpus() {
     assert!(told[1] <= 5 * 6, "{told:?}");
 }
 
-/// Three vCPUs wake, and one wakes and blocks again: the CPU is rescheduled once for all of them.
+/// In one pass three vCPUs wake, and one vCPU wakes and blocks again. The CPU is rescheduled once
+/// for all these events.
 #[test]
-fn all_events_of_a_pass_are_decided_at_once() {
+fn dispatcher_pass_reschedules_once_for_all_its_events() {
     let mut host = host(1);
     for slot in 0..4 {
         host.join(vcpu(slot), &share("1ms", "10ms"), true).unwrap();
@@ -313,10 +316,10 @@ fn all_events_of_a_pass_are_decided_at_once() {
     assert_eq!((facts, settled), (6, 1), "five facts, and that these were all");
 }
 
-/// Slack goes by weight. As ordinary threads both vCPUs would receive equal parts, whichever is
-/// chosen. So the one that is not chosen is put behind all ordinary threads.
+/// Slack is divided by weight. As ordinary threads two vCPUs would receive equal parts of it,
+/// whichever is chosen. So the vCPU that is not chosen is put behind all ordinary threads.
 #[test]
-fn only_the_chosen_vcpu_competes_for_weighted_slack() {
+fn only_the_vcpu_picked_for_slack_runs_as_an_ordinary_thread() {
     let spec = find("sedf").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut host = FedHost::new(spec, &values, &Topology::flat(1)).unwrap();
@@ -346,10 +349,11 @@ fn only_the_chosen_vcpu_competes_for_weighted_slack() {
     assert!(light >= 9 && heavy.abs_diff(3 * light) <= 4, "{turns:?}");
 }
 
-/// Two vCPUs with 0.45 ms of each millisecond leave 50 us that can be reserved. The two passes
-/// fit into that if each takes 12 us, and do not if it takes 13.
+/// Two vCPUs with 0.45 ms of each millisecond leave 50 us that can be reserved for dispatch
+/// overhead. Two passes per period and vCPU fit into that if each takes 12 us, and do not fit if
+/// each takes 13 us.
 #[test]
-fn reservation_beyond_dispatch_overhead_is_not_admitted() {
+fn reservation_that_fits_only_without_dispatch_overhead_is_refused() {
     let second = |look| {
         let mut host = host_of(&Topology::flat(1).with_dispatch(Span::from_us(look)));
         host.join(vcpu(0), &share("450us", "1ms"), true).unwrap();
@@ -361,7 +365,8 @@ fn reservation_beyond_dispatch_overhead_is_not_admitted() {
     assert_eq!(second(13).unwrap_err(), says);
 }
 
-/// A tree of a shell (100) that waits for one child (200), which has used the slice.
+/// Returns a host with a stopped process tree: a shell (thread 100) that waits for one child
+/// (thread 200), which has used the slice.
 fn stopped_tree() -> FedHost {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[100]), &share("2ms", "10ms"), true).unwrap();
@@ -385,7 +390,7 @@ fn stopped_tree() -> FedHost {
 }
 
 #[test]
-fn stopped_tree_runs_next_period_after_last_runnable_thread_ends() {
+fn throttled_process_tree_runs_next_period_after_its_runnable_thread_ended() {
     let host = stopped_tree();
     // The child was exiting when it was stopped. That wakes the shell, which stops in turn.
     host.note_thread(CPUS[0], us(2012), 200, What::Ending);
@@ -414,7 +419,7 @@ fn stopped_tree_runs_next_period_after_last_runnable_thread_ends() {
 }
 
 #[test]
-fn stopped_tree_without_threads_is_resumed() {
+fn throttled_process_tree_without_threads_is_restored_next_period() {
     let host = stopped_tree();
     for thread in [200, 100] {
         host.note_thread(CPUS[0], us(2012), thread, What::Ending);
@@ -425,9 +430,9 @@ fn stopped_tree_without_threads_is_resumed() {
     assert_eq!(last_told(&host, vcpu(0)), Some(Told::Original));
 }
 
-/// Runs a tree of one blocked thread (1) and three that always have work (2 to 4) for nine periods
-/// as the kernel does. A thaw wakes all of them, and a stop has each run for a moment. Returns the
-/// number of timeslices that each of the three received.
+/// Runs a process tree for nine periods as the kernel would. One thread (1) is blocked and three (2
+/// to 4) always have work. A thaw wakes all four, and a stop makes each run for a moment. Returns
+/// the number of timeslices that each of the three received.
 fn timeslices_of_three() -> [u32; 3] {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4]), &share("2ms", "10ms"), true).unwrap();
@@ -464,14 +469,14 @@ fn timeslices_of_three() -> [u32; 3] {
 }
 
 #[test]
-fn threads_of_tree_that_always_have_work_receive_equal_timeslices() {
+fn busy_threads_of_a_process_tree_receive_equal_timeslices() {
     assert_eq!(timeslices_of_three(), [3; 3]);
 }
 
-/// A thaw wakes all threads. Four of them are blocked and one has just got work: which one is not
-/// known before they run.
+/// A thaw wakes all threads of a tree. Four of them are blocked and one has just become runnable.
+/// Which one that is shows only when they run.
 #[test]
-fn woken_threads_are_put_before_one_that_has_run() {
+fn thawed_threads_of_a_tree_run_before_one_that_has_run() {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4, 5, 6]), &share("2ms", "10ms"), true).unwrap();
     host.note_thread(CPUS[0], us(1), 6, What::Woke);
@@ -490,10 +495,10 @@ fn woken_threads_are_put_before_one_that_has_run() {
     assert_eq!(host.front(), [1, 2, 3, 4, 5, 6]);
 }
 
-/// A vCPU that the kernel kept from running makes up for that as a real-time thread. As an ordinary
-/// one it would wait for real-time threads of others.
+/// A vCPU that missed time because the kernel kept it from running makes up for it as a real-time
+/// thread. As an ordinary thread it would wait for real-time threads of other programs.
 #[test]
-fn missed_slices_are_made_up_in_real_time() {
+fn missed_slices_are_repaid_at_real_time_priority() {
     let mut host = host(1);
     host.join(vcpu(0), &share("3ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(1), vcpu(0), What::Woke);
@@ -517,10 +522,10 @@ fn missed_slices_are_made_up_in_real_time() {
     assert_ne!(last_told(&host, vcpu(0)), Some(Told::First));
 }
 
-/// A hypervisor takes half of the CPU, so that of four vCPUs two are entitled all the time. If they
-/// were real-time all the time, the kernel would stop all of them for 50 ms.
+/// A hypervisor takes half of the CPU, so that two of four vCPUs are entitled at any time. If they
+/// were real-time all the time, the kernel would keep all of them from running for 50 ms.
 #[test]
-fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
+fn ordinary_threads_receive_fair_server_time_on_a_halved_overcommitted_cpu() {
     let mut host = host(1);
     for slot in 0..4 {
         host.join(vcpu(slot), &share("2200us", "10ms"), true).unwrap();
@@ -544,9 +549,9 @@ fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
     assert!(least >= Some(50), "{least:?} ms of a second");
 }
 
-/// Runs an exact vCPU with 8.4 s in 10 s beside ordinary threads for three periods. Returns the CPU
-/// time that it received in each, and the largest part of it that it received as an ordinary
-/// thread.
+/// Runs a vCPU with a hard limit of 8.4 s in 10 s beside ordinary threads for three periods.
+/// Returns the CPU time that it received in each period, and the largest part of that time that it
+/// received as an ordinary thread.
 fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     let mut host = host(1);
     host.join(vcpu(0), &share("8400ms", "10s"), true).unwrap();
@@ -577,9 +582,10 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     (received, as_ordinary.into_iter().max().unwrap())
 }
 
-/// A slice of seconds leaves ordinary threads nothing for so long that the kernel would stop it.
+/// While a vCPU uses a slice of several seconds, ordinary threads get nothing for so long that the
+/// kernel would stop the vCPU.
 #[test]
-fn exact_vcpu_that_repays_the_fair_server_receives_no_more_than_its_slices() {
+fn exact_vcpu_receives_only_its_slices_while_repaying_fair_server_debt() {
     let (received, as_ordinary) = exact_in_three_long_periods();
     assert!(as_ordinary > Span::from_ms(300), "{as_ordinary}: nothing was repaid");
     for received in received {

@@ -1,5 +1,6 @@
-//! Reservations for vCPUs that are not there yet, or were. They count, only the vCPUs that they are
-//! for can take them, and leaving and coming back gains nothing. Needs root.
+//! Reservations for vCPUs that do not exist yet or have left. Such a reservation counts in
+//! admission, and only the vCPU that it is for can use it. Leaving and rejoining gains no CPU time.
+//! Needs root.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,8 @@ fn open(state: &tempfile::TempDir) -> Session {
     Session::open(&options(cpus(1), state.path())).unwrap()
 }
 
-/// vCPU `number` of the one VM, with a slice of this many microseconds in every 10 ms.
+/// Returns a request for vCPU `number` of the one VM in these tests. `slice` is in microseconds, in
+/// every 10 ms.
 fn vcpu(number: u16, who: Who, slice: u64) -> Request {
     let called = Called::As(DOMAIN, number);
     Request { called, ..request(who, share(slice, 10_000, true)) }
@@ -46,7 +48,7 @@ fn room(session: &Session) -> Span {
 }
 
 #[test]
-fn reservation_without_threads_counts_until_its_vcpus_join() {
+fn reserved_capacity_without_threads_stays_reserved_until_its_vcpus_join() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -99,7 +101,7 @@ fn reservation_without_threads_counts_until_its_vcpus_join() {
 }
 
 #[test]
-fn failed_replacement_leaves_the_reservation_as_it_was() {
+fn failed_join_of_reserved_vcpus_leaves_their_reservation_unchanged() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -129,11 +131,11 @@ fn failed_replacement_leaves_the_reservation_as_it_was() {
     machine.is_given_back();
 }
 
-/// 100 ms in every second, given up and requested again ten times a second: the vCPU gets its
-/// reservation and one slice, not a whole slice each time. Half as much again is for a test machine
-/// that stops it late.
+/// A vCPU with 100 ms in every second leaves and rejoins ten times a second. It gets its
+/// reservation and one slice in all, not a whole slice each time. Half as much again is allowed for
+/// a test machine that stops it late.
 #[test]
-fn leaving_and_rejoining_repeatedly_gains_no_cpu_time() {
+fn vcpu_that_leaves_and_rejoins_repeatedly_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -167,7 +169,8 @@ fn leaving_and_rejoining_repeatedly_gains_no_cpu_time() {
 const LONG: Span = Span::from_ms(40);
 const MS: u64 = 1_000_000;
 
-/// A VM with a reservation of 4 ms in every 40 ms, 7 ms after whole periods of the wall clock.
+/// Returns a request for a VM with 4 ms in every 40 ms, whose periods begin 7 ms after whole
+/// periods of the wall clock.
 fn in_phase(number: u16, target: &Target) -> Request {
     let edf = find("edf").unwrap();
     let given = [("slice", "4ms"), ("period", "40ms"), ("phase", "7ms")];
@@ -177,14 +180,15 @@ fn in_phase(number: u16, target: &Target) -> Request {
     Request { called: Called::As(DOMAIN, number), ..target.as_one(share) }
 }
 
-/// Returns how far a time of the session lies in their period by the clock, as it is now.
+/// Returns the offset of `at`, a time of the session, from the begin of the VMs' period on the wall
+/// clock.
 fn into_period(clock: &WallClock, session: &Session, at: Time) -> Span {
     let ahead = clock.now().since(session.now());
     (at.after(ahead) - Time::START).left_after(Span::from_ms(7)) % LONG
 }
 
-/// Returns the offsets in their periods at which the two begin to run: the medians of many periods.
-/// A test machine whose hypervisor is busy may let them begin late in some.
+/// Returns the offsets in their periods at which the two VMs begin to run, as medians of many
+/// periods. A test machine whose hypervisor is busy may let them begin late in some.
 fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     let (from, mut all) = (session.now(), Vec::new());
     while session.now() < from + LONG * 20 {
@@ -212,7 +216,8 @@ fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     })
 }
 
-/// The first vCPU in a period begins with it, and the second when the first has used its slice.
+/// Asserts that the first VM begins to run at the begin of its period, and the second one when the
+/// first has used its slice.
 fn are_in_phase(begins: [Span; 2]) {
     let (first, second) = (begins[0].min(begins[1]), begins[0].max(begins[1]));
     assert!(first < Span::from_ms(3), "{begins:?}");
@@ -220,7 +225,7 @@ fn are_in_phase(begins: [Span; 2]) {
 }
 
 #[test]
-fn vcpus_in_phase_follow_the_wall_clock_whenever_they_joined() {
+fn vcpus_with_phase_begin_periods_together_whenever_they_joined() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let clock = WallClock::default();

@@ -1,6 +1,6 @@
 //! Reservations are delivered in each period, both on hosts with late timers and expensive passes
-//! and on hosts with cheap ones. The host is fed from memory: a CPU on which all vCPUs spin, and a
-//! dispatcher that wakes late and takes its time.
+//! and on hosts with cheap ones. The test plays the kernel: one CPU on which all vCPUs spin, and a
+//! dispatcher that wakes late and takes a set time for a pass.
 
 use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::{FedHost, Told};
@@ -10,7 +10,7 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 const CPU: CpuId = CpuId::new(0);
 /// Longest sleep of a dispatcher.
 const NAP: Span = Span::from_ms(20);
-/// Measurement tolerance of a live host.
+/// Tolerance of comparisons: the precision with which a live host measures CPU time.
 const UNTOLD: Span = Span::from_us(5);
 
 /// Lateness of a host's timers and overhead of its passes.
@@ -18,22 +18,22 @@ const UNTOLD: Span = Span::from_us(5);
 struct Timers {
     look: u64,
     late: fn(u64) -> u64,
-    /// Average lateness beyond the minimum, in microseconds, at most.
+    /// Upper bound of the average lateness beyond the minimum lateness, in microseconds.
     unsteady: u64,
 }
 
-/// On bare metal: timers are 2 to 6 us late, a pass takes 4 us.
+/// Bare metal: timers are 2 to 6 us late, and a pass takes 4 us.
 const CHEAP: Timers = Timers { look: 4, late: |round| 2 + round * 7 % 5, unsteady: 2 };
 
-/// In a virtual machine: timers are 15 to 30 us late and sometimes 60, a pass takes 20 us.
+/// Virtual machine: timers are 15 to 30 us late and sometimes 60 us, and a pass takes 20 us.
 const DEAR: Timers = Timers {
     look: 20,
     late: |round| if round % 499 == 0 { 60 } else { 15 + round * 7919 % 16 },
     unsteady: 8,
 };
 
-/// As measured on one host: half of the timers are 34 us late, one in a hundred 60 to 70, a pass
-/// takes 23 us.
+/// Values measured on one virtual host: half of the timers are 34 us late or more, one in a hundred
+/// 60 to 70 us, and a pass takes 23 us.
 const DEARER: Timers = Timers {
     look: 23,
     late: |round| match round * 7919 % 100 {
@@ -43,18 +43,19 @@ const DEARER: Timers = Timers {
     unsteady: 16,
 };
 
-/// On a host whose other guests are busy: timers are 15 to 80 us late.
+/// Virtual machine on a host whose other guests are busy: timers are 15 to 80 us late.
 const UNSTEADY: Timers = Timers { look: 20, late: |round| 15 + round * 7919 % 66, unsteady: 34 };
 
 const MACHINES: [(&str, Timers); 3] = [("cheap", CHEAP), ("dear", DEAR), ("dearer", DEARER)];
 
-/// One CPU and the vCPUs on it.
+/// One simulated CPU and the vCPUs on it.
 struct Kernel {
     host: FedHost,
     timers: Timers,
     now: Time,
     round: u64,
-    /// vCPUs that are real-time, highest priority first, or that are first among ordinary threads.
+    /// vCPUs in the order in which the kernel runs them: real-time ones, highest priority first, or
+    /// those first among ordinary threads.
     line: Vec<VcpuId>,
     /// Run intervals: vCPU, start and end.
     ran: Vec<(VcpuId, Time, Time)>,
@@ -70,7 +71,8 @@ impl Kernel {
         Kernel::with(timers, promises, "forgive")
     }
 
-    /// Does the same, with overruns forgiven or repaid.
+    /// Creates the same host as `new`, with the given setting of `overrun`: overruns forgiven or
+    /// repaid.
     fn with(timers: Timers, promises: &[(u64, u64)], overrun: &str) -> Result<Kernel, String> {
         let edf = find("edf").unwrap();
         let values = Values::defaults(edf.policy_fields).unwrap();
@@ -134,8 +136,8 @@ fn vcpu(slot: usize) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Checks that every period of each vCPU has its whole slice, and that many periods together have
-/// hardly more.
+/// Asserts that each vCPU receives its whole slice in every period, and that its total over many
+/// periods exceeds the slices by at most half a percent or the usual lateness.
 fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
     let until = Time::START + Span::from_secs(3);
     let mut kernel = Kernel::new(timers, promises).unwrap();
@@ -157,7 +159,7 @@ fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
 }
 
 #[test]
-fn whole_slice_is_received_in_each_period() {
+fn vcpus_receive_their_whole_slice_each_period_despite_late_timers() {
     let promises: [&[(u64, u64)]; 7] = [
         &[(100, 10_000)],
         &[(300, 1_000)],
@@ -174,10 +176,10 @@ fn whole_slice_is_received_in_each_period() {
     }
 }
 
-/// While the lateness of a timer fits into the unreserved time, it makes no slice short, however
-/// much it varies.
+/// While the lateness of timers fits into the unreserved time, no slice is short, however much the
+/// lateness varies.
 #[test]
-fn no_slice_is_short_on_unsteady_timers_while_slack_lasts() {
+fn unsteady_timers_shorten_no_slice_while_slack_covers_their_lateness() {
     let promises: [&[(u64, u64)]; 5] = [
         &[(80, 5_000)],
         &[(300, 1_000)],
@@ -190,9 +192,10 @@ fn no_slice_is_short_on_unsteady_timers_while_slack_lasts() {
     }
 }
 
-/// A vCPU that repays gets its share over many periods, and is ahead by at most two overruns.
+/// A vCPU with `overrun = "repay"` gets its share over many periods, and is at most two overruns
+/// ahead of it.
 #[test]
-fn repaid_overruns_keep_the_share_to_two_late_stops() {
+fn repaying_vcpu_stays_within_two_overruns_of_its_share() {
     let until = Time::START + Span::from_secs(4);
     for timers in [CHEAP, DEAR, UNSTEADY] {
         for (slice, period) in [(100, 10_000), (900, 2_000), (4_000, 10_000)] {
@@ -206,9 +209,10 @@ fn repaid_overruns_keep_the_share_to_two_late_stops() {
     }
 }
 
-/// The maximum that admission accepts, to the microsecond. A microsecond more is refused.
+/// The longest slice that admission accepts is received whole. A slice that is one microsecond
+/// longer is refused.
 #[test]
-fn maximum_admitted_slice_is_received() {
+fn longest_admitted_slice_is_received_and_one_microsecond_more_refused() {
     for (_, timers) in MACHINES {
         let most = 950 - 2 * timers.look;
         let refused = Kernel::new(timers, &[(most + 1, 1_000)]).err().unwrap();
@@ -222,14 +226,14 @@ fn maximum_admitted_slice_is_received() {
     }
 }
 
-/// A virtual machine whose hypervisor halts it for 4 ms now and then without reporting it.
+/// Virtual machine whose hypervisor halts it for 4 ms now and then without reporting it.
 const HALTED: Timers =
     Timers { look: 20, late: |round| if round % 40 == 0 { 4_000 } else { 15 }, unsteady: 100 };
 
-/// While there is slack, a very late stop makes no later slice short, except in the period that the
+/// While there is slack, a very late stop shortens no later slice, except in the period that the
 /// halt itself takes.
 #[test]
-fn very_late_stop_makes_no_later_slice_short() {
+fn very_late_enforcement_shortens_no_later_slice_while_slack_lasts() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {
         let until = Time::START + Span::from_secs(20);
         let mut kernel = Kernel::new(HALTED, &[(slice, period)]).unwrap();

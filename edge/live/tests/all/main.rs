@@ -1,4 +1,4 @@
-//! Tests that need no CPU to themselves.
+//! Tests that need no CPU for themselves alone.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -8,13 +8,13 @@ mod kept_places;
 mod late_timers;
 mod recorder;
 
-/// Plays the keeper of a session if this process was started for that.
+/// Runs as the keeper of a session if this process was started as one.
 #[test]
 fn part_keeper() {
     common::play_keeper();
 }
 
-/// Plays a held process if this process was started for that.
+/// Runs as a scheduled process if this process was started as one.
 #[test]
 fn part_target() {
     common::play_target();

@@ -1,4 +1,5 @@
-//! Switches and wakes as records: scripted events, and every pair of CPUs in any order.
+//! Conversion of switches and wakes to records: scripted events, and every pair of CPUs in any
+//! order.
 
 use slackline_linux::sys::Tid;
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
@@ -10,7 +11,7 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
 const ORIGIN: Time = Time::from_ns(1_000_000_000);
 
-/// Each thread is a process of its own, and none is on this host.
+/// Fictitious identities: each thread is a process of its own, and none exists on this host.
 struct Numbered;
 
 impl Identify for Numbered {
@@ -27,7 +28,7 @@ impl Identify for Numbered {
     }
 }
 
-/// Numbers of threads that no host has.
+/// Returns a thread id that no thread of a host has.
 fn tid(number: i32) -> Tid {
     Tid::new(i32::MAX - number).expect("above zero")
 }
@@ -48,7 +49,7 @@ const IN: What = What::SwitchedIn;
 const BLOCKS: What = What::SwitchedOut { ready: false };
 const LOSES: What = What::SwitchedOut { ready: true };
 
-/// Records of CPU 3 of the host, which is CPU 0 of the trace.
+/// Returns the records made from these events of CPU 3 of the host, which is CPU 0 of the trace.
 fn records(events: &[Event], end: u64) -> Vec<Entry> {
     let cpus = [(CpuId::new(3), CpuId::new(0))];
     let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Numbered));
@@ -76,7 +77,7 @@ fn has(entries: &[Entry], record: Record) -> bool {
 }
 
 #[test]
-fn switches_and_wakes_become_run_intervals_of_vcpu_and_host() {
+fn recorder_turns_switches_and_wakes_into_run_intervals() {
     let entries = records(
         &[
             event(10, 1, 3, IN),
@@ -101,19 +102,19 @@ fn switches_and_wakes_become_run_intervals_of_vcpu_and_host() {
 }
 
 #[test]
-fn thread_first_seen_leaving_has_run_since_the_start() {
+fn thread_first_recorded_leaving_a_cpu_ran_since_recording_start() {
     let entries = records(&[event(40, 7, 3, LOSES), event(41, 0, 3, IN)], 100);
     assert_eq!(on_cpu(&entries)[0], (1, 0, 40, OffCpu::Ready));
 }
 
 #[test]
-fn missing_wake_counts_from_the_time_on_the_cpu() {
+fn missing_wake_is_recorded_when_the_thread_gets_the_cpu() {
     let entries = records(&[event(50, 0, 3, IN), event(60, 0, 3, BLOCKS)], 100);
     assert!(has(&entries, Record::Woke { at: of_trace(50), vcpu: WEB }));
 }
 
 #[test]
-fn wake_during_the_switch_ends_the_block_that_follows() {
+fn wake_recorded_during_a_switch_ends_the_block_after_it() {
     let during = [
         event(10, 0, 3, IN),
         event(58, 0, 1, What::Woke),
@@ -132,14 +133,14 @@ fn wake_during_the_switch_ends_the_block_that_follows() {
 }
 
 #[test]
-fn losing_the_record_of_a_switch_ends_the_interval_at_the_next_one() {
+fn run_interval_with_a_lost_switch_ends_at_the_next_switch() {
     let entries = records(&[event(10, 5, 3, IN), event(40, 6, 3, IN), event(50, 6, 3, BLOCKS)], 60);
     let expected = [(1, 10, 40, OffCpu::Unknown), (2, 40, 50, OffCpu::Blocked)];
     assert_eq!(on_cpu(&entries), expected);
 }
 
 #[test]
-fn ended_thread_and_its_successor_have_their_own_identities() {
+fn recorder_distinguishes_an_ended_thread_from_a_reused_thread_id() {
     let events = [
         event(10, 5, 3, IN),
         event(20, 5, 3, What::Ending),
@@ -157,7 +158,7 @@ fn ended_thread_and_its_successor_have_their_own_identities() {
 }
 
 #[test]
-fn events_of_other_cpus_are_left_out_but_their_wakes_count() {
+fn recorder_omits_unmanaged_cpus_but_keeps_wakes_recorded_there() {
     let entries = records(&[event(10, 5, 1, IN), event(20, 0, 1, What::Woke)], 60);
     assert_eq!(on_cpu(&entries), []);
     assert!(has(&entries, Record::Woke { at: of_trace(20), vcpu: WEB }));

@@ -1,5 +1,5 @@
-//! Common parts of tests of a whole session: one live run at a time, and target processes whose
-//! restoring can be checked.
+//! Common parts of the tests of a whole session. Only one live run takes place at a time. Each
+//! target process can be compared with its state before the run.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -28,14 +28,16 @@ use slackline_units::{CpuId, CpuSet, Span};
 #[allow(unused_imports)] // Each topic uses its own part.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
-/// Environment variable with the part that a process plays. Unset for the tests themselves.
+/// Environment variable that tells a process which part of a test it plays. Unset in the test
+/// process itself.
 pub const PART: &str = "SLACKLINE_TEST_PART";
 
 pub fn plays(part: &str) -> bool {
     env::var(PART).is_ok_and(|played| played == part)
 }
 
-/// Bodies of tests that play a part if the variable names it, and otherwise do nothing.
+/// Runs the keeper if the variable [`PART`] says so, and otherwise does nothing. Test functions
+/// call it as their whole body.
 pub fn play_keeper() {
     if plays("keeper") {
         exit(i32::from(keeper_main() != ExitCode::SUCCESS));
@@ -79,7 +81,8 @@ pub fn play_target() {
     }
 }
 
-/// Starts this program again to play a part: the test `part_NAME`, which may be in a module.
+/// Returns a command that runs this test program again, to play a part. `test` is the name of the
+/// test `part_NAME`, and may contain its module.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
     let (_, part) = test.rsplit_once("part_").expect("a test that plays a part");
@@ -99,7 +102,7 @@ pub fn keeper(state: &Path) -> KeeperCommand {
     }
 }
 
-/// Returns the groups that we made for a thread, in the roots of all mounted hierarchies.
+/// Returns the cgroups that Slackline made for a thread, in the roots of all mounted hierarchies.
 pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
     let points = mounts.lines().filter(|line| line.contains(" - cgroup"));
@@ -113,12 +116,13 @@ pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     names.filter(is_ours).collect()
 }
 
-/// The right to run live, which only one of these tests has at a time.
+/// Permission to run live, which only one of these tests has at a time.
 pub struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>, #[allow(dead_code)] File);
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Waits for that right. `None`, with a reason printed, where no live test can run.
+/// Waits for the permission to run live. `None`, after printing the reason, if no live test can run
+/// on this host.
 pub fn begin() -> Option<Alone> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if !geteuid().is_root() {
@@ -130,7 +134,7 @@ pub fn begin() -> Option<Alone> {
     Some(Alone(alone, lock))
 }
 
-/// Returns CPUs of this host, the last ones first, at most this many.
+/// Returns at most this many CPUs of this host, the last ones first.
 pub fn cpus(most: usize) -> Vec<CpuId> {
     let online: Vec<CpuId> = online_cpus().expect("CPUs").iter().collect();
     online.into_iter().rev().take(most).collect()
@@ -145,7 +149,7 @@ pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
     Options { cpus, owned: None, policy, values, keeper, dispatch, origin, wall_clock }
 }
 
-/// Returns a share with this slice in every period, in microseconds.
+/// Returns an EDF share with this slice in every period, both in microseconds.
 pub fn share(slice: u64, period: u64, exact: bool) -> Values {
     let (slice, period) = (format!("{slice}us"), format!("{period}us"));
     let given = [
@@ -167,7 +171,7 @@ pub struct State {
     pub groups: String,
 }
 
-/// A target process, with its state before it was held.
+/// A target process, with the scheduling state that it had before it was scheduled.
 pub struct Target {
     pub child: Child,
     before: Vec<State>,
@@ -192,12 +196,13 @@ impl Target {
         Target::of_part("threads")
     }
 
-    /// Starts a process with a thread that never blocks and one that [`Target::end_a_thread`] ends.
+    /// Starts a process with one thread that never blocks and one thread that
+    /// [`Target::end_a_thread`] ends.
     pub fn ending() -> Target {
         Target::of_part("ending")
     }
 
-    /// Ends the thread that does nothing.
+    /// Ends the thread of [`Target::ending`] that does nothing.
     pub fn end_a_thread(&mut self) {
         let threads =
             |target: &Target| threads_of(target.pid()).expect("the target is there").len();
@@ -249,7 +254,7 @@ impl Target {
         kill(self.pid().raw(), signal);
     }
 
-    /// Returns the CPU time of all its threads.
+    /// Returns the CPU time of all threads of the process together.
     pub fn used(&self) -> Span {
         process_cpu_time(self.pid()).expect("the target is there")
     }
@@ -270,12 +275,12 @@ impl Target {
         fs::read_to_string(path).expect("the target is there")
     }
 
-    /// Returns the kernel's description of the process, for people.
+    /// Returns the kernel's description of the process's state, for messages of failed tests.
     pub fn says(&self) -> String {
         self.file(self.pid(), "status") + &self.file(self.pid(), "stat")
     }
 
-    /// Returns true if one of its threads is runnable.
+    /// Returns true if one of the process's threads is runnable.
     pub fn waits_for_a_cpu(&self) -> bool {
         let threads = threads_of(self.pid()).expect("the target is there");
         threads.into_iter().any(|tid| self.file(tid, "stat").contains(") R "))
@@ -285,7 +290,7 @@ impl Target {
         self.state().iter().all(|state| state.is_stopped)
     }
 
-    /// Asserts that every thread is as it was before.
+    /// Asserts that the scheduling of every thread is as it was before the process was scheduled.
     #[track_caller]
     pub fn is_given_back(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -295,22 +300,22 @@ impl Target {
         assert_eq!(self.state(), self.before, "the target was not given back: {}", self.says());
     }
 
-    /// Asserts that it runs, and is not only allowed to.
+    /// Asserts that the process really uses CPU time, and is not only allowed to.
     #[track_caller]
     pub fn runs(&self) {
         let before = self.used();
         wait_until("the target to run", || self.used() > before);
     }
 
-    /// Asserts that it is stopped, and does not run.
+    /// Asserts that the process is stopped and uses no CPU time.
     #[track_caller]
     pub fn rests(&self) {
         wait_until("the target to stop", || self.is_stopped());
         self.rests_frozen();
     }
 
-    /// Asserts that its threads that never block are frozen. A thread that is still on its way to
-    /// that takes a moment of CPU time, as one does that is being stopped.
+    /// Asserts that the threads that never block are frozen. A thread on its way to being frozen or
+    /// stopped may use a moment of CPU time.
     #[track_caller]
     pub fn rests_frozen(&self) {
         let before = self.used();
@@ -324,7 +329,7 @@ impl Target {
         request(Who::Process(self.pid()), share)
     }
 
-    /// Returns the threads that never block, each as a vCPU.
+    /// Returns each thread that never blocks as the target of a vCPU of its own.
     pub fn by_thread(&self) -> Vec<Who> {
         let threads = threads_of(self.pid()).expect("the target is there");
         let open = |&tid: &Tid| ThreadRef::open(self.pid(), tid).expect("the target is there");
@@ -339,7 +344,7 @@ impl Drop for Target {
     }
 }
 
-/// Returns a request to join under any free id.
+/// Returns a request that lets a target join under any free id.
 pub fn request(who: Who, share: Values) -> Request {
     let (name, domain) = ("one".into(), "target".into());
     Request { who, name, domain, called: Called::Anything, share, cpus: None }

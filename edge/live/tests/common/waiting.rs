@@ -1,12 +1,12 @@
-//! Waiting for other processes on a test machine that may be busy, and ending them. Live tests of
-//! the program use this file as well.
+//! Waiting for other processes and ending them, on a test machine that may be busy. Live tests of
+//! the crate `slackline` use this file too.
 
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Timeout for anything that takes milliseconds on an idle test machine.
+/// Timeout for events that take milliseconds on an idle test machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn kill(pid: i32, signal: Signal) {
@@ -14,8 +14,8 @@ pub fn kill(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).expect("a process id"), signal);
 }
 
-/// Polls until the condition holds, at most 40 times a second. The test machine may be busy with the
-/// awaited work, and a daemon refuses more than 50 requests a second.
+/// Polls until the condition holds, at most 40 times a second. The test machine may be busy with
+/// the work that is waited for, and a daemon refuses more than 50 requests a second.
 #[track_caller]
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -29,7 +29,7 @@ pub fn nap() {
     park_timeout(Duration::from_millis(5));
 }
 
-/// Waits for this long.
+/// Sleeps for this long.
 pub fn let_pass(time: Duration) {
     let until = Instant::now() + time;
     while let Some(left) = until.checked_duration_since(Instant::now()).filter(|it| !it.is_zero()) {

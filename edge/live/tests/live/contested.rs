@@ -1,4 +1,5 @@
-//! Limits of CPU time and scheduling classes that other programs set on what is held. Needs root.
+//! Limits of CPU time and scheduling classes that other programs set on members of a session. Needs
+//! root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,10 @@ use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, get_scheduling, set_sc
 use slackline_linux::thread::ThreadRef;
 use slackline_live::session::{Finding, Who};
 
-/// Time within which a change by another program is noticed.
+/// Maximum time until a session notices a change by another program.
 const NOTICED: Duration = Duration::from_secs(3);
 
-/// A cgroup of version 1 for the controller `cpu`, which may have real-time threads.
+/// A cgroup of the version 1 controller `cpu`, in which real-time threads are allowed.
 struct CpuGroup(PathBuf);
 
 impl CpuGroup {
@@ -46,8 +47,8 @@ impl Drop for CpuGroup {
     }
 }
 
-/// Asserts that a change is noticed in time, that the target is ordinary until it is undone, and
-/// that it is held again after that.
+/// Asserts three things: the change is noticed in time, the target runs as ordinary threads until
+/// the change is undone, and it is scheduled again after that.
 #[track_caller]
 fn contests_until_undone(
     target: &Target,
@@ -80,9 +81,10 @@ fn thread(target: &Target) -> Who {
     Who::Thread(ThreadRef::open(target.pid(), target.pid()).unwrap())
 }
 
-/// A quota in a hierarchy of version 1 and of version 2, on a tree and on a thread.
+/// Another program sets a quota in a version 1 and in a version 2 hierarchy, on a process tree and
+/// on a thread.
 #[test]
-fn target_with_foreign_cpu_quota_is_contested_until_undone() {
+fn target_with_quota_set_by_another_program_is_contested_until_undone() {
     let Some(_alone) = begin() else { return };
     for who in [whole, thread] {
         let target = Target::spinner();
@@ -112,7 +114,7 @@ fn target_with_foreign_cpu_quota_is_contested_until_undone() {
     }
 }
 
-/// A group whose name only libvirt gives, below the slice of all VMs.
+/// A cgroup with a name that only libvirt gives, below the slice of all VMs.
 struct LibvirtGroup(PathBuf);
 
 impl LibvirtGroup {
@@ -155,9 +157,10 @@ fn class_change_by_root_makes_libvirt_vcpu_contested_until_undone() {
     drop(target);
 }
 
-/// A class that counts as the target's own is undone, and logged as `meddled`.
+/// A change of class counts as made by the target itself. It is undone, and the log calls it
+/// `meddled`.
 #[test]
-fn class_of_a_tree_changed_by_root_is_undone() {
+fn scheduling_class_of_a_tree_changed_by_root_is_undone() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(Who::Tree(target.pid()), true);

@@ -1,5 +1,5 @@
-//! Held programs without privileges that try to leave their limit, and changes that other programs
-//! make to held programs. Needs root and two CPUs.
+//! Members without privileges that try to escape their limit, and changes that other programs make
+//! to members. Needs root and two CPUs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use slackline_live::session::{Finding, JoinId, Seen, Session, Who};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span};
 
-/// User of an adversary: `nobody`.
+/// User that the adversary runs as: `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// Time that a change may last: two audits, and more on a busy test machine.
+/// Maximum time that a change may last: two audits, and more on a busy test machine.
 const SOON: Duration = Duration::from_millis(1_000);
 
 fn spin(length: Duration) {
@@ -32,7 +32,8 @@ fn spin(length: Duration) {
     }
 }
 
-/// Plays an adversary without privileges. It prints the number of its thread, then begins.
+/// Runs as an adversary without privileges, if this process was started as one. It prints its
+/// thread id, then begins.
 #[test]
 fn part_adversary() {
     let Ok(part) = std::env::var(common::PART) else { return };
@@ -61,7 +62,8 @@ fn part_adversary() {
     }
 }
 
-/// An adversary that spins on the first CPU, which no session schedules, as often as it can.
+/// A process that moves itself to the first CPU as often as it can and spins there. No session
+/// schedules that CPU.
 struct Adversary {
     child: std::process::Child,
     tid: Tid,
@@ -121,7 +123,7 @@ impl Drop for Group {
     }
 }
 
-/// A session on the last CPU, with one member.
+/// A session on the last CPU, with one member, in a test.
 pub(crate) struct Open {
     pub(crate) session: Session,
     id: JoinId,
@@ -148,7 +150,7 @@ impl Open {
         }
     }
 
-    /// Polls until a condition holds.
+    /// Polls the session until a condition holds.
     #[track_caller]
     pub(crate) fn until(&mut self, what: &str, mut is_so: impl FnMut(&Open) -> bool) {
         wait_until(what, || {
@@ -165,7 +167,7 @@ impl Open {
         self.seen.iter().map(|seen| seen.settled.len()).sum()
     }
 
-    /// CPU time of the member in the records, on all CPUs.
+    /// Returns the CPU time of the member in the session's records, on all CPUs.
     fn told(&self) -> Span {
         let used = |entry: &Entry| match entry {
             Entry::Record(
@@ -240,9 +242,9 @@ fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
     }
 }
 
-/// A thread that starts another program takes the number of its process.
+/// A thread that executes another program takes over the id of its process.
 #[test]
-fn thread_that_starts_another_program_is_given_back() {
+fn thread_that_executes_another_program_is_restored() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("program");
     let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
@@ -256,9 +258,10 @@ fn thread_that_starts_another_program_is_given_back() {
     assert_eq!(get_affinity(adversary.pid()).unwrap(), online_cpus().unwrap());
 }
 
-/// A session makes no cpuset around a cgroup of others. Here the target is moved back and stopped.
+/// A session makes no cpuset around a cgroup that it did not create. So it moves the target back
+/// and stops it.
 #[test]
-fn group_that_changes_its_own_scheduling_stays_within_its_limit() {
+fn cgroup_that_changes_its_own_scheduling_stays_within_its_limit() {
     let Some(_alone) = begin() else { return };
     for how in CALLS {
         let mut group = None;
@@ -270,7 +273,7 @@ fn group_that_changes_its_own_scheduling_stays_within_its_limit() {
 }
 
 #[test]
-fn cpuset_keeps_a_held_tree_on_the_scheduled_cpus() {
+fn cpuset_confines_a_scheduled_process_tree_to_the_managed_cpus() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     if online_cpus().unwrap().len() < 2
@@ -290,9 +293,9 @@ fn cpuset_keeps_a_held_tree_on_the_scheduled_cpus() {
     target.is_given_back();
 }
 
-/// A change of cpuset by root is respected.
+/// The session respects a change of cpuset by root.
 #[test]
-fn vcpu_in_cpuset_without_scheduled_cpu_is_contested_until_undone() {
+fn vcpu_in_cpuset_without_managed_cpu_is_contested_until_undone() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     let target = Target::spinner();
@@ -323,7 +326,7 @@ fn vcpu_in_cpuset_without_scheduled_cpu_is_contested_until_undone() {
     drop(target);
 }
 
-/// A cpuset of version 1. It needs two CPUs.
+/// A cpuset of cgroup version 1. Tests that use it need two CPUs.
 struct Pinned(PathBuf);
 
 impl Pinned {
@@ -358,7 +361,7 @@ impl Drop for Pinned {
 }
 
 #[test]
-fn tree_stopped_by_signal_is_contested_until_continued() {
+fn process_tree_stopped_by_sigstop_is_contested_until_sigcont() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(Who::Tree(target.pid()), true);
@@ -375,7 +378,7 @@ fn tree_stopped_by_signal_is_contested_until_continued() {
 }
 
 #[test]
-fn tree_with_foreign_freeze_or_quota_is_contested_naming_cgroup() {
+fn freeze_or_quota_by_root_makes_a_tree_contested_naming_its_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(group) = Group::with(target.pid()) else {

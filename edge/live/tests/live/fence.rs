@@ -1,8 +1,9 @@
-//! Every thread is restored, whichever process is killed at whatever time. Needs root: threads are
-//! really stopped, frozen, made real-time and pinned, and their owners really killed.
+//! Every thread is restored, whichever process is killed and whenever that happens. Needs root:
+//! threads are really stopped, frozen, made real-time and pinned, and their owners really killed.
 //!
-//! An owner must be another process, to be killed, and so must its keeper. Both are this test
-//! program run again, for one test that plays the part named in the environment.
+//! The owner and the keeper of a fence must be processes other than the test, because the test
+//! kills them. Both are this test program run again, for one test that plays the part named in the
+//! environment.
 
 use std::env;
 use std::fs;
@@ -26,19 +27,22 @@ use slackline_linux::thread::{TaskFd, ThreadRef};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 
-/// Target for the owner to hold: pid, tid and way.
+/// Environment variable with the target that the owner holds: process id, thread id and means of
+/// stopping it.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
-/// Directory of the owner's journal.
+/// Environment variable with the directory of the owner's journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
-/// Step after which the owner kills itself. A number that is never reached makes it repeat all
-/// steps. Unset, the owner stops the thread, and waits for commands.
+/// Environment variable with the step after which the owner kills itself. If the number is never
+/// reached, the owner repeats all steps. If it is unset, the owner stops the thread and waits for
+/// commands.
 const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
 
 const NICE: i32 = 5;
 
 // Parts that child processes play.
 
-/// A process of two threads. The second one never blocks and prints its id.
+/// Runs as a process of two threads, if this process was started as one. The second thread never
+/// blocks and prints its id.
 #[test]
 fn part_target() {
     if plays("target") {
@@ -82,7 +86,7 @@ fn part_owner() {
     }
 }
 
-/// Holds the target and gives it every kind of order, up to the step asked for.
+/// Holds the target and gives it every kind of order, up to the requested step.
 fn take_hold(fence: &mut Fence) -> HeldThread {
     let target = env::var(TARGET).unwrap();
     let (id, way) = target.rsplit_once(' ').unwrap();
@@ -130,7 +134,7 @@ fn tid_of(text: &str) -> Tid {
     Tid::new(text.trim().parse().unwrap()).unwrap()
 }
 
-/// A process that is killed at the end of its test, with its input and output.
+/// A process that is killed at the end of its test, with its standard input and output.
 struct Process {
     child: Child,
     to: ChildStdin,
@@ -152,7 +156,8 @@ impl Process {
         tid_of(&self.child.id().to_string())
     }
 
-    /// Reads the number on the next line with `@`. The test harness prints lines too.
+    /// Reads the number on the next output line with `@`. Lines that the test harness prints are
+    /// skipped.
     fn says(&mut self) -> Tid {
         loop {
             let mut line = String::new();
@@ -180,7 +185,7 @@ impl Drop for Process {
     }
 }
 
-/// A thread to hold, and its state before.
+/// A thread for the owner to hold, and its state before that.
 struct Target {
     process: Process,
     thread: Tid,
@@ -191,7 +196,7 @@ struct Target {
 }
 
 impl Target {
-    /// Starts a process of one thread that never blocks.
+    /// Starts a target process with one thread, which never blocks.
     fn process() -> Target {
         let mut command = Command::new("nice");
         let process = Process::start(command.args(["-n", "5", "sh", "-c", "while :; do :; done"]));
@@ -205,7 +210,7 @@ impl Target {
         Target::of(process, thread, "process")
     }
 
-    /// Starts a process of two threads, of which one never blocks.
+    /// Starts a target process with two threads, of which one never blocks.
     fn thread() -> Target {
         let mut process = Process::start(&mut again("fence::part_target"));
         let thread = process.says();
@@ -223,7 +228,7 @@ impl Target {
         ThreadRef::open(self.process.tid(), self.thread).unwrap()
     }
 
-    /// Starts an owner that has given the target every order.
+    /// Starts an owner process that has given the target every order.
     fn owner(&self, state: &Path) -> (Process, Tid) {
         let mut owner = Process::start(&mut self.owner_command(state));
         let keeper = owner.says();
@@ -261,7 +266,7 @@ impl Target {
         thread_cpu_time(self.thread).unwrap()
     }
 
-    /// Returns true if scheduling, affinity and groups are as before.
+    /// Returns true if scheduling, affinity and cgroups of the target are as before.
     fn is_back(&self) -> bool {
         get_scheduling(self.thread).unwrap() == self.scheduling
             && get_affinity(self.thread).unwrap() == self.affinity
@@ -280,12 +285,14 @@ fn groups(pid: Tid, tid: Tid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).unwrap()
 }
 
-/// Returns true if a process has ended. It may be a zombie for long, since it is not ours to reap.
+/// Returns true if a process has ended. It may remain a zombie for a long time, since this process
+/// cannot reap it.
 fn is_gone(process: Tid) -> bool {
     TaskFd::open(process).map_or(true, |held| held.has_exited().unwrap())
 }
 
-/// Returns true if there is no list. The lock file of a running keeper does not count.
+/// Returns true if the directory contains no journal. The lock file of a running keeper does not
+/// count.
 fn is_empty(directory: &TempDir) -> bool {
     let names = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
     names.filter(|path| path.extension().is_none_or(|end| end != "keeper")).count() == 0
@@ -298,7 +305,7 @@ fn targets() -> [Target; 2] {
 // Tests of restoring.
 
 #[test]
-fn killed_owner_leaves_nothing_behind() {
+fn keeper_restores_threads_and_removes_journal_after_owner_is_killed() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -311,7 +318,7 @@ fn killed_owner_leaves_nothing_behind() {
 }
 
 #[test]
-fn owner_that_ends_in_any_way_leaves_nothing_behind() {
+fn keeper_restores_threads_however_the_owner_process_ends() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for ending in ["return", "exit", "panic", "terminate", "end of input"] {
@@ -342,7 +349,7 @@ fn spare_input() -> ChildStdin {
 }
 
 #[test]
-fn owner_killed_after_any_step_leaves_nothing_behind() {
+fn kill_of_owner_at_any_step_restores_threads() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for last in 0..=LAST {
@@ -357,7 +364,7 @@ fn owner_killed_after_any_step_leaves_nothing_behind() {
 }
 
 #[test]
-fn owner_killed_at_any_moment_leaves_nothing_behind() {
+fn kill_of_owner_at_any_moment_restores_threads() {
     /// One round of all steps takes an owner about 300 us. The moments are spread over more than
     /// that, and do not repeat.
     const MOMENTS: u32 = 40;
@@ -380,7 +387,7 @@ fn owner_killed_at_any_moment_leaves_nothing_behind() {
 }
 
 #[test]
-fn killed_keeper_is_replaced() {
+fn killed_keeper_process_is_replaced_while_threads_stay_scheduled() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -428,7 +435,7 @@ fn journal_restores_threads_after_owner_and_keeper_are_killed() {
 }
 
 #[test]
-fn keeper_ends_cleanly_if_target_has_ended() {
+fn keeper_process_removes_journal_and_ends_if_target_has_ended() {
     let Some(_alone) = begin() else { return };
     for mut target in targets() {
         let state = TempDir::new().unwrap();
@@ -442,7 +449,7 @@ fn keeper_ends_cleanly_if_target_has_ended() {
 }
 
 #[test]
-fn other_threads_run_while_one_is_frozen() {
+fn other_threads_of_a_process_run_while_one_is_frozen() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut target = Target::thread();
@@ -455,7 +462,7 @@ fn other_threads_run_while_one_is_frozen() {
 }
 
 #[test]
-fn each_freezer_version_stops_a_single_thread() {
+fn each_freezer_cgroup_version_stops_a_single_thread() {
     let Some(_alone) = begin() else { return };
     let target = Target::thread();
     for place in Place::find(&target.reference(), Controller::Freezer).unwrap() {
@@ -478,7 +485,7 @@ fn each_freezer_version_stops_a_single_thread() {
 }
 
 #[test]
-fn dropped_fence_restores_threads_and_refuses_orders() {
+fn dropped_fence_restores_threads_and_refuses_further_orders() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -497,9 +504,10 @@ fn dropped_fence_restores_threads_and_refuses_orders() {
     }
 }
 
-/// A late order must not outlive its stop: the thread is resumed before the stop is forgotten.
+/// An order that arrives late must not outlive the removal of its stop. So the thread is resumed
+/// before the stop is removed.
 #[test]
-fn dropping_a_stop_resumes_its_thread_first() {
+fn drop_stop_resumes_thread_before_forgetting_it() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -517,7 +525,7 @@ fn dropping_a_stop_resumes_its_thread_first() {
 }
 
 #[test]
-fn target_that_cannot_be_held_is_refused_unchanged() {
+fn target_that_is_stopped_ended_or_already_scheduled_is_refused() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut fence = Fence::start(keeper(state.path())).unwrap();
@@ -554,7 +562,7 @@ fn target_that_cannot_be_held_is_refused_unchanged() {
 }
 
 #[test]
-fn fence_works_without_a_journal() {
+fn threads_are_restored_on_drop_if_no_journal_can_be_written() {
     let Some(_alone) = begin() else { return };
     let target = Target::process();
     let mut fence = Fence::start(keeper(Path::new("/proc/nowhere"))).unwrap();

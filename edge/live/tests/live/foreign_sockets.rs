@@ -1,4 +1,5 @@
-//! Monitors that a command line names, and whose sockets they are. Needs root.
+//! Monitors named on the command line of a process of one user, and sockets that belong to another
+//! user. Needs root.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -11,7 +12,7 @@ use std::thread;
 
 use slackline_live::vcpus::{FindError, QmpError, find};
 
-/// A process of another user that is called like a QEMU with this monitor.
+/// A process of another user. Its command line is like that of a QEMU with this monitor.
 struct Stranger(Child);
 
 impl Stranger {
@@ -42,7 +43,7 @@ impl Drop for Stranger {
 }
 
 #[test]
-fn socket_that_its_user_may_not_open_is_not_connected_to() {
+fn monitor_socket_closed_to_its_own_user_is_not_connected_to() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
@@ -74,7 +75,8 @@ fn socket_that_its_user_may_not_open_is_not_connected_to() {
     assert_eq!(heard, b"", "nothing was said to it");
 }
 
-/// However the command line names the socket, and wherever its links lead.
+/// The socket is not opened, whichever way the command line names it and wherever its symbolic
+/// links lead.
 #[test]
 fn monitor_socket_forbidden_to_the_vms_user_is_never_opened() {
     if !rustix::process::geteuid().is_root() {
@@ -121,9 +123,10 @@ fn monitor_socket_forbidden_to_the_vms_user_is_never_opened() {
     }
 }
 
-/// A link that leads to the monitor of its user while it is looked at, and to root's after that.
+/// A symbolic link leads to a monitor of its own user while it is checked, and to root's socket
+/// afterwards.
 #[test]
-fn socket_of_another_user_behind_a_swapped_link_receives_nothing() {
+fn monitor_link_swapped_to_another_users_socket_is_not_written_to() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }

@@ -1,8 +1,8 @@
-//! Limits on processes: each kind limits, and goes when its owner ends, however that happens. Needs
-//! root.
+//! Limits of CPU time on processes. Each kind of limit works, and is removed when its owner ends,
+//! however the owner ends. Needs root.
 //!
-//! An owner must be another process, to be killed, and so must its keeper. Both are this test
-//! program run again, for one test that plays the part named in the environment.
+//! The owner and its keeper must be processes other than the test, because the test kills them.
+//! Both are this test program run again, for one test that plays the part named in the environment.
 
 use std::env;
 use std::fs;
@@ -21,12 +21,13 @@ use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, Sampler,
 use slackline_units::{CpuSet, CpuShare, Reservation, Span};
 use tempfile::TempDir;
 
-/// Target for the owner to limit, and the kind of limit.
+/// Environment variable with the target that the owner limits, and the kind of limit.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
-/// Directory of the owner's journal.
+/// Environment variable with the directory of the owner's journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
 
-/// A limiter as users write them: stops and continues, and undoes nothing when it is killed.
+/// Limiter script as users write them: it stops and continues a process, and undoes nothing when it
+/// is killed.
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
 #[test]
@@ -49,7 +50,7 @@ fn part_owner() {
     exit(0);
 }
 
-/// Returns all kinds of limits, with a program of ours as the user's own.
+/// Returns all kinds of limits. The one that runs a user's program gets a program of the test.
 fn ways(scratch: &Path) -> Vec<LimitInterface> {
     let script = scratch.join("limiter");
     fs::write(&script, SCRIPT).unwrap();
@@ -94,7 +95,7 @@ impl Hog {
         self.tid().raw()
     }
 
-    /// Asserts that it is as it was before the limit, and runs.
+    /// Asserts that the process is as it was before the limit, and uses CPU time.
     #[track_caller]
     fn is_free(&self) {
         wait_until("it is as it was", || state(self.tid()) == self.before);
@@ -124,7 +125,7 @@ fn state(tid: Tid) -> (SchedulingOf, CpuSet, String) {
     (get_scheduling(tid).unwrap(), get_affinity(tid).unwrap(), groups)
 }
 
-/// Skips a kind of limit that this host does not have, if the error says so.
+/// Skips a kind of limit if the error says that this host does not support it.
 fn unless_impossible(
     way: &LimitInterface,
     result: Result<LimitedProcess, LimitError>,
@@ -139,7 +140,7 @@ fn unless_impossible(
 }
 
 #[test]
-fn each_kind_of_limit_holds_until_dropped() {
+fn each_limit_interface_limits_the_process_until_dropped() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     for way in ways(scratch.path()) {
@@ -160,7 +161,7 @@ fn each_kind_of_limit_holds_until_dropped() {
 }
 
 #[test]
-fn a_killed_owner_leaves_no_limit_behind() {
+fn limit_is_removed_after_its_owner_process_is_killed() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let state = scratch.path().join("state");
@@ -215,7 +216,7 @@ fn is_stopped(tid: Tid) -> bool {
     fs::read_to_string(format!("/proc/{tid}/stat")).unwrap().contains(") T ")
 }
 
-/// Returns processes whose command line has the target's process id as a word.
+/// Returns the processes whose command line contains the target's process id as a word.
 fn limiters(hog: &Hog) -> Vec<String> {
     let number = hog.pid().to_string();
     processes()

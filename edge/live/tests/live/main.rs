@@ -16,13 +16,13 @@ mod soak;
 mod vcpus;
 mod watch;
 
-/// Plays the keeper of a session if this process was started for that.
+/// Runs as the keeper of a session if this process was started as one.
 #[test]
 fn part_keeper() {
     common::play_keeper();
 }
 
-/// Plays a held process if this process was started for that.
+/// Runs as a scheduled process if this process was started as one.
 #[test]
 fn part_target() {
     common::play_target();

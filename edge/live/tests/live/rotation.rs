@@ -1,4 +1,5 @@
-//! Members of a target that is held as one receive equal parts. Needs root.
+//! The threads or processes of a target that counts as one vCPU receive equal parts of its CPU
+//! time. Needs root.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -13,13 +14,13 @@ use slackline_linux::sys::{
 use slackline_live::session::{Session, Who};
 use slackline_units::{CpuSet, Span};
 
-/// Members of a target.
+/// Number of threads or processes of a target.
 const MEMBERS: usize = 5;
 
-/// Period of the reservations. It is long beside a delay of a busy test machine.
+/// Period of the reservations. A delay on a busy test machine is short compared with it.
 const PERIOD: Span = Span::from_ms(100);
 
-/// Periods in which each member receives its even part.
+/// Number of consecutive periods over which each member receives its equal share.
 const PERIODS: u64 = 10;
 
 fn spin(nice: i32) -> ! {
@@ -31,7 +32,8 @@ fn spin(nice: i32) -> ! {
     }
 }
 
-/// Plays a target whose members always have work. Each prints the number of its thread.
+/// Runs as a target whose threads or processes always have work, if this process was started as
+/// one. Each of them prints its thread id.
 #[test]
 fn part_members() {
     let Ok(part) = std::env::var(common::PART) else { return };
@@ -59,14 +61,15 @@ fn part_members() {
     }
 }
 
-/// A target whose members always have work.
+/// A target process whose threads or child processes, its members, always have work.
 struct Members {
     child: Child,
     tids: Vec<Tid>,
 }
 
 impl Members {
-    /// Starts them as `threads` or `processes`, each by `step` nicer than the one before.
+    /// Starts the members as `threads` or `processes`. Each has a nice value that is higher by
+    /// `step` than the one before.
     fn start(kind: &str, step: i32) -> Members {
         let mut command = common::again("rotation::part_members");
         command.env(common::PART, format!("members {kind} {step}"));
@@ -96,29 +99,29 @@ impl Drop for Members {
     }
 }
 
-/// Terms by which a target is held.
+/// Parameters with which a target is scheduled.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     kind: &'static str,
     nice_step: i32,
-    /// CPU time of all members in each period, and of each CPU.
+    /// CPU time in each period for all members together, on each CPU.
     slice: Span,
     cpus: usize,
     is_exact: bool,
     is_group: bool,
 }
 
-/// Distances of the members of a target from equal parts of its CPU time.
+/// Distances between the CPU time of each member of a target and an equal share.
 struct Unevenness {
-    /// Largest distance from the even part in any ten consecutive periods.
+    /// Largest distance of any member from an equal share in any ten consecutive periods.
     worst: Span,
-    /// Least CPU time that a member receives in the whole run.
+    /// Least CPU time that any member received in the whole run.
     least: Span,
-    /// Even part of a member in the whole run.
+    /// Equal share of a member in the whole run.
     even: Span,
 }
 
-/// Holds a target and measures how its members share its CPU time. `None` without cgroups of
+/// Schedules a target and measures how its members share its CPU time. `None` without cgroups of
 /// version 2.
 fn unevenness(held: Held) -> Option<Unevenness> {
     let members = Members::start(held.kind, held.nice_step);
@@ -179,9 +182,9 @@ const HELD: Held = Held {
     is_group: false,
 };
 
-/// Asserts that each member of a target on one CPU is within one slice of its even part. Of an
-/// exact target all that is received is in slices, one for a member in each period. On several CPUs
-/// each member must receive at least half of its even part.
+/// Asserts that each member of a target on one CPU is within one slice of an equal share. A target
+/// with a hard limit receives CPU time only in slices, one for one member in each period. On
+/// several CPUs each member must receive at least half of an equal share.
 fn is_even(held: Held) {
     let Some(Unevenness { worst, least, even }) = unevenness(held) else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -198,7 +201,7 @@ fn is_even(held: Held) {
 }
 
 #[test]
-fn members_of_an_exact_target_receive_even_parts_of_ten_periods() {
+fn threads_of_an_exact_target_receive_equal_cpu_time_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(HELD);
     is_even(Held { kind: "threads", ..HELD });
@@ -206,14 +209,14 @@ fn members_of_an_exact_target_receive_even_parts_of_ten_periods() {
 }
 
 #[test]
-fn members_of_an_at_least_target_receive_even_parts_of_ten_periods() {
+fn threads_of_an_at_least_target_receive_equal_time_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(Held { is_exact: false, ..HELD });
     is_even(Held { is_exact: false, kind: "threads", ..HELD });
 }
 
 #[test]
-fn members_with_unequal_nice_values_receive_even_parts_of_ten_periods() {
+fn threads_with_unequal_nice_values_receive_equal_slices_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(Held { nice_step: 4, ..HELD });
     is_even(Held { nice_step: 4, kind: "threads", ..HELD });
@@ -224,7 +227,7 @@ fn members_with_unequal_nice_values_receive_even_parts_of_ten_periods() {
 }
 
 #[test]
-fn members_of_a_target_on_two_cpus_receive_at_least_half_of_their_part() {
+fn threads_of_a_two_cpu_target_receive_half_their_share_or_more() {
     let Some(_alone) = begin() else { return };
     if cpus(2).len() < 2 {
         println!("skipped: needs two CPUs");

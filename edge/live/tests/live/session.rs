@@ -1,5 +1,5 @@
-//! A session without a scenario: vCPUs join, change, are paused and moved, and leave. A request
-//! that fails changes nothing. Needs root.
+//! A session without a scenario: vCPUs join, change parameters, are paused and moved, and leave. A
+//! request that fails changes nothing. Needs root.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use slackline_live::session::{
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
-/// A session, its records so far, and the folder of its journal.
+/// A session in a test, with its records so far and the folder of its journal.
 struct Open {
     session: Session,
     records: Vec<Entry>,
@@ -33,7 +33,7 @@ impl Open {
         self.session.join(vec![request]).unwrap()[0]
     }
 
-    /// Continues for this long. Returns the members that ended meanwhile.
+    /// Continues the session for this long. Returns the members that ended in that time.
     fn go_on(&mut self, length: Span) -> Vec<JoinId> {
         let until = self.session.now() + length;
         let mut ended = Vec::new();
@@ -46,7 +46,7 @@ impl Open {
         ended
     }
 
-    /// Returns the changes that are undone in the next two audits.
+    /// Returns the changes by other programs that the session undoes in its next two audits.
     fn undone(&mut self) -> Vec<(JoinId, Finding)> {
         let until = self.session.now() + Span::from_ms(110);
         let mut undone = Vec::new();
@@ -58,7 +58,7 @@ impl Open {
         undone
     }
 
-    /// Returns the CPU time that a member has used since an instant, and the CPUs.
+    /// Returns the CPU time that a member has used since an instant, and the CPUs on which it ran.
     fn ran(&self, id: JoinId, since: Time) -> (Span, CpuSet) {
         let mut ran = (Span::ZERO, CpuSet::NONE);
         for record in &self.records {
@@ -83,12 +83,12 @@ impl Open {
 
 const NOW: Time = Time::START;
 
-/// Maximum CPU time beyond the share, at worst: on a busy test machine the timer of a stop may be
-/// this late. The excess is paid back only afterwards.
+/// Maximum excess of CPU time over the share. On a busy test machine the timer of a stop may be
+/// late by this much, and the excess is paid back only afterwards.
 const LATE: Span = Span::from_ms(50);
 
 #[test]
-fn member_is_limited_to_its_share_until_it_leaves() {
+fn session_member_is_limited_to_its_share_until_it_leaves() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -113,7 +113,7 @@ fn member_is_limited_to_its_share_until_it_leaves() {
     assert!(matches!(records.last(), Some(Entry::Record(Record::Ended { .. }))));
 }
 
-/// Two sessions that did not know of each other would reserve the same time twice.
+/// Two sessions that did not know about each other would reserve the same time of a CPU twice.
 #[test]
 fn second_session_on_a_scheduled_cpu_is_refused() {
     let Some(_alone) = begin() else { return };
@@ -132,7 +132,7 @@ fn second_session_on_a_scheduled_cpu_is_refused() {
 }
 
 #[test]
-fn declined_change_leaves_the_old_share() {
+fn change_refused_by_admission_leaves_the_old_share() {
     let Some(_alone) = begin() else { return };
     let (one, other) = (Target::spinner(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -162,7 +162,7 @@ fn declined_change_leaves_the_old_share() {
 }
 
 #[test]
-fn paused_member_uses_no_cpu_time_until_resumed() {
+fn paused_session_member_uses_no_cpu_time_until_resumed() {
     let Some(_alone) = begin() else { return };
     for is_exact in [true, false] {
         let (one, many) = (Target::spinner(), Target::threaded());
@@ -196,9 +196,9 @@ fn paused_member_uses_no_cpu_time_until_resumed() {
     }
 }
 
-/// A wake-up during the pause counts: the member has work when it is resumed.
+/// A vCPU that is woken while it is paused is runnable when it is resumed.
 #[test]
-fn blocked_member_can_be_paused() {
+fn blocked_session_member_can_be_paused() {
     let Some(_alone) = begin() else { return };
     let target = Target::sleeper();
     let mut open = Open::on(cpus(1));
@@ -214,7 +214,7 @@ fn blocked_member_can_be_paused() {
     target.is_given_back();
 }
 
-/// The vCPUs of one process: orders to one do not affect the other.
+/// Two vCPUs are threads of one process. Orders to one vCPU do not affect the other.
 #[test]
 fn single_thread_of_a_process_can_be_paused() {
     let Some(_alone) = begin() else { return };
@@ -245,7 +245,7 @@ fn single_thread_of_a_process_can_be_paused() {
 }
 
 #[test]
-fn moved_member_runs_only_on_its_new_cpu() {
+fn member_with_changed_affinity_runs_only_on_its_new_cpu() {
     let Some(_alone) = begin() else { return };
     let real = cpus(2);
     if real.len() < 2 {
@@ -284,9 +284,9 @@ fn moved_member_runs_only_on_its_new_cpu() {
     other.is_given_back();
 }
 
-/// Changes by `chrt` and `taskset` are undone and reported.
+/// `chrt` and `taskset` change a member's thread. The session undoes and reports the changes.
 #[test]
-fn changes_of_class_and_affinity_are_undone_and_reported() {
+fn class_and_affinity_changes_by_other_programs_are_undone_and_reported() {
     let Some(_alone) = begin() else { return };
     let real = cpus(2);
     let target = Target::spinner();
@@ -317,7 +317,7 @@ fn changes_of_class_and_affinity_are_undone_and_reported() {
 }
 
 #[test]
-fn id_is_unknown_once_its_slot_is_reused() {
+fn join_id_of_an_ended_member_is_unknown_after_slot_reuse() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -344,7 +344,7 @@ fn id_is_unknown_once_its_slot_is_reused() {
 }
 
 #[test]
-fn failed_join_restores_threads_and_affects_no_other_member() {
+fn failed_session_join_restores_threads_and_affects_no_other_member() {
     let Some(_alone) = begin() else { return };
     let (one, two) = (Target::spinner(), Target::threaded());
     let mut open = Open::on(cpus(1));
@@ -382,7 +382,7 @@ fn failed_join_restores_threads_and_affects_no_other_member() {
 }
 
 #[test]
-fn target_stopped_by_its_owner_stays_stopped() {
+fn target_stopped_by_sigstop_stays_stopped_and_cannot_join_as_exact() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     target.signal(Signal::STOP);
@@ -412,7 +412,7 @@ fn target_stopped_by_its_owner_stays_stopped() {
 }
 
 #[test]
-fn ended_members_are_reported_and_dead_keepers_replaced() {
+fn session_reports_ended_members_and_replaces_dead_keeper_processes() {
     let Some(_alone) = begin() else { return };
     let (stays, goes) = (Target::spinner(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -450,9 +450,10 @@ fn ended_members_are_reported_and_dead_keepers_replaced() {
     other.is_given_back();
 }
 
-/// A thread of the target exits while it is held. The others are stopped and resumed all the same.
+/// A thread of a target exits while the target is scheduled. The other threads are still stopped
+/// and resumed.
 #[test]
-fn member_that_loses_a_thread_stays_limited() {
+fn member_stays_limited_after_one_of_its_threads_exits() {
     let Some(_alone) = begin() else { return };
     let (mut target, hog) = (Target::ending(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -479,9 +480,9 @@ fn member_that_loses_a_thread_stays_limited() {
     hog.is_given_back();
 }
 
-/// A hundred on one CPU, each with a hard limit of 0.5 % of it.
+/// A hundred members share one CPU, each with a hard limit of 0.5 % of it.
 #[test]
-fn hundred_members_on_one_cpu_stay_within_their_shares() {
+fn hundred_session_members_on_one_cpu_stay_within_their_shares() {
     let Some(_alone) = begin() else { return };
     // Opened first: a keeper that starts beside a hundred spinners may take too long.
     let mut open = Open::on(cpus(1));
@@ -508,11 +509,11 @@ fn hundred_members_on_one_cpu_stay_within_their_shares() {
     }
 }
 
-/// 100 ms in every second, changed by a millisecond up and down, ten times a second. The member
-/// gets its reservation and one slice, and not half of the CPU, as it would with a whole slice at
-/// each change. Half as much again is for a test machine that stops it late.
+/// A member with 100 ms in every second changes its slice by a millisecond up and down, ten times a
+/// second. It gets its reservation and one slice, and not half of the CPU, as it would with a whole
+/// slice at each change. Half as much again is allowed for a test machine that stops it late.
 #[test]
-fn changing_parameters_repeatedly_gains_no_cpu_time() {
+fn member_that_changes_parameters_repeatedly_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));

@@ -1,7 +1,8 @@
-//! Fifty processes join, change, pause, move and leave, while owner and keeper are killed in turn.
-//! After each death no process is left stopped, real-time, pinned or frozen. Needs root.
+//! Fifty processes join, change, pause, move and leave, while the process that owns the session and
+//! its keeper are killed in turn. After each death no process is left stopped, real-time, pinned or
+//! frozen. Needs root.
 //!
-//! This takes fifteen seconds here; `cargo xtask soak --minutes 5` runs it for longer.
+//! The test takes fifteen seconds. `cargo xtask soak --minutes 5` runs it for longer.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -20,9 +21,10 @@ use slackline_live::Punctual;
 use slackline_live::session::{JoinId, Request, RequestError, Session, Who};
 use slackline_units::{CpuId, CpuSet, Span};
 
-/// Length of the test in seconds. Unset for the usual length.
+/// Environment variable with the length of the test in seconds. Unset for the usual length.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
-/// Processes for the owner to schedule, and the directory of its journal.
+/// Environment variables with the processes that the owner schedules, and with the directory of its
+/// journal.
 const TARGETS: &str = "SLACKLINE_SOAK_TARGETS";
 const STATE: &str = "SLACKLINE_SOAK_STATE";
 const SEED: &str = "SLACKLINE_SOAK_SEED";
@@ -30,7 +32,7 @@ const SEED: &str = "SLACKLINE_SOAK_SEED";
 /// Number of target processes.
 const PROCESSES: usize = 50;
 
-/// Opens the session and makes requests without end.
+/// Opens a session and makes requests without end, if this process was started for that.
 #[test]
 fn part_owner() {
     if !plays("owner") {
@@ -68,7 +70,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// Makes requests until this process is killed.
+    /// Makes random requests until this process is killed.
     fn ask(&mut self) {
         let (mut records, mut asked, mut keeper) = (Vec::new(), 0_u64, self.session.keeper_id());
         loop {
@@ -119,7 +121,8 @@ impl Owner {
     }
 }
 
-/// Asserts that a failed request concerns a process that has ended, which may happen at any time.
+/// Asserts that a failed request concerns a process that has ended. That may happen at any time in
+/// this test.
 fn expected(error: &RequestError) {
     let text = format!("{error:?}");
     let is_gone = text.contains("Gone") || text.contains("ESRCH") || text.contains("NoThread");
@@ -169,7 +172,7 @@ impl Running {
         assert!(status.is_none(), "the owner ended by itself: {status:?}");
     }
 
-    /// Lets the owner continue for this long, and asserts that it makes requests.
+    /// Lets the owner continue for this long, and asserts that it makes requests in that time.
     fn go_on(&mut self, length: Duration) {
         self.hear();
         let before = self.asked;
@@ -191,7 +194,7 @@ impl Running {
     }
 }
 
-/// Processes that die in a round.
+/// Processes that the test kills in a round.
 #[derive(Clone, Copy, Debug)]
 enum Whom {
     Owner,
@@ -200,7 +203,7 @@ enum Whom {
 }
 
 #[test]
-fn killed_owner_or_keeper_leaves_no_target_changed() {
+fn soak_of_owner_and_keeper_kills_leaves_every_target_restored() {
     let Some(_alone) = begin() else { return };
     let length = env::var(LENGTH).ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let deadline = Instant::now() + Duration::from_secs(length);
@@ -241,8 +244,8 @@ fn killed_owner_or_keeper_leaves_no_target_changed() {
     assert!(asked > 50 * rounds as u64, "{asked} requests in {rounds} rounds");
 }
 
-/// Asserts that no target is stopped: each has run since or is runnable. On a test machine with so
-/// many that never block, runnable targets wait for long.
+/// Asserts that no target is stopped: each has run since the check began or is runnable. With many
+/// targets that never block, a runnable one may wait for a long time.
 fn everybody_may_run(targets: &[Target]) {
     let before: Vec<Span> = targets.iter().map(Target::used).collect();
     let deadline = Instant::now() + crate::common::PATIENCE;
@@ -259,7 +262,7 @@ fn everybody_may_run(targets: &[Target]) {
     }
 }
 
-/// Kills, and waits until the effect shows.
+/// Kills the processes of `whom`, and waits until the effect shows.
 fn end(mut running: Running, whom: Whom, state: &Path) -> u64 {
     let keeper = running.keeper.expect("the owner has printed its keeper");
     match whom {

@@ -1,4 +1,4 @@
-//! vCPU threads are found by name, over QMP, and in a real QEMU.
+//! vCPU threads are found by name, over QMP, and in a real QEMU process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,7 +36,7 @@ fn say(line: &str) -> Step {
     Step::Say(line.to_owned())
 }
 
-/// A monitor that follows a script for one client, then closes the connection.
+/// A monitor that follows a script for one client and then closes the connection.
 struct Monitor {
     folder: TempDir,
     thread: JoinHandle<()>,
@@ -87,7 +87,7 @@ fn follow(script: &[Step], mut stream: UnixStream) {
     }
 }
 
-/// Returns a monitor that greets and gives this answer to the question about vCPUs.
+/// Returns a monitor that sends its greeting and gives this answer to the question about vCPUs.
 fn answering(answer: &str) -> Monitor {
     let ask = Step::Hear(r#"{"execute":"query-cpus-fast"}"#);
     Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities"), say(DONE), ask, say(answer)])
@@ -98,7 +98,7 @@ fn told(index: u32, tid: i32) -> VcpuThread {
 }
 
 #[test]
-fn events_before_an_answer_are_skipped() {
+fn qmp_events_before_an_answer_are_skipped() {
     let cpus = r#"{"return": [{"cpu-index": 1, "thread-id": 7, "target": "x86_64"},
         {"thread-id": 9, "cpu-index": 0}]}"#
         .replace('\n', " ");
@@ -119,14 +119,14 @@ fn events_before_an_answer_are_skipped() {
 }
 
 #[test]
-fn vcpus_that_share_a_thread_are_returned_once() {
+fn qmp_vcpus_that_share_a_thread_are_returned_once() {
     let cpus =
         r#"{"return": [{"cpu-index": 0, "thread-id": 7}, {"cpu-index": 1, "thread-id": 7}]}"#;
     assert_eq!(answering(cpus).ask().expect("an answer"), [told(0, 7)]);
 }
 
 #[test]
-fn refusal_of_a_monitor_is_quoted() {
+fn qmp_refusal_is_quoted_in_the_error() {
     let refusal = r#"{"error": {"class": "CommandNotFound", "desc": "no query-cpus-fast"}}"#;
     let error = answering(refusal).ask().expect_err("declined");
     let QmpError::Declined { awaited, received } = error else { panic!("{error}") };
@@ -135,7 +135,7 @@ fn refusal_of_a_monitor_is_quoted() {
 }
 
 #[test]
-fn malformed_answer_of_a_monitor_is_quoted() {
+fn malformed_qmp_answer_is_quoted_in_the_error() {
     for answer in [
         r#"{"return":[]}"#,
         r#"{"return":[{"cpu-index":0}]}"#,
@@ -150,7 +150,7 @@ fn malformed_answer_of_a_monitor_is_quoted() {
 }
 
 #[test]
-fn invalid_greeting_is_an_error() {
+fn invalid_qmp_greeting_is_an_error() {
     let error = Monitor::with(vec![say("220 mail \u{1b}[2J")]).ask().expect_err("not JSON");
     let QmpError::NotJson { awaited: "the greeting", received, .. } = error else {
         panic!("{error}")
@@ -162,7 +162,7 @@ fn invalid_greeting_is_an_error() {
 }
 
 #[test]
-fn line_without_end_is_read_to_the_size_limit() {
+fn endless_qmp_line_is_an_error_at_the_size_limit() {
     let endless = Monitor::with(vec![Step::Begin(vec![b'x'; 2 << 20]), Step::Silence]);
     let error = endless.ask().expect_err("too long");
     let QmpError::TooLong { awaited: "the greeting", received } = error else { panic!("{error}") };
@@ -170,7 +170,7 @@ fn line_without_end_is_read_to_the_size_limit() {
 }
 
 #[test]
-fn silent_monitor_times_out() {
+fn qmp_monitor_that_stops_answering_times_out() {
     let half = Step::Begin(br#"{"return": "#.to_vec());
     let script = vec![say(GREETING), say(EVENT), Step::Hear("qmp_cap"), half, Step::Silence];
     let error = Monitor::with(script).ask().expect_err("silence");
@@ -180,14 +180,14 @@ fn silent_monitor_times_out() {
 }
 
 #[test]
-fn endless_events_time_out() {
+fn qmp_monitor_that_sends_only_events_times_out() {
     let error = Monitor::with(vec![say(GREETING), Step::Repeat(EVENT)]).ask();
     let error = error.expect_err("nothing but events");
     assert!(matches!(error, QmpError::TooLate { events: 2.., .. }), "{error}");
 }
 
 #[test]
-fn closed_connection_is_distinguished_from_silence() {
+fn qmp_connection_closed_by_the_monitor_has_its_own_error() {
     let error = Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities")]).ask();
     let error = error.expect_err("hung up");
     assert!(
@@ -197,7 +197,7 @@ fn closed_connection_is_distinguished_from_silence() {
 }
 
 #[test]
-fn busy_monitor_times_out_as_well() {
+fn qmp_monitor_with_a_full_connection_queue_is_reported_busy() {
     let folder = tempfile::tempdir().expect("a folder for the socket");
     let socket = folder.path().join("qmp");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -209,7 +209,7 @@ fn busy_monitor_times_out_as_well() {
 }
 
 #[test]
-fn received_data_appears_in_no_error_message() {
+fn qmp_data_of_a_foreign_socket_appears_in_no_error_message() {
     for answer in ["220 ROOT-ONLY-SECRET", r#"{"ROOT-ONLY-SECRET":1}"#] {
         let error = Monitor::with(vec![say(answer)]).ask().expect_err("no monitor");
         let mut text = error.to_string();
@@ -226,13 +226,13 @@ fn received_data_appears_in_no_error_message() {
 }
 
 #[test]
-fn missing_socket_is_named_in_the_error() {
+fn missing_qmp_socket_is_named_in_the_error() {
     let error = find_by_qmp(Path::new("no/such/socket")).expect_err("nothing there");
     assert!(error.to_string().contains("no/such/socket"), "{error}");
     assert!(matches!(error, FindError::Qmp { source: QmpError::Connect(_), .. }), "{error:?}");
 }
 
-/// Threads of this process that do nothing until they are ended.
+/// Threads of this process that do nothing until the test ends them.
 struct Threads {
     threads: Vec<(i32, JoinHandle<()>)>,
     end: Vec<Sender<()>>,
@@ -271,9 +271,9 @@ fn this_process() -> i32 {
     i32::try_from(std::process::id()).expect("a process id")
 }
 
-/// One test, since all tests of this file share the process whose threads are examined.
+/// A single test, because all tests of this file share the process whose threads are examined.
 #[test]
-fn threads_are_found_by_name() {
+fn vcpu_threads_are_found_by_the_thread_names_of_each_hypervisor() {
     // In reverse order, so that neither age nor the alphabet puts vCPU 10 after vCPU 9.
     let threads = Threads::named((0..11).rev().map(|index| format!("CPU {index}/KVM")));
     let found = find(this_process()).expect("they are named");
@@ -311,7 +311,7 @@ fn threads_are_found_by_name() {
 }
 
 #[test]
-fn missing_process_is_reported() {
+fn vcpu_search_in_a_missing_process_is_an_error() {
     let mut child = Command::new("true").spawn().expect("a process");
     let pid = i32::try_from(child.id()).expect("a process id");
     child.wait().expect("the process can be reaped");
@@ -340,7 +340,8 @@ fn threads_of_other_processes_reported_by_monitor_are_refused() {
     assert_eq!(tid, this_process());
 }
 
-/// A QEMU that has its vCPU threads but does not run them. Ended when dropped.
+/// A QEMU process that has its vCPU threads but does not run them. It is killed when this is
+/// dropped.
 struct Qemu {
     process: Child,
     folder: TempDir,
@@ -379,7 +380,7 @@ impl Qemu {
         Some(qemu)
     }
 
-    /// Waits until a command is answered, which happens once the whole VM is made.
+    /// Waits until QEMU answers a command, which it does only once the whole VM has been created.
     fn wait_until_up(&mut self) {
         let input = self.process.stdin.as_mut().expect("a pipe");
         input.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("QEMU listens");
@@ -403,7 +404,7 @@ fn pairs(threads: &[VcpuThread]) -> Vec<(u32, i32)> {
 }
 
 #[test]
-fn names_and_qmp_agree_on_a_real_qemu() {
+fn thread_names_and_qmp_give_the_same_vcpus_on_real_qemu() {
     let options = ["-smp", "2", "-name", "web,debug-threads=on"];
     let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
     let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };

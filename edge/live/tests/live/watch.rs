@@ -1,7 +1,7 @@
-//! Watches real threads and checks what must hold on any host, however busy.
+//! Watches real threads and checks properties that must hold on any host, however busy.
 //!
-//! No test waits for a length of time. A test that needs a thread to be blocked drains until the
-//! watch reports it, and fails at the timeout below.
+//! No test sleeps for a fixed time. A test that needs a thread to be blocked drains until the watch
+//! reports it, and fails at the timeout below.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -25,16 +25,17 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 const PATIENCE: Span = Span::from_secs(60);
 
 /// Maximum time of one switch. The kernel's clock of a thread starts before the switch, the
-/// switched-in record is written after it, and likewise at the other end. Measured at 1 us; the
-/// rest is for a host that is itself interrupted in between.
+/// switched-in record is written after it, and likewise at the other end. The measured value is 1
+/// us. The rest is for a host that a hypervisor interrupts in the middle.
 const SWITCH: Span = Span::from_us(50);
 
-/// All CPUs together, and the threads whose events are kept.
+/// Rings of all CPUs together, and the threads whose events are kept.
 struct Watch {
     opened: PerfWatch,
     rings: Vec<PerfRing>,
     tids: Vec<Tid>,
-    /// Events that were read, but may have been preceded by others in a ring that was read before.
+    /// Events that were read but cannot be delivered yet: an earlier event may still be in a ring
+    /// that was drained before.
     unripe: Vec<Event>,
 }
 
@@ -55,7 +56,8 @@ impl Watch {
         self.opened.wake_fds().map(|(_, fd)| fd).collect()
     }
 
-    /// Appends the events of all CPUs in the order in which they happened. Returns the number lost.
+    /// Appends the events of all CPUs in the order in which they happened. Returns the number of
+    /// lost events.
     fn drain(&mut self, into: &mut Vec<Event>) -> u64 {
         // The kernel records a block before it allows the wake. So all predecessors of events
         // earlier than this have been read.
@@ -97,7 +99,7 @@ fn unless_skipped(opened: Result<(PerfWatch, Vec<PerfRing>), WatchError>) -> Opt
     }
 }
 
-/// A thread that does one thing when started, and then lives on until dropped.
+/// A thread that does one thing when it is started, and then lives until it is dropped.
 struct Worker {
     tid: Tid,
     go: Option<Sender<()>>,
@@ -137,7 +139,7 @@ impl Drop for Worker {
     }
 }
 
-/// Uses this much CPU time.
+/// Uses this much CPU time in the calling thread.
 fn burn(time: Span) {
     let start = thread_cpu_time(own_tid()).unwrap();
     while thread_cpu_time(own_tid()).unwrap() - start < time {}
@@ -155,7 +157,7 @@ fn drain(watch: &mut Watch, events: &mut Vec<Event>) {
     assert_eq!(watch.drain(events), 0);
 }
 
-/// Drains until the last event of a thread is this.
+/// Drains events until the last event of a thread is `what`.
 fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: What) {
     let start = monotonic();
     loop {
@@ -174,7 +176,7 @@ fn of(events: &[Event], tid: Tid) -> Vec<Event> {
     events.iter().copied().filter(is_of).collect()
 }
 
-/// Returns true for the start and the exit of a thread.
+/// Returns true if the event is the start or the exit of a thread.
 fn is_of_life(what: What) -> bool {
     matches!(what, What::Forked { .. } | What::Ending)
 }
@@ -186,7 +188,7 @@ fn count(events: &[Event], what: What) -> usize {
 const ASLEEP: What = What::SwitchedOut { ready: false };
 const PREEMPTED: What = What::SwitchedOut { ready: true };
 
-/// Asserts that the events of one thread can follow each other in this order.
+/// Asserts that the events of one thread are in a possible order.
 fn check_order(events: &[Event]) {
     for pair in events.windows(2) {
         let [first, second] = pair else { unreachable!() };
@@ -234,7 +236,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 }
 
 /// The start of a process is reported before it runs, and its exit before it leaves its CPU for the
-/// last time. So everything that it does is known to be its own.
+/// last time. So all events of the process lie between the two reports.
 #[test]
 fn fork_is_reported_before_child_runs_and_exit_before_end() {
     let Some(mut watch) = watch() else { return };
@@ -265,7 +267,7 @@ fn fork_is_reported_before_child_runs_and_exit_before_end() {
 }
 
 #[test]
-fn sleeping_thread_blocks_and_wakes_alternately() {
+fn sleeping_thread_is_reported_blocking_and_waking_alternately() {
     let Some(mut watch) = watch() else { return };
     let sleeper = Worker::new(|| {
         for _ in 0..20 {
@@ -325,8 +327,8 @@ fn wake_on_the_same_cpu_is_recorded_and_notifies_once() {
     sleeper.finished();
 }
 
-/// Drains until a thread that blocks in a read has nothing more to do: procfs shows it as sleeping
-/// twice with no event in between.
+/// Drains events until a thread that blocks in a read has nothing more to do. That is so when
+/// procfs shows it as sleeping twice with no event in between.
 fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
     let start = monotonic();
     let asleep = || {
@@ -379,7 +381,7 @@ fn run_intervals_add_up_to_the_cpu_time_used() {
 }
 
 /// Returns the time that interrupts and the hypervisor have taken since the host booted, in
-/// hundredths of a second, each kind rounded down.
+/// hundredths of a second, each of the kinds rounded down.
 fn taken_from_threads() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let all = stat.lines().next().unwrap().split_ascii_whitespace().skip(1);
@@ -413,7 +415,7 @@ fn run_intervals_of_two_threads_on_one_cpu_never_overlap() {
 }
 
 #[test]
-fn full_ring_reports_lost_records() {
+fn full_perf_ring_reports_lost_records() {
     let Some(mut watch) = unless_skipped(PerfWatch::with_rings_of(4096)) else { return };
     let cpu = some_cpu();
     let [(in_there, to_there), (in_here, to_here)] = [pipe(), pipe()];
@@ -463,7 +465,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn stopped_process_appears_blocked_until_it_continues() {
+fn stopped_process_is_reported_blocked_until_it_continues() {
     let Some(mut watch) = watch() else { return };
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
@@ -493,7 +495,7 @@ fn stopped_process_appears_blocked_until_it_continues() {
 
 /// Resuming a stopped thread must not wake the thread that resumes it.
 #[test]
-fn resuming_a_raised_thread_notifies_no_watcher() {
+fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
     let Some(mut watch) = watch() else { return };
     // One of them is watched. The other keeps its CPU from idling.
     let spinners = [(); 2].map(|()| {
@@ -530,7 +532,7 @@ fn resuming_a_raised_thread_notifies_no_watcher() {
 }
 
 #[test]
-fn exited_thread_is_refused_with_its_id() {
+fn watch_of_an_exited_thread_is_refused_with_its_id() {
     let Some(mut watch) = watch() else { return };
     let tid = spawn(own_tid).join().unwrap();
     // Joining returns when the kernel clears the thread's id, just before the thread is gone.
@@ -547,7 +549,7 @@ fn exited_thread_is_refused_with_its_id() {
 }
 
 #[test]
-fn removed_thread_is_no_longer_reported() {
+fn thread_removed_from_the_watch_is_no_longer_reported() {
     let Some(mut watch) = watch() else { return };
     let [gone, stays] = [0, 1].map(|_| Worker::new(|| burn(Span::from_ms(1))));
     watch.add(gone.tid).unwrap();

@@ -36,7 +36,7 @@ fn periodic(period: Span, work: Span, rounds: usize) -> Program {
     let (deadline, offset) = (Some(period), Span::from_ms(2));
     let release = Step::Release { period, deadline, offset, gap: none, jitter: none };
     let round = [release, Step::Compute(Draw::Fixed(work)), Step::Done];
-    Program { steps: round.repeat(rounds), repeat: false }
+    Program::once(round.repeat(rounds))
 }
 
 fn read_all(pipe: OwnedFd) -> Vec<Job> {
@@ -53,7 +53,7 @@ fn read_all(pipe: OwnedFd) -> Vec<Job> {
 }
 
 #[test]
-fn computing_uses_as_much_cpu_time_as_it_says() {
+fn compute_step_uses_the_configured_cpu_time() {
     let wanted = Span::from_ms(50);
     let runs: Vec<Report> =
         (0..5).map(|_| run_plainly(&Program::batch(wanted), Options::default())).collect();
@@ -67,9 +67,9 @@ fn computing_uses_as_much_cpu_time_as_it_says() {
 }
 
 #[test]
-fn many_short_computations_add_up() {
+fn many_short_compute_steps_use_their_total_cpu_time() {
     let (each, rounds) = (Span::from_us(300), 100);
-    let program = Program { steps: vec![Step::Compute(Draw::Fixed(each)); rounds], repeat: false };
+    let program = Program::once(vec![Step::Compute(Draw::Fixed(each)); rounds]);
     let wanted = each * 100;
     let best = (0..5)
         .map(|_| run_plainly(&program, Options::default()).used)
@@ -82,7 +82,7 @@ fn many_short_computations_add_up() {
 }
 
 #[test]
-fn jobs_are_released_on_the_grid() {
+fn periodic_load_jobs_are_released_exactly_one_period_apart() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let start = monotonic() + Span::from_ms(5);
     let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
@@ -103,7 +103,7 @@ fn jobs_are_released_on_the_grid() {
 }
 
 #[test]
-fn missed_releases_are_made_up_for_back_to_back() {
+fn missed_job_releases_are_run_back_to_back() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // With a start 100 ms ago, all twenty releases have passed already.
     let start = Time::from_ns(monotonic().ns() - 100_000_000);
@@ -118,11 +118,11 @@ fn missed_releases_are_made_up_for_back_to_back() {
 
 /// Each burst begins at an instant of the clock after the one before it was done.
 #[test]
-fn bursts_follow_the_clock() {
+fn clock_load_bursts_begin_at_instants_of_the_clock() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let (period, offset, compute) = (Span::from_ms(4), Span::from_ms(1), Span::from_ms(1));
     let burst = [Step::Instant { period, offset }, Step::Compute(Draw::Fixed(compute)), Step::Done];
-    let program = Program { steps: burst.repeat(10), repeat: false };
+    let program = Program::once(burst.repeat(10));
     let began = monotonic();
     let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
     assert_eq!((report.ending, report.jobs), (Ending::Finished, 10));
@@ -137,7 +137,7 @@ fn bursts_follow_the_clock() {
 
 /// The program begins at `origin` and computes for 20 ms of its clock, also if it has few of a CPU.
 #[test]
-fn work_until_an_instant_ends_after_it() {
+fn batch_load_until_an_instant_ends_after_that_instant() {
     let began = monotonic();
     let report = run_plainly(&Program::until(Span::from_ms(20)), Options::default());
     assert_eq!(report.ending, Ending::Finished);
@@ -154,24 +154,24 @@ fn yielding_program_continues_after_each_yield() {
     let report = run_plainly(&program, Options { limit, ..Options::default() });
     assert_eq!(report.ending, Ending::Limit);
     let steps = [Step::Compute(Draw::Fixed(each)), Step::Yield];
-    let program = Program { steps: steps.repeat(20), repeat: false };
+    let program = Program::once(steps.repeat(20));
     let report = run_plainly(&program, Options::default());
     assert!(report.ending == Ending::Finished && report.used >= each * 20, "{report:?}");
 }
 
 #[test]
-fn program_of_yields_alone_is_refused() {
-    let program = Program { steps: vec![Step::Yield], repeat: true };
+fn load_program_of_yields_alone_is_refused() {
+    let program = Program::repeated(vec![Step::Yield]);
     let refused = run(&program, draws(), Options::default());
     assert!(matches!(refused, Err(LoadError::TakesNoTime)), "{refused:?}");
 }
 
 #[test]
-fn full_pipe_does_not_delay_the_work() {
+fn full_job_record_pipe_does_not_delay_the_work() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // A page is the smallest pipe: 128 notes.
     rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
-    let program = Program { steps: vec![Step::Done; 1000], repeat: false };
+    let program = Program::once(vec![Step::Done; 1000]);
     let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
     assert_eq!((report.ending, report.jobs), (Ending::Finished, 1000));
     let read = u64::try_from(read_all(read).len()).unwrap();
@@ -179,19 +179,18 @@ fn full_pipe_does_not_delay_the_work() {
 }
 
 #[test]
-fn pipe_without_reader_is_no_error() {
+fn job_record_pipe_without_reader_is_no_error() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
-    let program = Program { steps: vec![Step::Done; 3], repeat: false };
+    let program = Program::once(vec![Step::Done; 3]);
     let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
     assert_eq!((report.jobs, report.dropped), (3, 3));
 }
 
 #[test]
-fn a_limit_ends_computing_and_sleeping() {
+fn length_limit_ends_a_computing_or_sleeping_load() {
     let limit = Some(Span::from_ms(20));
-    let asleep =
-        Program { steps: vec![Step::Sleep(Draw::Fixed(Span::from_secs(600)))], repeat: true };
+    let asleep = Program::repeated(vec![Step::Sleep(Draw::Fixed(Span::from_secs(600)))]);
     for program in [Program::spin(), asleep] {
         let start = monotonic();
         let report =
@@ -204,9 +203,9 @@ fn a_limit_ends_computing_and_sleeping() {
 }
 
 #[test]
-fn program_draws_the_numbers_of_its_random_stream() {
+fn load_program_draws_the_numbers_of_its_random_stream() {
     let draw = Draw::Uniform { least: Span::from_us(100), most: Span::from_us(900) };
-    let program = Program { steps: vec![Step::Compute(draw); 20], repeat: false };
+    let program = Program::once(vec![Step::Compute(draw); 20]);
     let mut stream = draws();
     let wanted: Span = (0..20).map(|_| stream.draw(&draw)).sum();
     let best = (0..5).map(|_| run_plainly(&program, Options::default()).used).min().unwrap();
@@ -216,21 +215,21 @@ fn program_draws_the_numbers_of_its_random_stream() {
 #[test]
 fn endless_program_that_takes_no_time_is_refused() {
     for steps in [vec![], vec![Step::Done], vec![Step::Sleep(Draw::Fixed(Span::ZERO))]] {
-        let program = Program { steps, repeat: true };
+        let program = Program::repeated(steps);
         let result = run(&program, draws(), Options::default());
         assert!(matches!(result, Err(LoadError::TakesNoTime)), "{program:?}");
     }
 }
 
 #[test]
-fn a_descriptor_is_opened_once_more_for_jobs() {
+fn job_record_descriptor_is_reopened_without_changing_the_original() {
     use std::os::fd::AsRawFd;
     let (read, write) = rustix::pipe::pipe().unwrap();
     let again = jobs_on(u32::try_from(write.as_raw_fd()).unwrap()).unwrap();
     let flags = rustix::fs::fcntl_getfl(&write).unwrap();
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "the other is left alone");
     drop(write);
-    let program = Program { steps: vec![Step::Done], repeat: false };
+    let program = Program::once(vec![Step::Done]);
     run_plainly(&program, Options { jobs: Some(again), ..Options::default() });
     assert_eq!(read_all(read).len(), 1);
     assert!(matches!(jobs_on(4_000_000), Err(LoadError::NotWritable { fd: 4_000_000, .. })));
@@ -286,7 +285,7 @@ fn load_process_ends_with_its_parent() {
 }
 
 #[test]
-fn process_without_its_parent_returns_an_error() {
+fn load_process_without_its_parent_returns_an_error() {
     // On a thread of its own: the binding to this process's parent stays with the thread.
     let result = thread::spawn(|| end_with(u32::MAX)).join().unwrap();
     assert!(matches!(result, Err(LoadError::Orphaned { parent: u32::MAX })));

@@ -145,7 +145,7 @@ fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "in no way that the kernel tells".into(),
+        (None, None) => "neither an exit code nor a signal is known".into(),
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn command_gets_the_process_and_the_share() {
+    fn limit_command_gets_process_and_share_in_place_of_variables() {
         let line: CommandLine = "limit  --pid={pid} -l {percent}".parse().unwrap();
         let target = super::super::target(CpuShare::from_ppm(25_000), Span::from_ms(10)).unwrap();
         let words = line.filled(Tid::new(7).unwrap(), target);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn command_without_a_variable_is_refused() {
+    fn limit_command_without_a_variable_is_refused() {
         for text in ["", "limit {pid}", "limit {percent}"] {
             let refused = text.parse::<CommandLine>();
             assert!(matches!(refused, Err(LimitError::BadCommand { .. })), "{text}");

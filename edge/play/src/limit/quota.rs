@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_period_grows_with_the_minimum_quota() {
+    fn default_quota_period_grows_with_the_minimum_quota() {
         let of = |ppm| usual_period(CpuShare::from_ppm(ppm));
         assert_eq!(of(500_000), USUAL);
         assert_eq!(of(10_000), USUAL);

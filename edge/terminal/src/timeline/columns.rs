@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_moment_is_in_one_column() {
+    fn every_moment_of_a_timeline_is_in_exactly_one_column() {
         for (span, columns) in [(10, 3), (7, 7), (100, 9), (5, 20)] {
             let window = Window::new(Time::from_ns(50), Span::from_ns(span), columns);
             let mut lengths = vec![0; window.columns()];
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn interval_is_spread_over_its_columns() {
+    fn interval_on_a_timeline_is_spread_over_its_columns() {
         let window = Window::new(Time::from_ns(100), Span::from_ns(40), 4);
         let spread = |from, to| -> Vec<_> {
             let spread = window.spread((Time::from_ns(from), Time::from_ns(to)));

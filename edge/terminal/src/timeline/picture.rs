@@ -213,20 +213,24 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
         _ => steps.iter().collect(),
     };
     let mut entries = vec![
-        (ends(alphabet.due), Hue::Due, "ran, owed: a bit to all of a column (A: on its CPU)"),
-        (ends(alphabet.spare), Hue::Spare, "ran, unclaimed (a)"),
+        (ends(alphabet.due), Hue::Due, "ran as entitled, part to all of a column (CPU: A)"),
+        (ends(alphabet.spare), Hue::Spare, "ran in slack (CPU: a)"),
     ];
     if timeline.knows.sleep {
-        entries.push((ends(alphabet.waiting), Hue::Faint, "waiting (blank: asleep)"));
+        entries.push((ends(alphabet.waiting), Hue::Faint, "waiting (blank: blocked)"));
     }
-    entries.push((alphabet.idle.to_string(), Hue::Faint, "CPU: mostly nobody"));
+    entries.push((alphabet.idle.to_string(), Hue::Faint, "CPU mostly without vCPU"));
     if timeline.rows.len() > 26 {
-        entries.push(("*".into(), Hue::Text, "a vCPU beyond z"));
+        entries.push(("*".into(), Hue::Text, "a vCPU after z"));
     }
     if timeline.rows.iter().any(|row| !row.periods.is_empty()) {
         entries.push((alphabet.period.to_string(), Hue::Faint, "a period begins"));
         if timeline.knows.sleep {
-            entries.push((alphabet.short.to_string(), Hue::Short, "the one before had less"));
+            entries.push((
+                alphabet.short.to_string(),
+                Hue::Short,
+                "the period before had less than its slice",
+            ));
         }
     }
     let mut line = Line::new();
@@ -254,10 +258,12 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
 fn remarks(timeline: &Timeline) -> Vec<String> {
     let mut remarks = Vec::new();
     if !timeline.knows.sleep {
-        remarks.push("Blank is asleep or waiting: this host cannot tell which.".into());
+        remarks.push("Blank is blocked or waiting: this host does not see which.".into());
     }
     if !timeline.knows.stretches {
-        remarks.push("Use was measured now and then, and is drawn evenly in between.".into());
+        remarks.push(
+            "CPU time was read only from time to time, and is drawn evenly in between.".into(),
+        );
     }
     if let Some(ended) = timeline.ended.filter(|&ended| ended < timeline.window.end()) {
         remarks.push(format!("The run ended at {ended}."));

@@ -12,7 +12,7 @@ fn assert_text(found: &str, expected: &str) {
 }
 
 #[test]
-fn moved_data_is_shown_as_a_rate() {
+fn transferred_data_is_shown_as_a_rate() {
     // 12.5 MB in one second of presence (of two seconds in all) are 100 Mbit/s.
     let moved = Record::Moved { at: Time::START + us(500_000), vcpu: vcpu(0), bytes: 12_500_000 };
     let run = Script::new(&["sink", "other"]).with(moved).left(0, 1_000_000).ended(2_000_000);
@@ -31,7 +31,7 @@ fn moved_data_is_shown_as_a_rate() {
 }
 
 #[test]
-fn work_is_shown_beside_cpu_time_if_slowed() {
+fn table_shows_work_beside_cpu_time_if_cpus_were_slowed() {
     let slowed = Record::Slowed {
         vcpu: vcpu(0),
         from: Time::START,
@@ -53,7 +53,7 @@ fn work_is_shown_beside_cpu_time_if_slowed() {
 }
 
 #[test]
-fn run_is_shown_as_tables() {
+fn run_summary_is_shown_as_tables() {
     assert_text(
         &summary(&web_servers(), 100, Paint::Plain),
         "
@@ -81,24 +81,24 @@ a title: edf, sim, seed 1, 2s measured
  vCPU    jobs  late    p50    p99  worst     p50     p99   worst    n
 ──────────────────────────────────────────────────────────────────────
  player   100   100  1.000  1.000  1.000  6001.0  6001.0  6001.0  100
- -¹ slept, so that less than its promise is no error: see its deadlines
- -² nothing was promised
- -³ a single one has no quantiles
- -⁴ did not wake after it had joined
- +  may have more than its promise: only less is an error
+ -¹ blocked, so less CPU time than reserved is no error: see its deadlines
+ -² nothing was reserved
+ -³ a single value has no quantiles
+ -⁴ never woke after it joined
+ +  work-conserving: only less than reserved is an error
 
  CPU   busy %  owed %  unclaimed %  idle %  switches  overhead us
 ──────────────────────────────────────────────────────────────────
  cpu0  100.00   55.00        45.00    0.00       300       1234.0
  cpu1    9.50    9.50         0.00   90.50       100
- timers rang late by p50 3.0, p99 61.0, worst 61.0 us, n 2
+ timers expired late by p50 3.0, p99 61.0, worst 61.0 us, n 2
  changes took effect after 12.0 us, n 1
 ",
     );
 }
 
 #[test]
-fn cpu_time_of_other_programs_is_shown_if_known() {
+fn table_shows_cpu_time_of_other_programs_if_known() {
     let books = |to, idle, stolen| Record::Accounted {
         cpu: slackline_units::CpuId::new(0),
         from: Time::START,
@@ -123,13 +123,13 @@ fn cpu_time_of_other_programs_is_shown_if_known() {
 }
 
 #[test]
-fn wide_terminal_has_a_single_table() {
+fn wide_terminal_shows_all_columns_in_a_single_table() {
     let tables = |width| summary(&web_servers(), width, Paint::Plain).matches(" vCPU ").count();
     assert_eq!((tables(250), tables(100)), (1, 3));
 }
 
 #[test]
-fn runs_are_shown_side_by_side() {
+fn compare_table_shows_runs_side_by_side() {
     let (a, b) = (web_servers(), web_servers());
     assert_text(
         &side_by_side(&[("sim", &a), ("live", &b)], Some(100)),
@@ -148,17 +148,18 @@ fn runs_are_shown_side_by_side() {
 ────────────────────────────────────────────────
  web.0        0.000       0.000      99      99
  web.1       12.000      12.000      99      99
- +  may have more than its promise: only less is an error
+ +  work-conserving: only less than reserved is an error
 ",
     );
 }
 
 #[test]
-fn servers_are_compared_by_answers_and_response_times() {
+fn compare_table_shows_answers_and_response_times_of_servers() {
     let answered = |after: &[u64]| {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),
             task: None,
+            client: None,
             released: Time::START + us(start),
             deadline: Time::NEVER,
             done: Time::START + us(start + after),
@@ -175,13 +176,13 @@ fn servers_are_compared_by_answers_and_response_times() {
  vCPU      bvt    sedf    bvt    sedf         bvt      sedf
 ────────────────────────────────────────────────────────────
  web     50.00   50.00      3       1       700.0        -¹
- -¹ a single one has no quantiles
+ -¹ a single value has no quantiles
 ",
     );
 }
 
 #[test]
-fn missing_values_are_explained() {
+fn missing_table_values_are_explained_below() {
     let script = Script::new(&["a"]).knows(false, false).promised(0, 0, 2_000, 10_000);
     let run = script.used(0, 0, (0, 500_000, 90_000), (0, true)).ended(500_000);
     assert_text(
@@ -192,8 +193,8 @@ a title: edf, sim, seed 1, 500ms measured
  vCPU              promised  delivered %  error %
 ──────────────────────────────────────────────────
  a     2ms/10ms = 20.00 % +        18.00  -10.000
- +  may have more than its promise: only less is an error
- Not shown, since this machine does not see who sleeps: deadlines, misses, wake to run, waiting.
+ +  work-conserving: only less than reserved is an error
+ Not shown, since this host does not see when vCPUs block: deadlines, misses, wake to run, waiting.
 
  CPU   busy %  owed %  unclaimed %  idle %
 ───────────────────────────────────────────
@@ -204,7 +205,7 @@ a title: edf, sim, seed 1, 500ms measured
 }
 
 #[test]
-fn colours_of_a_table_leave_its_text_unchanged() {
+fn table_text_is_equal_with_and_without_colours() {
     let run = web_servers();
     let colored = summary(&run, 100, Paint::Colour);
     assert!(colored.contains("\x1b[32m0\x1b[0m") && colored.contains("\x1b[31m1\x1b[0m"));
@@ -215,7 +216,7 @@ fn colours_of_a_table_leave_its_text_unchanged() {
 }
 
 #[test]
-fn table_keeps_its_width_if_its_groups_allow() {
+fn table_fits_the_width_if_its_column_groups_allow() {
     for width in [80, 100, 120, 300] {
         let text = summary(&web_servers(), width, Paint::Plain);
         let widest =

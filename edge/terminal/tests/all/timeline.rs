@@ -96,10 +96,10 @@ web and db next to batch, edf, sim, seed 1
 
     cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
 
-  ▁█ ran, owed: a bit to all of a column (A: on its CPU)
-  ░▒ ran, unclaimed (a)   ╌─ waiting (blank: asleep)
-  · CPU: mostly nobody   ╵ a period begins
-  ✗ the one before had less
+  ▁█ ran as entitled, part to all of a column (CPU: A)
+  ░▒ ran in slack (CPU: a)   ╌─ waiting (blank: blocked)
+  · CPU mostly without vCPU   ╵ a period begins
+  ✗ the period before had less than its slice
   The run ended at 38.000ms.
 ";
 
@@ -116,10 +116,10 @@ web and db next to batch, edf, sim, seed 1
 
     cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
 
-  +# ran, owed: a bit to all of a column (A: on its CPU)
-  -= ran, unclaimed (a)   . waiting (blank: asleep)
-  . CPU: mostly nobody   | a period begins
-  ! the one before had less
+  +# ran as entitled, part to all of a column (CPU: A)
+  -= ran in slack (CPU: a)   . waiting (blank: blocked)
+  . CPU mostly without vCPU   | a period begins
+  ! the period before had less than its slice
   The run ended at 38.000ms.
 ";
 
@@ -131,7 +131,7 @@ fn timeline_shows_running_waiting_and_blocked_vcpus() {
 }
 
 #[test]
-fn colours_of_a_timeline_leave_its_text_unchanged() {
+fn timeline_text_is_equal_with_and_without_colours() {
     let picture = timeline(Knowledge::ALL, Span::from_ms(20));
     let mut coloured = picture.render(Glyphs::Blocks, Paint::Colour);
     assert!(coloured.contains("\x1b[38;5;32m████████ "), "{coloured}");
@@ -142,14 +142,16 @@ fn colours_of_a_timeline_leave_its_text_unchanged() {
 }
 
 #[test]
-fn timeline_remarks_on_unobserved_facts() {
+fn timeline_notes_blocks_that_the_host_could_not_observe() {
     let knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
     // The remarks are in lines that are no wider than the timeline.
     let said = picture.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("Blank is asleep or waiting: this host cannot tell which."));
-    assert!(said.contains("Use was measured now and then, and is drawn evenly in between."));
+    assert!(said.contains("Blank is blocked or waiting: this host does not see which."));
+    assert!(
+        said.contains("CPU time was read only from time to time, and is drawn evenly in between.")
+    );
     assert!(!picture.contains('!'), "a shortfall cannot be known:\n{picture}");
 }
 
@@ -193,7 +195,7 @@ fn run_list(name: &str) -> Result<String, RunListError> {
 
 /// The last block is not over at the end of the run, so its length is unknown.
 #[test]
-fn run_and_block_times_are_listed_as_csv() {
+fn run_and_block_times_of_a_vcpu_are_listed_as_csv() {
     let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
     assert_eq!(run_list("web").as_deref(), Ok(expected));
     assert_eq!(run_list("batch").as_deref(), Ok("run_ns,block_ns\n"));
@@ -202,7 +204,7 @@ fn run_and_block_times_are_listed_as_csv() {
 }
 
 #[test]
-fn wake_without_cpu_time_counts_as_blocked() {
+fn wake_without_cpu_time_counts_as_blocked_in_csv() {
     let mut text = Vec::new();
     let mut list =
         RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");
@@ -241,7 +243,7 @@ fn wake_without_cpu_time_counts_as_blocked() {
 
 /// If the host could not observe blocking, no table is made.
 #[test]
-fn unknown_sleep_is_an_error() {
+fn csv_of_a_trace_without_block_records_is_refused() {
     let header = header(Knowledge {
         sleep: false,
         stretches: true,

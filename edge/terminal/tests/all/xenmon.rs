@@ -42,7 +42,7 @@ XenMon: 100ms sampled every 100ms
 }
 
 #[test]
-fn missing_io_and_slices_have_explained_dashes() {
+fn xenmon_table_shows_missing_values_as_explained_dashes() {
     let mut run = two();
     run.knows_io = true;
     run.domains[0].total.sliced = 0;
@@ -63,7 +63,7 @@ XenMon: 100ms sampled every 100ms
 }
 
 #[test]
-fn host_with_few_observations_has_few_columns() {
+fn xenmon_table_omits_columns_the_host_cannot_measure() {
     let mut run = two();
     run.knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };

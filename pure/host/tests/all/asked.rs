@@ -1,4 +1,5 @@
-//! CPUs that the host reschedules after each fact, and the CPU time it measures before.
+//! Tests of the CPUs that the host reschedules after each event, and of the CPU time that it
+//! measures before that.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::Pick;
@@ -20,7 +21,7 @@ fn ms(slot: u32, ms: u64) -> (VcpuId, Span) {
 }
 
 #[test]
-fn event_reschedules_its_own_cpu_and_those_named_by_policy() {
+fn event_reschedules_its_cpu_and_those_named_by_the_policy() {
     let share = no_share();
     let told = VcpuHint::Tasks(Tasks::default());
     for (fact, cpus) in [
@@ -50,7 +51,7 @@ fn event_reschedules_its_own_cpu_and_those_named_by_policy() {
 }
 
 #[test]
-fn cpus_named_by_charge_or_start_are_rescheduled() {
+fn cpus_named_by_policy_at_charge_or_start_are_rescheduled() {
     let mut story = one_runs();
     story.hardware.now = at(1);
     story.answers().ask_when_charged = CpuSet::one(CPU1);
@@ -62,7 +63,7 @@ fn cpus_named_by_charge_or_start_are_rescheduled() {
 }
 
 #[test]
-fn policy_that_never_settles_an_instant_is_stopped() {
+fn policy_that_reschedules_forever_at_one_instant_is_an_error() {
     let mut story = one_runs();
     story.hardware.now = at(7);
     story.answers().swaps = Some(run(0, 1));
@@ -70,7 +71,7 @@ fn policy_that_never_settles_an_instant_is_stopped() {
     story.answers().picks.insert(CPU0, run(1, 1));
     let (broken, text) = story.broken(Fact::LimitReached(CPU0));
     assert_eq!(broken, Broken::Endless { now: at(7) });
-    assert!(text.starts_with("at 7.000ms "), "{text}");
+    assert!(text.starts_with("policy livelock at 7.000ms: "), "{text}");
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn waking_vcpu_is_offered_to_one_idle_cpu() {
 }
 
 #[test]
-fn vcpu_that_got_a_cpu_is_offered_no_other() {
+fn woken_vcpu_that_got_a_cpu_is_offered_no_other() {
     let mut story = one_runs();
     story.join(2, &[]);
     story.wants(CPU1, run(2, 1));
@@ -110,7 +111,7 @@ fn vcpu_that_got_a_cpu_is_offered_no_other() {
 }
 
 #[test]
-fn allowed_vcpu_reschedules_cpus_only_while_it_waits() {
+fn vcpu_no_longer_barred_reschedules_cpus_only_while_it_waits() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
@@ -134,7 +135,7 @@ fn preempted_vcpu_is_offered_to_an_idle_cpu() {
 }
 
 #[test]
-fn cpu_time_is_charged_before_the_policy_needs_it() {
+fn cpu_time_is_charged_before_the_policy_call_that_needs_it() {
     let start = || {
         let mut story = one_runs();
         story.wants(CPU1, run(1, 10));
@@ -171,7 +172,7 @@ fn cpu_time_is_charged_before_the_policy_needs_it() {
 }
 
 #[test]
-fn later_wake_charges_cpu_where_vcpu_ran_last() {
+fn wake_of_a_vcpu_charges_the_cpu_it_ran_on_last() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 10));
     story.answers().ask = CpuSet::NONE;
@@ -188,7 +189,7 @@ fn later_wake_charges_cpu_where_vcpu_ran_last() {
 }
 
 #[test]
-fn cpu_is_measured_once_per_instant() {
+fn cpu_time_of_a_cpu_is_measured_once_per_instant() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     story.step(Fact::LimitReached(CPU0));
@@ -201,7 +202,7 @@ fn cpu_is_measured_once_per_instant() {
 }
 
 #[test]
-fn timers_are_set_on_rescheduled_cpus_and_everywhere_on_join() {
+fn policy_timers_are_set_on_rescheduled_cpus_and_everywhere_on_join() {
     let mut story = Story::scripted(2);
     let both = [(CPU0, at(5)), (CPU1, at(6))];
     story.answers().alarms.extend(both);
@@ -213,7 +214,7 @@ fn timers_are_set_on_rescheduled_cpus_and_everywhere_on_join() {
 }
 
 #[test]
-fn in_line_lists_reserved_vcpus_in_order() {
+fn host_lists_the_next_reserved_vcpus_in_dispatch_order() {
     let mut story = Story::new("edf", 1);
     story.join(0, &[("slice", "3ms"), ("period", "30ms")]);
     story.join(1, &[("slice", "1ms"), ("period", "10ms")]);
@@ -230,8 +231,9 @@ fn in_line_lists_reserved_vcpus_in_order() {
     assert_eq!(story.hardware.on, [Some(vcpu(2))]);
 }
 
-/// The CPU of a refused vCPU is idle, and a vCPU that begins to wait may get it. By Xen's rules CPU
-/// 1 looks for work only after a slice, and a waiting vCPU is offered to it.
+/// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait may get that
+/// CPU. By Xen's rules CPU 1 looks for work only after a slice, so a waiting vCPU is offered to CPU
+/// 2.
 #[test]
 fn idle_cpu_of_refused_vcpu_takes_next_waiting_vcpu() {
     let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);
@@ -254,7 +256,7 @@ fn idle_cpu_of_refused_vcpu_takes_next_waiting_vcpu() {
 }
 
 #[test]
-fn in_line_ends_at_an_invalid_answer() {
+fn list_of_next_vcpus_ends_at_an_invalid_policy_answer() {
     let mut story = one_runs();
     let mut line = Vec::new();
     story.host.in_line(CPU0, usize::MAX, &mut line);

@@ -1,5 +1,5 @@
-//! Violations of the contract, each as the shortest sequence of facts that is refused for it, and
-//! regression tests of past faults.
+//! Tests of violations of the contract, each as the shortest sequence of events that the host
+//! refuses for it. Also regression tests of past faults.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
@@ -21,7 +21,7 @@ fn one_runs() -> Story {
 }
 
 #[test]
-fn reported_time_never_decreases() {
+fn event_with_an_earlier_time_than_the_last_is_refused() {
     let mut story = Story::scripted(1);
     story.step_at(at(5), Fact::Passed);
     story.step_at(at(5), Fact::Passed);
@@ -29,11 +29,11 @@ fn reported_time_never_decreases() {
     story.hardware.now = now;
     let (broken, text) = story.broken(Fact::Passed);
     assert_eq!(broken, Broken::TimeWentBack { before: at(5), now });
-    assert_eq!(text, "the hardware reported 4.999ms after it had reported 5.000ms");
+    assert_eq!(text, "the hardware reported time 4.999ms after the later time 5.000ms");
 }
 
 #[test]
-fn used_time_above_elapsed_time_is_refused() {
+fn reported_cpu_time_above_the_elapsed_time_is_refused() {
     let mut story = one_runs();
     let all = used(0, CPU0, at(0), at(2), Span::from_ms(2));
     let more = used(0, CPU0, at(2), at(4), Span::from_ns(2_000_001));
@@ -43,12 +43,15 @@ fn used_time_above_elapsed_time_is_refused() {
     story.hardware.now = at(4);
     let (broken, text) = story.broken(Fact::LimitReached(CPU0));
     assert_eq!(broken, Broken::UsedTooMuch { used: more });
-    assert_eq!(text, "d0v0 used 2.000001ms between 2.000ms and 4.000ms, which is longer");
+    assert_eq!(
+        text,
+        "d0v0 used 2.000001ms of CPU time between 2.000ms and 4.000ms, more than that interval"
+    );
     assert_eq!(story.answers().charged, [(vcpu(0), Span::from_ms(2))]);
 }
 
 #[test]
-fn used_time_in_the_future_is_refused() {
+fn reported_cpu_time_in_the_future_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let all = used(0, CPU1, at(0), at(2), Span::from_ms(1));
@@ -59,7 +62,7 @@ fn used_time_in_the_future_is_refused() {
 }
 
 #[test]
-fn overlapping_used_time_on_a_cpu_is_refused() {
+fn overlapping_reported_cpu_time_on_one_cpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     let first = used(0, CPU0, at(0), at(2), Span::from_ms(1));
@@ -69,11 +72,14 @@ fn overlapping_used_time_on_a_cpu_is_refused() {
     story.report(&[first, next, other], Fact::Passed).expect("the intervals do not overlap");
     let (broken, text) = story.broken_by(&[twice], Fact::Passed);
     assert_eq!(broken, Broken::UsedTwice { used: twice, reported: at(3) });
-    assert_eq!(text, "d0v0 used cpu0 from 2.999ms, but that had been reported until 3.000ms");
+    assert_eq!(
+        text,
+        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms, and before that until 3.000ms"
+    );
 }
 
 #[test]
-fn fact_of_vcpu_that_is_not_joined_is_refused() {
+fn event_of_a_vcpu_that_has_not_joined_is_refused() {
     let share = no_share();
     let facts: [Fact<'_>; 6] = [
         Fact::Woke(vcpu(3)),
@@ -98,7 +104,7 @@ fn fact_of_vcpu_that_is_not_joined_is_refused() {
 }
 
 #[test]
-fn used_time_of_unknown_vcpu_is_refused() {
+fn reported_cpu_time_of_an_unknown_vcpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let some = used(3, CPU1, at(0), at(1), Span::from_ms(1));
@@ -107,7 +113,7 @@ fn used_time_of_unknown_vcpu_is_refused() {
 }
 
 #[test]
-fn second_join_is_refused() {
+fn second_join_of_the_same_vcpu_is_refused() {
     let mut story = one_runs();
     let share = no_share();
     let (broken, text) = story.broken(Fact::Joined(vcpu(0), (&share).into()));
@@ -139,7 +145,7 @@ fn affinity_without_an_existing_cpu_is_refused() {
                 unreachable!()
             };
             assert_eq!(broken, Broken::Nowhere { vcpu }, "{cpus:?}");
-            assert_eq!(text, format!("the hardware allowed {vcpu} no CPU that there is"));
+            assert_eq!(text, format!("the affinity of {vcpu} has no CPU that is scheduled"));
         }
     }
 }
@@ -149,7 +155,7 @@ fn wake_of_runnable_vcpu_is_refused() {
     let mut story = one_runs();
     let (broken, text) = story.broken(Fact::Woke(vcpu(0)));
     assert_eq!(broken, Broken::WokeAwake { vcpu: vcpu(0) });
-    assert_eq!(text, "the hardware woke d0v0, which was awake");
+    assert_eq!(text, "the hardware woke d0v0, which was runnable already");
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn block_of_blocked_vcpu_is_refused() {
         story.join(1, &[]);
         let (broken, text) = story.broken(fact);
         assert_eq!(broken, Broken::BlockedAsleep { vcpu: vcpu(1) });
-        assert_eq!(text, "the hardware blocked d1v0, which was asleep");
+        assert_eq!(text, "the hardware blocked d1v0, which was blocked already");
     }
 }
 
@@ -168,12 +174,12 @@ fn end_of_timeslice_on_idle_cpu_is_refused() {
     for fact in [Fact::Yielded(CPU1), Fact::LimitReached(CPU1)] {
         let (broken, text) = one_runs().broken(fact);
         assert_eq!(broken, Broken::NobodyThere { cpu: CPU1 });
-        assert_eq!(text, "the hardware ended a turn on cpu1, which nobody had");
+        assert_eq!(text, "the hardware ended a timeslice on cpu1, which runs no vCPU");
     }
 }
 
 #[test]
-fn facts_of_unknown_cpu_are_refused() {
+fn event_of_an_unknown_cpu_is_refused() {
     let unknown = |broken: Broken, text: String| {
         assert_eq!(broken, Broken::UnknownCpu { cpu: CPU2, cpus: 2 });
         assert_eq!(text, "the hardware named cpu2, but only 2 CPUs are scheduled, numbered from 0");
@@ -190,7 +196,7 @@ fn facts_of_unknown_cpu_are_refused() {
 }
 
 #[test]
-fn policy_that_names_unknown_cpu_is_stopped() {
+fn policy_that_names_an_unknown_cpu_is_an_error() {
     let asks = |story: &mut Story| story.answers().ask = CpuSet::one(CPU2);
     let asks_when_charged = |story: &mut Story| {
         story.answers().ask_when_charged = CpuSet::one(CPU2);
@@ -207,8 +213,8 @@ fn policy_that_names_unknown_cpu_is_stopped() {
     }
 }
 
-/// Asserts that the host refuses a `pick` of this vCPU for CPU 1 at 2 ms, once `before` has
-/// happened.
+/// Asserts that the host refuses a pick of vCPU `slot` for CPU 1 at 2 ms, after `before` has
+/// changed the story.
 #[track_caller]
 fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &str) {
     let mut story = one_runs();
@@ -234,17 +240,17 @@ fn pick_of_unknown_vcpu_is_refused() {
 
 #[test]
 fn pick_of_blocked_vcpu_is_refused() {
-    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "it is asleep");
+    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "it is blocked or paused");
     let pauses = |story: &mut Story| {
         story.wake_new(3);
         story.step(Fact::Paused(vcpu(3)));
     };
-    picked(pauses, 3, NotEligible::Asleep, "it is asleep");
+    picked(pauses, 3, NotEligible::Asleep, "it is blocked or paused");
 }
 
 #[test]
 fn pick_of_vcpu_on_another_cpu_is_refused() {
-    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "cpu0 has it");
+    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "it runs on cpu0");
 }
 
 #[test]
@@ -255,11 +261,11 @@ fn pick_against_affinity_is_refused() {
         story.step(Fact::Joined(vcpu(3), terms));
         story.step(Fact::Woke(vcpu(3)));
     };
-    picked(confined, 3, NotEligible::Confined, "it is confined to other CPUs");
+    picked(confined, 3, NotEligible::Confined, "its affinity excludes that CPU");
 }
 
 #[test]
-fn second_pick_of_refused_vcpu_is_stopped() {
+fn policy_that_picks_a_refused_vcpu_twice_is_an_error() {
     let mut story = Story::scripted(2);
     story.wants(CPU1, run(3, 1));
     story.hardware.refuses = true;
@@ -268,12 +274,12 @@ fn second_pick_of_refused_vcpu_is_stopped() {
     let (broken, text) = story.broken(Fact::Woke(vcpu(3)));
     let (vcpu, cpu, now, why) = (vcpu(3), CPU1, at(2), NotEligible::Barred);
     assert_eq!(broken, Broken::NotEligible { vcpu, cpu, now, why });
-    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused it";
+    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused to run it";
     assert_eq!(text, says);
 }
 
 #[test]
-fn endless_zero_length_timeslices_are_stopped() {
+fn policy_with_endless_zero_length_timeslices_is_an_error() {
     let turn = |ns| {
         let limit = Some(Span::from_ns(ns));
         Pick::Run { vcpu: vcpu(0), limit, entitlement: Entitlement::Spare }
@@ -289,13 +295,13 @@ fn endless_zero_length_timeslices_are_stopped() {
     let next = |_| story.report(&[], Fact::LimitReached(CPU0)).err();
     let fault = (0..10_000).find_map(next).expect("the contract is broken");
     let says =
-        "at 2.000ms one CPU after the other is asked, or one turn of no length follows another";
+        "policy livelock at 2.000ms: it keeps rescheduling CPUs or picking zero-length timeslices";
     assert_eq!(fault.to_string(), says);
     assert!(matches!(*fault, Fault::Broken(Broken::Endless { now }) if now == at(2)));
 }
 
 #[test]
-fn endless_scheduling_passes_are_stopped() {
+fn policy_with_endless_scheduling_passes_is_an_error() {
     let mut story = Story::scripted(2);
     story.answers().ask_on_pass = CpuSet::first_n(2);
     let (broken, _) = story.broken(Fact::AlarmRang(CPU0));
@@ -303,7 +309,7 @@ fn endless_scheduling_passes_are_stopped() {
 }
 
 #[test]
-fn expired_timer_must_be_cleared_or_moved_later() {
+fn policy_that_leaves_an_expired_timer_set_is_an_error() {
     let mut story = Story::scripted(2);
     story.step_at(at(3), Fact::AlarmRang(CPU1));
     story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
@@ -313,13 +319,14 @@ fn expired_timer_must_be_cleared_or_moved_later() {
         story.answers().alarms.insert(CPU1, alarm);
         let (broken, text) = story.broken(Fact::AlarmRang(CPU1));
         assert_eq!(broken, Broken::AlarmPassed { cpu: CPU1, alarm, now: at(3) });
-        let says = format!("the alarm of cpu1 is set to {says}, which is not after 3.000ms");
+        let says =
+            format!("the policy set the timer of cpu1 to {says}, which is not after 3.000ms");
         assert_eq!(text, says);
     }
 }
 
 #[test]
-fn rejected_share_is_no_violation() {
+fn share_rejected_by_the_policy_is_no_contract_violation() {
     let mut story = one_runs();
     story.answers().declines = true;
     let share = no_share();
@@ -335,9 +342,10 @@ fn rejected_share_is_no_violation() {
     story.join(1, &[]);
 }
 
-/// The timeslice had to be ordered again, since less CPU time than elapsed time had been used.
+/// The vCPU used less CPU time than has elapsed, so its timeslice is ordered again. The hardware
+/// refuses that order.
 #[test]
-fn vcpu_refused_in_mid_timeslice_runs_once_allowed() {
+fn vcpu_refused_by_hardware_in_mid_timeslice_runs_once_allowed() {
     let mut story = Story::new("round-robin", 1);
     story.wake_new(0);
     story.hardware.now = at(1);
@@ -349,7 +357,7 @@ fn vcpu_refused_in_mid_timeslice_runs_once_allowed() {
 }
 
 #[test]
-fn allowed_vcpu_runs_on_any_idle_cpu() {
+fn vcpu_no_longer_refused_by_hardware_runs_on_any_idle_cpu() {
     let mut story = Story::new("round-robin", 2);
     story.join(0, &[]);
     story.join(1, &[]);
@@ -361,7 +369,8 @@ fn allowed_vcpu_runs_on_any_idle_cpu() {
     assert_eq!(story.hardware.on, [Some(vcpu(1)), Some(vcpu(0))]);
 }
 
-/// CPU 0 is rescheduled while the vCPU still runs on CPU 1, and must be again after it left there.
+/// CPU 0 is rescheduled while the vCPU still runs on CPU 1. After the vCPU has left CPU 1, CPU 0
+/// must be rescheduled again.
 #[test]
 fn vcpu_that_migrates_on_change_runs_at_once() {
     let mut story = Story::new("edf", 2);

@@ -1,4 +1,4 @@
-//! Tests of the host with a scripted policy.
+//! Tests of the host with a scripted policy and scripted hardware.
 
 #[path = "../story/mod.rs"]
 mod story;

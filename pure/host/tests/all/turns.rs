@@ -1,5 +1,5 @@
-//! Timeslices in the trace: each run interval with its vCPU and CPU, begin and end, CPU time used,
-//! granted and late, the reason of its end, and its entitlement.
+//! Tests of the run intervals in the trace. Each has its vCPU and CPU, begin and end, its CPU time
+//! (used, granted and late), the reason of its end, and its entitlement.
 
 use crate::story::{CPU0, CPU1, Story, at, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
@@ -35,7 +35,7 @@ fn one_runs() -> Story {
 }
 
 #[test]
-fn run_interval_records_why_it_ended() {
+fn run_interval_records_the_reason_of_its_end() {
     let share = crate::story::no_share();
     for (fact, end) in [
         (Fact::LimitReached(CPU0), "Limit"),
@@ -71,9 +71,9 @@ fn replaced_vcpu_is_recorded_as_preempted() {
     );
 }
 
-/// Only half of the elapsed time is used.
+/// The vCPU uses only half of the elapsed time.
 #[test]
-fn late_time_exceeds_the_limit_but_never_used_time() {
+fn late_time_of_a_run_interval_never_exceeds_its_cpu_time() {
     for (until, line) in [
         (10, "5ms of 10ms, 0s late"),
         (12, "6ms of 10ms, 2ms late"),
@@ -87,9 +87,10 @@ fn late_time_exceeds_the_limit_but_never_used_time() {
     }
 }
 
-/// The used time comes in three pieces: up to the limit, across it and beyond it.
+/// The used time is reported in three pieces: up to the limit, across the limit, and beyond the
+/// limit.
 #[test]
-fn only_time_beyond_the_limit_counts_as_late() {
+fn cpu_time_beyond_the_timeslice_limit_counts_as_late() {
     let mut story = one_runs();
     story.hardware.now = at(15);
     let pieces = [used(0, CPU0, 0, 8, 8), used(0, CPU0, 8, 11, 3), used(0, CPU0, 11, 13, 2)];
@@ -102,7 +103,7 @@ fn only_time_beyond_the_limit_counts_as_late() {
 }
 
 #[test]
-fn new_limit_does_not_split_a_run_interval() {
+fn timeslice_limit_change_does_not_split_a_run_interval() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 2));
@@ -113,7 +114,7 @@ fn new_limit_does_not_split_a_run_interval() {
 }
 
 #[test]
-fn same_timeslice_is_ordered_once() {
+fn unchanged_timeslice_is_ordered_from_hardware_once() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 6));
@@ -131,10 +132,10 @@ fn same_timeslice_is_ordered_once() {
     assert_eq!(story.hardware.orders, [order(limit), order(Some(Span::from_ms(11)))]);
 }
 
-/// Live hardware that reports another CPU has not measured this one's occupant yet. The budget that
-/// the policy then names was left before the unmeasured time.
+/// Live hardware reports an event of another CPU before it has measured the vCPU on CPU 0. The
+/// policy then returns that vCPU's budget as of the last measurement.
 #[test]
-fn unmeasured_timeslice_keeps_its_end() {
+fn timeslice_of_an_unmeasured_cpu_keeps_its_end() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {
         let mut story = one_runs();
         story.join(1, &[]);
@@ -155,7 +156,7 @@ fn unmeasured_timeslice_keeps_its_end() {
 }
 
 #[test]
-fn change_of_entitlement_splits_a_run_interval() {
+fn change_between_budget_and_slack_splits_a_run_interval() {
     let pick = |entitlement| Pick::Run { vcpu: vcpu(0), limit: None, entitlement };
     let mut story = Story::scripted(1);
     story.wants(CPU0, pick(Entitlement::Due));
@@ -178,7 +179,7 @@ fn change_of_entitlement_splits_a_run_interval() {
 }
 
 #[test]
-fn gap_splits_a_run_interval() {
+fn gap_in_reported_cpu_time_splits_a_run_interval() {
     let mut story = one_runs();
     story.hardware.now = at(9);
     let pieces = [used(0, CPU0, 0, 2, 2), used(0, CPU0, 3, 5, 2), used(0, CPU0, 5, 9, 1)];
@@ -192,9 +193,9 @@ fn gap_splits_a_run_interval() {
     );
 }
 
-/// On a shared host, the kernel's scheduler hands out time that no vCPU claimed.
+/// On a shared host, the kernel's scheduler gives slack to vCPUs outside of timeslices.
 #[test]
-fn unclaimed_time_is_recorded_as_spare_without_grant() {
+fn cpu_time_without_a_pick_is_recorded_as_slack() {
     let mut story = one_runs();
     story.join(1, &[]);
     story.hardware.now = at(14);
@@ -217,7 +218,7 @@ fn unclaimed_time_is_recorded_as_spare_without_grant() {
 }
 
 #[test]
-fn limit_has_no_effect_after_its_timeslice() {
+fn timeslice_limit_has_no_effect_after_its_timeslice() {
     let mut story = one_runs();
     story.wants(CPU0, Pick::Idle);
     story.step_at(at(4), Fact::Blocked(vcpu(0)));
@@ -233,7 +234,7 @@ fn limit_has_no_effect_after_its_timeslice() {
 }
 
 #[test]
-fn unused_timeslice_is_neither_traced_nor_charged() {
+fn timeslice_without_cpu_time_is_neither_traced_nor_charged() {
     let mut story = one_runs();
     story.hardware.says = Some(used(0, CPU0, 0, 4, 0));
     story.step_at(at(4), Fact::LimitReached(CPU0));

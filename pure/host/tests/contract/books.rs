@@ -1,5 +1,5 @@
-//! Independent records of the suite: which vCPUs are runnable, running or barred, and the CPU time
-//! of each. They are kept from what the hardware did and never query the host.
+//! Independent records of the contract suite: which vCPUs are runnable, running or barred, and the
+//! CPU time of each. The records follow from the actions of the hardware and never query the host.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use slackline_policy::{AdmitError, Pick, VcpuHint};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// Violation of the contract. Only the first one found is reported.
+/// Violation of the contract. A run reports only the first violation that is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Breach {
     /// A vCPU that has not joined, or has left, was picked or left running.
@@ -26,59 +26,62 @@ pub(crate) enum Breach {
     ChangedItsMind(CpuId, Time),
     /// CPU time charged to the policy differs from the CPU time used.
     Charged(VcpuId, Time),
-    /// Events go on at this instant and time does not advance.
+    /// The hardware reported too many events at this instant, without any advance of time.
     Stuck(Time),
-    /// The host reported a violation that these books did not find.
+    /// The host reported a violation that the suite's own records did not find. The text is its
+    /// message.
     Host(String),
     /// A runnable vCPU did not receive its slice in the period that begins at this time.
     ShortSlice(VcpuId, Time),
     /// A vCPU with a hard limit received more than its slice in the period that begins at this
     /// time.
     OverSlice(VcpuId, Time),
-    /// A vCPU received more than its reservations amount to and one slice, up to the end of the run
-    /// interval that begins at this time.
+    /// A vCPU received more than the time that its reservations have accrued plus one slice. The
+    /// bound is exceeded in the run interval that begins at this time.
     Advanced(VcpuId, Time),
-    /// A vCPU waited from this time for longer than the timeslices of all others last.
+    /// A vCPU waited from this time on for longer than the timeslices of all other vCPUs last
+    /// together.
     Waited(VcpuId, Time),
-    /// A CPU that no answer named for rescheduling would now get another answer than it has.
+    /// The policy's pick for a CPU has changed, but the policy did not return the CPU for
+    /// rescheduling.
     Unasked(CpuId, Time),
-    /// The policy received another hint than the one that was reported, or none.
+    /// The policy received a hint that differs from the reported hint, or received none.
     Misheard(VcpuId, Time),
-    /// An eligible vCPU never ran, although the time was enough for a timeslice of each vCPU.
+    /// An eligible vCPU never ran, although there was time enough for a timeslice of each vCPU.
     Forgotten(VcpuId),
     /// A fresh copy of the policy decided differently under the same script.
     NotTheSame,
     /// Calling `pick` more often than needed changed later decisions.
     AskingChangedIt,
-    /// A rejected share changed later decisions.
+    /// Parameters that the policy rejected changed later decisions.
     DeclinedChangedIt,
 }
 
-/// State of one vCPU as the suite saw it.
+/// State of one vCPU according to the suite.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) is_awake: bool,
     pub(crate) is_barred: bool,
     pub(crate) cpu: Option<CpuId>,
-    /// CPU time as the hardware measured it.
+    /// CPU time that the hardware measured.
     pub(crate) used: Span,
-    /// CPU time that the policy was charged with.
+    /// CPU time that the policy was told to charge to the vCPU.
     pub(crate) charged: Span,
 }
 
-/// Records of one run, filled by the hardware and by the wrapper of the policy.
+/// Records of one run of the suite, filled by the hardware and by the wrapper of the policy.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     pub(crate) now: Time,
     pub(crate) cpus: usize,
     pub(crate) rows: BTreeMap<VcpuId, Row>,
-    /// By CPU: the timer that is set and has not expired.
+    /// Timer of each CPU that is set and has not expired.
     pub(crate) alarms: Vec<Option<Time>>,
-    /// The CPU whose timer is expiring.
+    /// CPU whose timer is expiring. `None` if no timer is.
     pub(crate) rings: Option<CpuId>,
-    /// Longest timeslice handed out. `None` if one had no end.
+    /// Length limit of the longest timeslice that was picked. `None` if one of them had no limit.
     pub(crate) longest: Option<Span>,
-    /// Number of shares that were put to the policy.
+    /// Number of times that parameters were passed to the policy for admission.
     pub(crate) requests: usize,
     pub(crate) declined: BTreeMap<usize, AdmitError>,
     /// Hints that the policy received since the last step.
@@ -86,7 +89,7 @@ pub(crate) struct Books {
     pub(crate) breach: Option<Breach>,
 }
 
-/// Handle on the books that the hardware and the wrapper of the policy share.
+/// Handle on the records, which the hardware and the wrapper of the policy share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(Arc<Mutex<Books>>);
 
@@ -110,14 +113,14 @@ impl Books {
         self.rows.get_mut(&vcpu).expect("the script names only joined vCPUs")
     }
 
-    /// Checks an answer of `pick` for `cpu` and notes its timeslice.
+    /// Checks a result of `pick` for `cpu` and records the length of its timeslice.
     pub(crate) fn check_pick(&mut self, pick: Pick, cpu: CpuId) {
         let Pick::Run { vcpu, limit, .. } = pick else { return };
         self.check_runs(vcpu, cpu);
         self.longest = self.longest.and_then(|longest| Some(longest.max(limit?)));
     }
 
-    /// Checks that a vCPU may be on a CPU, and notes the breach otherwise.
+    /// Checks that a vCPU may run on a CPU, and records a violation if not.
     pub(crate) fn check_runs(&mut self, vcpu: VcpuId, cpu: CpuId) {
         let breach = match self.rows.get(&vcpu) {
             None => Breach::Stranger,
@@ -129,8 +132,9 @@ impl Books {
         self.note(breach(vcpu, cpu, self.now));
     }
 
-    /// Checks a timer that the policy asked for. It may lie in the past only while it, or an
-    /// earlier one, is late to expire. The timer that expires now must be gone or later.
+    /// Checks a time to which the policy set the timer of a CPU. The time may be in the past only
+    /// while this timer, or an earlier one of the CPU, is late to expire. The timer that expires
+    /// now must be unset or set to a later time.
     pub(crate) fn check_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
         let Some(alarm) = alarm else { return };
         let is_late = self.alarms[cpu.index()].is_some_and(|before| before < self.now);
@@ -141,7 +145,8 @@ impl Books {
         }
     }
 
-    /// Returns the CPUs of an answer that exist, and notes a breach for the first other one.
+    /// Returns the CPUs of a result that exist. Records a violation for the first CPU that does not
+    /// exist.
     pub(crate) fn check_cpus(&mut self, cpus: CpuSet) -> CpuSet {
         let (known, others): (Vec<_>, Vec<_>) =
             cpus.iter().partition(|cpu| cpu.index() < self.cpus);

@@ -1,5 +1,5 @@
-//! Canaries: policies that are broken on purpose. Each wraps a policy of the list and breaks one
-//! rule of the contract.
+//! Canaries: policies that are broken on purpose, to test the contract suite. Each wraps a real
+//! policy and breaks one rule of the contract.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,44 +9,46 @@ use slackline_policy::{
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// Rule that a canary breaks.
+/// Rule of the contract that a canary (a policy broken on purpose) breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// Picks a blocked vCPU where the CPU should idle.
+    /// Picks a blocked vCPU for a CPU that should be idle.
     PicksSleepers,
-    /// Picks a vCPU that runs on another CPU where the CPU should idle.
+    /// Picks a vCPU that runs on another CPU for a CPU that should be idle.
     PicksFromElsewhere,
-    /// Picks a vCPU that the hardware refused where the CPU should idle.
+    /// Picks a vCPU that the hardware refused for a CPU that should be idle.
     PicksRefused,
-    /// Picks a vCPU that has left where the CPU should idle.
+    /// Picks a vCPU that has left for a CPU that should be idle.
     PicksThoseWhoLeft,
-    /// Asks for a timer in the past.
+    /// Sets a timer to a time in the past.
     RingsInThePast,
-    /// Hands out timeslices of zero length.
+    /// Picks timeslices of zero length.
     HandsOutNothing,
     /// Ignores wakes of the vCPU in slot 0.
     ForgetsOne,
-    /// Ignores them also, but makes up for it when the parameters of that vCPU change.
+    /// Ignores wakes of the vCPU in slot 0 until the parameters of that vCPU change, and then
+    /// handles them.
     ForgetsOneForAWhile,
-    /// Handles the vCPU of the next slot as blocked when a vCPU leaves.
+    /// Treats the vCPU of the next slot as blocked after a vCPU has left.
     DropsTheNext,
     /// Charges twice the CPU time used.
     ChargesTwice,
     /// Gives slack to vCPUs with a hard limit.
     GivesTooMuch,
-    /// Gives different answers to the same `pick`.
+    /// Returns different results for the same `pick`.
     AnswersOtherwise,
-    /// Changes its answers with the number of `pick` calls, but not at once.
+    /// Changes its results with the number of `pick` calls so far, but not from one call to the
+    /// next.
     WearsOut,
-    /// Differs from one copy to the next.
+    /// Decides differently from an identical copy of itself.
     IsNotRepeatable,
-    /// Names a CPU that does not exist.
+    /// Returns a CPU for rescheduling that does not exist.
     NamesNoCpu,
-    /// Adopts a share that it rejects.
+    /// Adopts parameters that it rejects.
     TakesWhatItDeclines,
 }
 
-/// Returns the policy that a canary wraps.
+/// Returns the real policy that a canary (a policy broken on purpose) wraps.
 pub(crate) fn wrapped(wrong: Wrong) -> &'static Spec {
     let name = match wrong {
         Wrong::ChargesTwice | Wrong::GivesTooMuch | Wrong::TakesWhatItDeclines => "edf",
@@ -57,17 +59,17 @@ pub(crate) fn wrapped(wrong: Wrong) -> &'static Spec {
     find(name).expect("the wrapped policy is on the list")
 }
 
-/// Number of canaries made so far. No policy may depend on it.
+/// Number of canaries created so far. A correct policy cannot depend on it, but a canary can.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// Policy that wraps another one and breaks one rule.
+/// Policy that wraps another policy and breaks one rule of the contract.
 pub(crate) struct Canary {
     policy: Box<dyn Policy>,
     spec: &'static Spec,
     wrong: Wrong,
     number: u64,
     asked: AtomicU64,
-    /// Number of `pick` calls when a vCPU was last started.
+    /// Number of `pick` calls at the time when a vCPU was last started.
     worn: u64,
     gone: Option<VcpuId>,
     now: Time,
@@ -80,7 +82,7 @@ impl Canary {
         Canary { policy, spec, wrong, number, asked, worn: 0, gone: None, now }
     }
 
-    /// Returns the answer for a CPU that the wrapped policy leaves idle.
+    /// Returns the pick for a CPU that the wrapped policy leaves idle.
     fn instead_of_idle(&self, at: &Moment, cpu: CpuId) -> Pick {
         let awake = |vcpu: VcpuId| at.is_awake(vcpu);
         let vcpu = match self.wrong {
@@ -99,7 +101,7 @@ impl Canary {
         vcpu.map_or(Pick::Idle, |vcpu| Pick::Run { vcpu, limit, entitlement: Entitlement::Spare })
     }
 
-    /// Returns the timeslice to hand out instead of `limit`.
+    /// Returns the length limit of a timeslice to use instead of `limit`.
     fn limit(&self, limit: Option<Span>) -> Option<Span> {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         let more = match self.wrong {

@@ -1,4 +1,5 @@
-//! Random draws for scripts. All decisions of a run derive from numbers in its script.
+//! Random draws for scripts of the contract suite. All decisions of a run derive from numbers in
+//! its script.
 
 use slackline_policy::{Field, Groups, Kind, Level, RawValue, Topology, Values};
 use slackline_units::{CpuId, CpuSet};
@@ -6,7 +7,7 @@ use slackline_units::{
     CpuShare, DomId, Pending, Span, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint,
 };
 
-/// A stream of numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
+/// A stream of random numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(pub(crate) u64);
 
@@ -29,8 +30,8 @@ impl Dice {
             .expect("an index below a length fits `usize`")]
     }
 
-    /// Draws a topology of `cpus` CPUs with any numbering: sockets, and within them nodes, caches
-    /// and cores.
+    /// Draws a topology of `cpus` CPUs: sockets, and within them nodes, caches and cores. The
+    /// numbers of the CPUs are in any order.
     pub(crate) fn topology(&mut self, cpus: usize) -> Topology {
         let labels: Vec<[u64; Level::ALL.len()]> =
             (0..cpus).map(|_| std::array::from_fn(|_| self.below(4) / 3)).collect();
@@ -47,7 +48,8 @@ impl Dice {
         Topology::new(cpus, &groups).expect("nested groups form a topology")
     }
 
-    /// Draws a length of time: a round number, with a few nanoseconds added half the time.
+    /// Draws a duration from `least` to `most`: a round number, with a few nanoseconds added half
+    /// the time.
     pub(crate) fn span(&mut self, least: Span, most: Span) -> Span {
         let round = self.pick(&[200, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 50_000]);
         let off = if self.below(2) == 0 { 0 } else { self.below(999) };

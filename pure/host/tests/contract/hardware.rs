@@ -1,4 +1,5 @@
-//! Hardware that plays a script: CPUs with timers that measure CPU time and carry out orders.
+//! Hardware that plays a script of the contract suite: CPUs with timers, which measure CPU time and
+//! carry out orders.
 
 use slackline_host::{CpuUse, Fact, Fault, Hardware, Host, Order, Outcome, Report};
 use slackline_policy::{Pick, Spec, Value, Values};
@@ -9,22 +10,23 @@ use crate::dice::Dice;
 use crate::history::{History, Life};
 use crate::script::{Kind, Manner, Script, Step};
 
-/// Maximum number of vCPUs at a time.
+/// Maximum number of vCPUs that are joined at one time.
 const SLOTS: usize = 10;
 
-/// Time after the last step in which each eligible vCPU must run, before those that ran are
-/// blocked. Timeslices, slices and periods in scripts are at most 50 ms and a timer is at most 0.2
-/// ms late. So it covers ten round-robin timeslices, or eleven periods of any reservation.
+/// Time after the last step in which each eligible vCPU must run; then the vCPUs that ran are
+/// blocked. Timeslices, slices and periods in scripts are at most 50 ms, and a timer is at most 0.2
+/// ms late. So this time covers ten round-robin timeslices, or eleven periods of any reservation.
 const AFTERWARDS: Span = Span::from_ms(560);
 
-/// Number of further such times for a vCPU whose cap has been lifted. Each of ten vCPUs may have to
-/// pay back a period of at most 150 ms, one after the other.
+/// Number of further intervals of `AFTERWARDS` in which a vCPU may wait after its cap was lifted.
+/// Each of ten vCPUs may have to pay back a period of at most 150 ms, one after the other.
 const CAPPED_PATIENCE: u32 = 4;
 
-/// Maximum number of events at one instant: far more than all CPUs, vCPUs and timers together.
+/// Maximum number of events at one instant. It is far more than all CPUs, vCPUs and timers can
+/// cause.
 const AT_ONCE: u32 = 1_000;
 
-/// Timer of a CPU: when it is due and when it expires.
+/// Timer of a CPU: the time for which it is set, and the time at which it expires.
 #[derive(Clone, Copy, Debug)]
 struct Armed {
     due: Time,
@@ -34,29 +36,29 @@ struct Armed {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     occupant: Option<VcpuId>,
-    /// True if the occupant runs by its reservation.
+    /// True if the vCPU on the CPU runs on reserved time.
     is_due: bool,
-    /// Time up to which the occupant's CPU time has been measured.
+    /// Time up to which the CPU time of the vCPU on the CPU has been measured.
     measured: Time,
     limit: Option<Armed>,
     alarm: Option<Armed>,
 }
 
-/// Order or timer that the host gave to the hardware.
+/// Order or timer that the host passed to the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Order(Order, Outcome),
     Alarm(CpuId, Option<Time>),
 }
 
-/// Part of the hardware that the host sees: it measures and carries out orders.
+/// Part of the hardware that the host uses: it measures CPU time and carries out orders.
 struct Body {
     books: Shared,
     now: Time,
     cpus: Vec<Cpu>,
     manner: Manner,
     dice: Dice,
-    /// Number of the next orders that will be refused.
+    /// Number of orders that will be refused next.
     refusals: u32,
     told: Vec<(Time, Told)>,
 }
@@ -154,30 +156,32 @@ impl Hardware for Body {
     }
 }
 
-/// Hardware with the host on it and the history of the run.
+/// Scripted hardware, together with the host that it drives and the history of the run.
 pub(crate) struct ScriptHardware<'a> {
     spec: &'a Spec,
     host: Host,
     body: Body,
     history: History,
-    /// By slot: index in the history of the vCPU that holds it.
+    /// For each slot, the index in the history of the vCPU that holds the slot. `None` if it is
+    /// free.
     living: Vec<Option<usize>>,
     /// Number of vCPUs in each domain.
     of_a_domain: usize,
     at_once: u32,
-    /// True if `in_line` is queried for every CPU after every step.
+    /// True if `in_line` is called for every CPU after every step, to test that it changes nothing.
     looks_ahead: bool,
-    /// The first CPU whose state differed from the policy's answer once an instant was settled.
+    /// First CPU that was busy although the policy's pick was idle, or the reverse, after an
+    /// instant was settled.
     unasked: Option<Breach>,
 }
 
-/// Results of a run.
+/// Results of a run of a script.
 pub(crate) struct Run {
     pub(crate) told: Vec<(Time, Told)>,
     pub(crate) history: History,
-    /// A vCPU that could have run after the last step and did not.
+    /// vCPU that could have run after the last step and did not. `None` if there is none.
     pub(crate) forgotten: Option<VcpuId>,
-    /// A CPU whose answer had changed and that was not rescheduled.
+    /// CPU whose pick had changed and that was not rescheduled. `None` if there is none.
     pub(crate) unasked: Option<Breach>,
 }
 
@@ -213,7 +217,7 @@ impl<'a> ScriptHardware<'a> {
         }
     }
 
-    /// Plays all steps, then lets time pass to find vCPUs that never run.
+    /// Plays all steps, then lets time pass to find eligible vCPUs that never run.
     pub(crate) fn play(mut self, steps: &[Step]) -> Result<Run, Breach> {
         for step in steps {
             self.take(*step)?;
@@ -230,16 +234,16 @@ impl<'a> ScriptHardware<'a> {
         Ok(Run { told: self.body.told, history: self.history, forgotten, unasked: self.unasked })
     }
 
-    /// Returns true if the vCPU may have excess from earlier parameters. With a light share that
-    /// can take longer to pay back than any script lasts.
+    /// Returns true if the vCPU may have excess over the fluid rate from earlier parameters. With a
+    /// small reservation it can take longer to pay back the excess than any script lasts.
     fn may_owe(&self, who: VcpuId) -> bool {
         let of_it = self.history.lives.iter().filter(|life| life.vcpu == who);
         of_it.flat_map(|life| &life.promises).filter(|(_, promise)| promise.is_some()).count() > 1
     }
 
-    /// Returns a vCPU that still waits after all vCPUs that ran meanwhile were blocked. A light
-    /// share beside heavy ones may wait for longer than any script lasts, but not once the heavy
-    /// ones are blocked. A capped vCPU waits until its cap is lifted and its debt is paid back.
+    /// Returns a vCPU that still waits after all vCPUs that ran meanwhile were blocked. A vCPU with
+    /// a small share may wait longer than any script lasts, but not once the vCPUs with large
+    /// shares are blocked. A capped vCPU waits until its cap is lifted and its debt is paid back.
     fn find_forgotten(&mut self) -> Result<Option<VcpuId>, Breach> {
         let mut patience = CAPPED_PATIENCE;
         loop {
@@ -348,7 +352,7 @@ impl<'a> ScriptHardware<'a> {
         VcpuId::new(number(slot), DomId::new(number(domain)), vcpu)
     }
 
-    /// Returns one of the vCPUs for which `holds`, chosen by the number in the step.
+    /// Returns one of the vCPUs for which `holds` is true, chosen by a number in the step.
     fn one(&self, step: Step, holds: impl Fn(&Row) -> bool) -> Option<VcpuId> {
         let books = self.body.books.open();
         let those = books.rows.iter().filter(|(_, row)| holds(row));
@@ -376,7 +380,7 @@ impl<'a> ScriptHardware<'a> {
         }
     }
 
-    /// A new vCPU tries to join, with up to six shares, until one is admitted.
+    /// Lets a new vCPU join. Tries up to six sets of parameters until one is admitted.
     fn join(&mut self, step: Step, dice: &mut Dice) -> Result<(), Breach> {
         let free: Vec<usize> = (0..SLOTS).filter(|&slot| self.living[slot].is_none()).collect();
         if free.is_empty() {
@@ -465,7 +469,7 @@ impl<'a> ScriptHardware<'a> {
         }
     }
 
-    /// Advances the clock and notes run intervals of the occupants.
+    /// Advances the clock and records run intervals of the vCPUs that occupy CPUs.
     fn move_to(&mut self, now: Time) -> Result<(), Breach> {
         let before = self.body.now;
         self.at_once = if now > before { 0 } else { self.at_once + 1 };
@@ -485,8 +489,8 @@ impl<'a> ScriptHardware<'a> {
         Ok(())
     }
 
-    /// Ends the instant. Rescheduling the named CPUs must have been enough: `pick` is repeated for
-    /// each CPU, and must match whether the CPU is busy.
+    /// Ends the instant. Checks that the policy returned enough CPUs for rescheduling: for each
+    /// CPU, a repeated `pick` must agree with the CPU being busy or idle.
     fn settle(&mut self) -> Result<(), Breach> {
         self.at_once += 1;
         if self.at_once > AT_ONCE {
@@ -513,7 +517,7 @@ impl<'a> ScriptHardware<'a> {
         self.ask_for(fact).map(|_| ())
     }
 
-    /// Reports a fact. Returns false if the policy rejected the share.
+    /// Reports an event. Returns false if the policy rejected the parameters in it.
     fn ask_for(&mut self, fact: Fact<'_>) -> Result<bool, Breach> {
         let report = Report { now: self.body.now, used: &[], fact };
         let stepped = match self.host.step(report, &mut self.body, &mut ()) {
@@ -524,7 +528,7 @@ impl<'a> ScriptHardware<'a> {
         self.conclude(stepped)
     }
 
-    /// Checks the books after a step.
+    /// Checks the records after a step and returns the first violation as an error.
     fn conclude(&mut self, stepped: Result<bool, Box<Fault>>) -> Result<bool, Breach> {
         if self.looks_ahead {
             let mut in_line = Vec::new();
@@ -550,7 +554,7 @@ impl<'a> ScriptHardware<'a> {
     }
 }
 
-/// Returns true if the share allows to borrow unused budget of the domain.
+/// Returns true if these parameters allow the vCPU to borrow unused budget of its siblings.
 fn is_by_use(share: &Values) -> bool {
     share.iter().any(|(_, value)| value == Value::Choice("use"))
 }

@@ -1,28 +1,28 @@
-//! History of each vCPU: when it was runnable, its reservations and its CPU time; and the checks of
-//! it after a run.
+//! History of each vCPU: the times at which it was runnable, its reservations and its CPU time.
+//! Also the checks of that history after a run.
 
 use slackline_policy::Promise;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time, VcpuId};
 
 use crate::books::Breach;
 
-/// History of a vCPU from a join until it leaves.
+/// History of a vCPU from the time it joins until it leaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub(crate) vcpu: VcpuId,
-    /// Reservations, each with the time from which it holds.
+    /// Reservations of the vCPU, each with the time from which it is in force.
     pub(crate) promises: Vec<(Time, Option<Promise>)>,
-    /// True if it ever had a cap.
+    /// True if the vCPU had a cap at some time.
     pub(crate) was_capped: bool,
-    /// True if it ever could borrow unused budget of its domain.
+    /// True if the vCPU was allowed to borrow unused budget of its siblings at some time.
     pub(crate) was_by_use: bool,
-    /// Intervals in which it was runnable. The end is `None` while it still is.
+    /// Intervals in which the vCPU was runnable. The end is `None` while it still is.
     pub(crate) awake: Vec<(Time, Option<Time>)>,
-    /// Intervals in which it ran.
+    /// Intervals in which the vCPU ran.
     pub(crate) runs: Vec<(Time, Time)>,
-    /// Intervals in which it ran by its reservation.
+    /// Intervals in which the vCPU ran on reserved time.
     pub(crate) due: Vec<(Time, Time)>,
-    /// Time at which it left. `None` if it did not.
+    /// Time at which the vCPU left. `None` if it did not leave.
     pub(crate) left: Option<Time>,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Life {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) lives: Vec<Life>,
-    /// Times at which the clock of the phases was set, and how far ahead.
+    /// Times at which the clock of phases was set, and the time by which it was then ahead.
     pub(crate) clocks: Vec<(Time, Span)>,
     pub(crate) end: Time,
 }
 
 impl Life {
-    /// Adds an interval in which it ran.
+    /// Adds an interval in which the vCPU ran.
     pub(crate) fn ran(&mut self, from: Time, to: Time, is_due: bool) {
         let lists = [Some(&mut self.runs), is_due.then_some(&mut self.due)];
         for list in lists.into_iter().flatten() {
@@ -51,7 +51,7 @@ impl Life {
         self.awake.iter().any(|&(from, until)| from <= at && until.is_none_or(|until| at <= until))
     }
 
-    /// Cuts this life into steps of constant rate.
+    /// Cuts the time of this vCPU on the host into intervals with one reservation each.
     fn steps(&self, end: Time) -> Vec<Step> {
         let left = self.left.unwrap_or(end);
         let mut cuts: Vec<Time> = self.promises.iter().map(|&(from, _)| from).collect();
@@ -74,7 +74,7 @@ impl Life {
         steps
     }
 
-    /// Returns each reservation with the interval in which it held.
+    /// Returns each reservation of the vCPU with the interval in which it was in force.
     fn tenures(&self, end: Time) -> impl Iterator<Item = (Promise, Time, Time)> {
         let end = self.left.unwrap_or(end);
         let nexts = self.promises.iter().skip(1).map(|&(from, _)| from).chain([end]);
@@ -83,16 +83,16 @@ impl Life {
     }
 }
 
-/// Interval in a life, or between two lives, with one rate. The vCPU ran by its reservation during
-/// all of it, or not at all.
+/// Interval with one reservation while a vCPU is joined, or between two joins. The vCPU ran on
+/// reserved time during all of the interval, or during none of it.
 #[derive(Clone, Copy)]
 struct Step {
     from: Time,
     to: Time,
-    /// Reservation that holds. `None` without one.
+    /// Reservation in force. `None` if the vCPU had none.
     rate: Option<Reservation>,
     had: Span,
-    /// True if a reservation was made at its begin.
+    /// True if a reservation was made at the start of the interval.
     is_promise: bool,
     is_away: bool,
 }
@@ -103,13 +103,14 @@ impl Step {
     }
 }
 
-/// Returns the entitlement of `rate` over `span`, rounded up to whole nanoseconds.
+/// Returns the CPU time that `rate` accrues over `span`, rounded up to whole nanoseconds.
 fn earned(rate: Reservation, span: Span) -> i128 {
     let (slice, period) = (i128::from(rate.slice().ns()), i128::from(rate.period().ns()));
     (slice * i128::from(span.ns()) + period - 1) / period
 }
 
-/// Sum of the parts of sorted intervals that lie in windows. Windows must be queried in order.
+/// Computes how much of some sorted intervals lies within a window. Windows must be queried in
+/// order.
 struct Overlap<'a> {
     stretches: &'a [(Time, Time)],
 }
@@ -126,14 +127,14 @@ impl Overlap<'_> {
     }
 }
 
-/// The clock over time. Times must be queried in order.
+/// Offset of the clock of phases over time. Times must be queried in order.
 struct Clocks<'a> {
     sets: &'a [(Time, Span)],
     clock: GridClock,
 }
 
 impl Clocks<'_> {
-    /// Returns the clock as it was just before `at`.
+    /// Returns the clock of phases with the setting that was in force just before `at`.
     fn before(&mut self, at: Time) -> &GridClock {
         while let [(set, ahead), rest @ ..] = self.sets
             && *set < at
@@ -146,10 +147,11 @@ impl Clocks<'_> {
 }
 
 impl History {
-    /// Checks each period that lies wholly within a reservation, counted from its begin or on its
-    /// grid. A vCPU that was runnable throughout received at least what the period is worth,
-    /// whatever other vCPUs did. A vCPU with a hard limit received no more. A vCPU that changed its
-    /// parameters or rejoined may first have to pay back its excess: at most one slice in all.
+    /// Checks each period that lies wholly within the time of one reservation. Periods count from
+    /// the start of the reservation or lie on its grid. A vCPU that was runnable throughout must
+    /// have received at least the period's budget, whatever other vCPUs did. A vCPU with a hard
+    /// limit must not have received more. A vCPU that changed its parameters or rejoined may first
+    /// have to pay back its excess, at most one slice in total.
     pub(crate) fn check_slices(&self) -> Result<(), Breach> {
         for (index, life) in self.lives.iter().enumerate() {
             let is_first = self.lives[..index].iter().all(|before| before.vcpu != life.vcpu);
@@ -201,7 +203,8 @@ impl History {
         Ok(())
     }
 
-    /// Returns the largest slice that this vCPU ever reserved, in this life or another.
+    /// Returns the largest slice that the vCPU of `life` reserved at any time, including before it
+    /// left and rejoined.
     fn largest(&self, life: &Life) -> Span {
         let lives = self.lives.iter().filter(|other| other.vcpu == life.vcpu);
         let promises = lives.flat_map(|life| &life.promises);
@@ -209,10 +212,10 @@ impl History {
         slices.max().unwrap_or(Span::ZERO)
     }
 
-    /// Checks that the reservations of a vCPU are an upper bound, however often it changed them,
-    /// left and rejoined. Counted from any reservation on, its time in timeslices by reservation
-    /// never exceeds what its reservations amounted to until then and one slice. While it is away,
-    /// its excess decays at the rate of its last reservation.
+    /// Checks that a vCPU never receives more than its reservations allow, however often it changes
+    /// them, leaves and rejoins. Count its reserved CPU time from the start of any reservation on.
+    /// It never exceeds the time that its reservations have accrued since then plus one slice.
+    /// While the vCPU is away, its excess decays at the rate of its last reservation.
     pub(crate) fn check_advances(&self) -> Result<(), Breach> {
         // A vCPU that may borrow can exceed this bound. Its domain does not.
         let is_alone =
@@ -253,9 +256,9 @@ impl History {
         Ok(())
     }
 
-    /// Checks waits where all vCPUs are equal and a timeslice lasts at most `turn`. The vCPUs that
-    /// were runnable when a wait began have one timeslice each before it ends, and keep all CPUs
-    /// busy. So the wait is at most (runnable - 1) * turn / CPUs.
+    /// Checks the waits of runnable vCPUs if all vCPUs are equal and a timeslice lasts at most
+    /// `turn`. The vCPUs that were runnable when a wait began have one timeslice each before it
+    /// ends, and keep all CPUs busy. So a wait is at most (runnable - 1) * turn / CPUs.
     pub(crate) fn check_waits(&self, turn: Option<Span>, cpus: usize) -> Result<(), Breach> {
         for life in &self.lives {
             for (from, until) in waits(life, self.end) {

@@ -1,5 +1,5 @@
-//! The contract between host and policies: random legal scripts run against every policy, and
-//! against policies that are broken on purpose, each of which must be caught.
+//! Tests of the contract between host and policies. Random legal scripts run against every policy,
+//! and against policies that are broken on purpose. Each broken policy must be caught.
 
 mod books;
 mod canaries;
@@ -22,8 +22,8 @@ use books::Breach;
 use canaries::{Canary, Wrong, wrapped};
 use script::Manner;
 
-/// Configuration with a fixed seed, unless the environment sets one. The scripts are the same in
-/// each run.
+/// Returns a configuration with a fixed seed, unless the environment sets a seed. So the scripts
+/// are the same in each run.
 fn usual_scripts() -> ProptestConfig {
     let usual = ProptestConfig::default();
     match usual.rng_seed {
@@ -37,7 +37,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
     #[test]
-    fn every_policy_keeps_the_contract(script in script::script(script::any_manner())) {
+    fn every_policy_keeps_the_host_contract_under_random_scripts(
+        script in script::script(script::any_manner()),
+    ) {
         for spec in ALL {
             let kept = suite::check(spec, &spec.build, &script);
             prop_assert_eq!(kept, Ok(()), "{}", spec.name);
@@ -49,8 +51,8 @@ proptest! {
     }
 }
 
-/// Returns the share fields of `sedf` with a mandatory slice and no weight. Of scripts that draw
-/// from all fields few have a slice.
+/// Returns the fields of `sedf` with a mandatory slice and no weight. Few scripts that draw from
+/// all fields have a slice.
 fn with_slices() -> &'static [Field] {
     static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
         let fields = slackline_policy::find("sedf").expect("`sedf` is on the list").share_fields;
@@ -64,18 +66,18 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
-/// Returns `sedf` with all slices checked, whatever parameters are drawn. Used with its defaults,
-/// since few scripts draw all of them.
+/// Returns `sedf` with a check of all slices, whatever parameters are drawn. Used with its default
+/// parameters, which few scripts draw.
 fn own_sedf() -> Spec {
     Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }
 
-/// Returns the same where each vCPU has a slice.
+/// Returns `sedf` as `own_sedf` does, with a slice for each vCPU.
 fn slices() -> Spec {
     Spec { share_fields: with_slices(), ..own_sedf() }
 }
 
-/// Returns a constructor that ignores the drawn parameters and sets only these.
+/// Returns a constructor of the policy that ignores the drawn parameters and sets only `words`.
 fn said(
     spec: &Spec,
     words: &'static [(&'static str, &'static str)],
@@ -91,9 +93,11 @@ fn said(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Builds `edf` and `sedf` with `place = "split"`, which few scripts draw.
+    /// Tests `edf` and `sedf` with `place = "split"`, which few scripts draw.
     #[test]
-    fn split_vcpus_keep_the_contract(script in script::script(script::any_manner())) {
+    fn policies_with_split_vcpus_keep_the_host_contract(
+        script in script::script(script::any_manner()),
+    ) {
         let [edf, sedf] =
             ["edf", "sedf"].map(|name| slackline_policy::find(name).expect("both are on the list"));
         for spec in [edf, sedf, &slices()] {
@@ -106,9 +110,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Puts several vCPUs into each domain, some of which may borrow unused budget of the others.
+    /// Puts several vCPUs into each domain, some of which may borrow unused budget of their
+    /// siblings.
     #[test]
-    fn siblings_keep_the_contract(
+    fn policies_with_several_vcpus_per_domain_keep_the_host_contract(
         script in script::script(script::any_manner()),
         of_a_domain in 2..=5_usize,
     ) {
@@ -120,7 +125,8 @@ proptest! {
     }
 }
 
-/// Returns the first violation found in a canary, under scripts that are the same each time.
+/// Returns the first violation that the suite finds in a policy that breaks the rule `wrong`. The
+/// scripts are the same each time.
 fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     const SCRIPTS: usize = 2_000;
     let spec = wrapped(wrong);
@@ -141,7 +147,8 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     })
 }
 
-/// Asserts that the expected check caught the canary, by the first word of the breach.
+/// Asserts that the suite catches a policy that breaks the rule `wrong`, and that the violation it
+/// reports begins with the word `by`.
 #[track_caller]
 fn assert_caught(wrong: Wrong, by: &str) {
     // Only hardware that refuses orders reveals a pick of a refused vCPU. With late timers the only
@@ -158,7 +165,7 @@ fn assert_caught(wrong: Wrong, by: &str) {
 }
 
 #[test]
-fn canaries_that_pick_ineligible_vcpus_are_caught() {
+fn contract_check_catches_policies_that_pick_ineligible_vcpus() {
     assert_caught(Wrong::PicksSleepers, "Sleeper");
     assert_caught(Wrong::PicksFromElsewhere, "Elsewhere");
     assert_caught(Wrong::PicksRefused, "Refused");
@@ -166,33 +173,33 @@ fn canaries_that_pick_ineligible_vcpus_are_caught() {
 }
 
 #[test]
-fn canaries_with_impossible_answers_are_caught() {
+fn contract_check_catches_policies_with_impossible_answers() {
     assert_caught(Wrong::RingsInThePast, "AlarmPassed");
     assert_caught(Wrong::HandsOutNothing, "Stuck");
     assert_caught(Wrong::NamesNoCpu, "NoSuchCpu");
 }
 
 #[test]
-fn canaries_that_starve_a_vcpu_are_caught() {
+fn contract_check_catches_policies_that_starve_a_vcpu() {
     assert_caught(Wrong::ForgetsOne, "Forgotten");
     assert_caught(Wrong::ForgetsOneForAWhile, "Forgotten");
     assert_caught(Wrong::DropsTheNext, "Waited");
 }
 
 #[test]
-fn canaries_that_break_slices_are_caught() {
+fn contract_check_catches_policies_that_deliver_wrong_slices() {
     assert_caught(Wrong::ChargesTwice, "ShortSlice");
     assert_caught(Wrong::GivesTooMuch, "OverSlice");
 }
 
 #[test]
-fn canaries_with_irreproducible_answers_are_caught() {
+fn contract_check_catches_policies_with_irreproducible_answers() {
     assert_caught(Wrong::AnswersOtherwise, "ChangedItsMind");
     assert_caught(Wrong::WearsOut, "AskingChangedIt");
     assert_caught(Wrong::IsNotRepeatable, "NotTheSame");
 }
 
 #[test]
-fn canary_that_adopts_rejected_share_is_caught() {
+fn contract_check_catches_a_policy_that_adopts_rejected_shares() {
     assert_caught(Wrong::TakesWhatItDeclines, "DeclinedChangedIt");
 }

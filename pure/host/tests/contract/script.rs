@@ -1,5 +1,6 @@
-//! Random scripts. A step is a kind and two numbers, which are interpreted against the state of the
-//! hardware at that step. So every step is legal, and a script can be cut short anywhere.
+//! Random scripts for the contract suite. A step is a kind and two numbers, which are interpreted
+//! against the state of the hardware at that step. So every step is legal, and a script can be cut
+//! short at any step.
 
 use std::fmt;
 
@@ -32,12 +33,13 @@ impl Script {
     }
 }
 
-/// Quality of the hardware.
+/// Quality of the simulated hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Timers expire in time, every order is carried out, and the occupant gets all time of a CPU.
+    /// Timers expire on time, every order is carried out, and the vCPU on a CPU gets all of its
+    /// time.
     Exact,
-    /// Timers expire late, orders are refused, and some CPU time goes elsewhere.
+    /// Timers expire late, some orders are refused, and some CPU time goes to other programs.
     Rough,
 }
 
@@ -47,7 +49,7 @@ pub(crate) struct Step {
     pub(crate) kind: Kind,
     /// Selects one of the vCPUs to which the step can apply, modulo their number.
     pub(crate) who: u8,
-    /// Seed for all else that the step draws.
+    /// Seed for all other random draws of the step.
     pub(crate) draw: u64,
 }
 
@@ -61,34 +63,34 @@ impl fmt::Debug for Step {
 /// Event of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A vCPU joins with a drawn share.
+    /// A vCPU joins with randomly drawn parameters.
     Join,
     /// A joined vCPU leaves.
     Leave,
-    /// The share of a vCPU changes.
+    /// The parameters of a vCPU change.
     Change,
     /// A blocked vCPU wakes.
     Wake,
     /// A runnable vCPU blocks, whether it is running or not.
     Block,
-    /// An occupant yields the rest of its timeslice.
+    /// A vCPU that occupies a CPU yields the rest of its timeslice.
     Yield,
-    /// The hardware will refuse an order soon.
+    /// The hardware will refuse one of the next orders.
     Refuse,
-    /// A vCPU that was refused may run again.
+    /// A vCPU that was refused can run again.
     Allow,
     /// A vCPU sends a hint about its tasks or about I/O.
     Tell,
-    /// The clock that phases refer to is set.
+    /// The clock to which phases refer is set.
     SetClock,
     /// Time passes, and timers that are due expire.
     Pass,
 }
 
-/// A start time of a hundred years after zero.
+/// Start time of a script a hundred years after time zero.
 const CENTURY: Time = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
 
-/// Strategy for scripts on hardware of this quality.
+/// Strategy for scripts on hardware of the quality `manner`.
 pub(crate) fn script(manner: impl Strategy<Value = Manner>) -> impl Strategy<Value = Script> {
     let kind = prop_oneof![
         4 => Just(Kind::Join),

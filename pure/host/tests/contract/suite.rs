@@ -1,4 +1,4 @@
-//! Plays a script several times and compares the runs.
+//! Playing of a script under a policy several times, and comparison of the runs.
 
 use slackline_host::Host;
 use slackline_policy::{Policy, Spec, Topology, Value, Values};
@@ -9,16 +9,17 @@ use crate::hardware::{Run, ScriptHardware};
 use crate::script::{Manner, Script};
 use crate::watch::{Treatment, Watched};
 
-/// Constructor of a policy: that of its entry in the list, or of a canary.
+/// Constructor of the policy to test: a real policy, or one that is broken on purpose.
 pub(crate) type Build<'a> = &'a dyn Fn(&Values, &Topology) -> Box<dyn Policy>;
 
-/// Results of one run and the books after it.
+/// Results of one run of a script, and its records.
 struct Played {
     run: Run,
     books: Shared,
 }
 
-/// Plays a script under a policy in all treatments. Returns the first violation of the contract.
+/// Plays a script under a policy, with and without each kind of extra stress. Returns the first
+/// violation of the contract as an error.
 pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<(), Breach> {
     let first = play(spec, build, script, Treatment::default())?;
     let again = play(spec, build, script, Treatment::default())?;
@@ -56,7 +57,8 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
     forgotten.or(first.run.unasked).map_or(Ok(()), Err)
 }
 
-/// Returns true if each choice that the script draws for the policy is its default.
+/// Returns true if each choice parameter that the script draws for the policy has its default
+/// value.
 pub(crate) fn has_own_rules(spec: &Spec, script: &Script) -> bool {
     let drawn = Dice(script.seed).values(spec.policy_fields);
     drawn.iter().all(|(field, value)| match value {

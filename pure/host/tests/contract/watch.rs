@@ -1,4 +1,4 @@
-//! Wrapper around a policy that forwards every call and records its result in the books.
+//! Wrapper around a policy that forwards every call and checks and records its result.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,17 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::books::{Breach, Shared};
 
-/// Extra stress on a policy in a run.
+/// Extra stress on a policy in a run, which must not change its decisions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Treatment {
     /// Number of times that each `pick` is repeated.
     pub(crate) again: usize,
-    /// Numbers of the requests that are rejected without asking the policy.
+    /// Admission requests to reject without asking the policy, by their number, each with the
+    /// error.
     pub(crate) withheld: BTreeMap<usize, AdmitError>,
 }
 
-/// Policy whose calls are recorded.
+/// Policy whose calls are checked and recorded.
 pub(crate) struct Watched {
     pub(crate) policy: Box<dyn Policy>,
     pub(crate) books: Shared,
@@ -24,7 +25,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Passes a share to the policy, unless this request is withheld.
+    /// Passes an admission request to the policy, unless the request is withheld from it.
     fn request<T>(
         &mut self,
         put: impl FnOnce(&mut dyn Policy) -> Result<T, AdmitError>,

@@ -1,5 +1,5 @@
-//! Test host: the hardware and the policy do what a test says and check nothing. Whatever is
-//! refused here is refused by the host.
+//! Test host: the hardware and the policy do as a test says and check nothing. Any refusal comes
+//! from the host.
 
 #![allow(dead_code)] // Each test file uses a part of it.
 
@@ -24,35 +24,35 @@ pub(crate) fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Returns the time `ms` milliseconds after the start.
+/// Returns the time `ms` milliseconds after the start of the run.
 pub(crate) fn at(ms: u64) -> Time {
     Time::START + Span::from_ms(ms)
 }
 
-/// Returns the share of a policy without parameters.
+/// Returns vCPU parameters for a policy that has none.
 pub(crate) fn no_share() -> Values {
     Values::defaults(&[]).expect("no field is required")
 }
 
-/// Returns a `pick` of this vCPU by its reservation, limited to `ms` milliseconds.
+/// Returns a pick of vCPU `slot` on reserved time, limited to `ms` milliseconds.
 pub(crate) fn run(slot: u32, ms: u64) -> Pick {
     let limit = Some(Span::from_ms(ms));
     Pick::Run { vcpu: vcpu(slot), limit, entitlement: Entitlement::Due }
 }
 
-/// Hardware that carries out orders, or refuses the next one.
+/// Hardware that carries out orders, unless `refuses` is set for the next one.
 pub(crate) struct TestHardware {
     pub(crate) now: Time,
-    /// By CPU: its occupant.
+    /// vCPU that occupies each CPU.
     pub(crate) on: Vec<Option<VcpuId>>,
     pub(crate) refuses: bool,
-    /// CPU time that an occupant uses of each two milliseconds, in milliseconds.
+    /// CPU time, in milliseconds, that a running vCPU uses of each two milliseconds.
     pub(crate) rate: u64,
-    /// CPU time to report at the next measurement in place of the measured one.
+    /// CPU time to report at the next measurement, in place of the time that was measured.
     pub(crate) says: Option<CpuUse>,
     /// Number of measurements so far.
     pub(crate) measures: usize,
-    /// True if it cannot measure.
+    /// True if the hardware cannot measure CPU time.
     pub(crate) is_blind: bool,
     pub(crate) orders: Vec<Order>,
     pub(crate) alarms: Vec<Option<Time>>,
@@ -90,10 +90,10 @@ impl Hardware for TestHardware {
     }
 }
 
-/// Answers of the scripted policy, right or wrong, and a record of its calls.
+/// Results that the scripted policy returns, correct or not, and a record of its calls.
 #[derive(Default)]
 pub(crate) struct Answers {
-    /// By CPU; `Pick::Idle` for a CPU without an entry.
+    /// Pick for each CPU. A CPU without an entry idles.
     pub(crate) picks: BTreeMap<CpuId, Pick>,
     pub(crate) alarms: BTreeMap<CpuId, Time>,
     /// CPUs to reschedule after every event, except a charge and a start.
@@ -101,7 +101,8 @@ pub(crate) struct Answers {
     pub(crate) ask_when_charged: CpuSet,
     pub(crate) ask_when_started: CpuSet,
     pub(crate) ring_needs: CpuSet,
-    /// Replaces the answer for a CPU at every start there, and is replaced by the old one.
+    /// Pick that replaces the one in `picks` at every start on a CPU. The replaced pick is stored
+    /// here for the next start.
     pub(crate) swaps: Option<Pick>,
     /// CPUs to reschedule after each scheduling pass.
     pub(crate) ask_on_pass: CpuSet,
@@ -111,7 +112,7 @@ pub(crate) struct Answers {
     pub(crate) asked: CpuSet,
 }
 
-/// Policy that returns the answers of a test.
+/// Policy that returns the results that a test has set.
 struct Scripted(Arc<Mutex<Answers>>);
 
 impl Scripted {
@@ -196,7 +197,7 @@ impl Policy for Scripted {
     }
 }
 
-/// A host with its hardware, policy and trace.
+/// A host with its hardware, policy and trace, driven step by step by a test.
 pub(crate) struct Story {
     pub(crate) host: Host,
     pub(crate) hardware: TestHardware,
@@ -206,12 +207,12 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// Uses a policy of the list. Half of each CPU's time goes elsewhere.
+    /// Creates a host with a real policy. A running vCPU gets only half of the CPU's time.
     pub(crate) fn new(policy: &str, cpus: usize) -> Story {
         Story::under(policy, &[], cpus)
     }
 
-    /// Uses a policy of the list with these parameters.
+    /// Creates a host with a real policy that has these parameters.
     pub(crate) fn under(policy: &str, given: &[(&str, &str)], cpus: usize) -> Story {
         let spec = find(policy).expect("the policy is on the list");
         let given = given.iter().map(|&(name, text)| (name, RawValue::Text(text)));
@@ -220,7 +221,7 @@ impl Story {
         Story { fields: spec.share_fields, ..Story::with(host, Arc::default(), 1) }
     }
 
-    /// Uses a scripted policy. Occupants get all time of their CPUs.
+    /// Creates a host with a scripted policy. A running vCPU gets all of the CPU's time.
     pub(crate) fn scripted(cpus: usize) -> Story {
         let answers = Arc::default();
         let policy = Box::new(Scripted(Arc::clone(&answers)));
@@ -248,14 +249,14 @@ impl Story {
         self.answers.lock().expect("the answers are used by one thread only")
     }
 
-    /// Sets the answer for a CPU and reschedules that CPU after the next event.
+    /// Sets the pick for a CPU and reschedules that CPU after the next event.
     pub(crate) fn wants(&mut self, cpu: CpuId, pick: Pick) {
         let mut answers = self.answers();
         answers.picks.insert(cpu, pick);
         answers.ask.insert(cpu);
     }
 
-    /// Reports a fact and returns the CPUs for which `pick` was called.
+    /// Reports an event and returns the CPUs for which `pick` was called.
     #[track_caller]
     pub(crate) fn asked_by(&mut self, fact: Fact<'_>) -> Vec<CpuId> {
         self.answers().asked = CpuSet::NONE;
@@ -263,8 +264,8 @@ impl Story {
         self.answers().asked.iter().collect()
     }
 
-    /// Reports a fact, the only one of its instant, and CPU time that the hardware noticed by
-    /// itself.
+    /// Reports an event, the only one of its instant, and CPU time `used` that the hardware noticed
+    /// without being asked.
     pub(crate) fn report(&mut self, used: &[CpuUse], fact: Fact<'_>) -> Result<(), Box<Fault>> {
         let report = Report { now: self.hardware.now, used, fact };
         self.host.step(report, &mut self.hardware, &mut self.trace)?;
@@ -275,26 +276,27 @@ impl Story {
         self.host.step(report, &mut self.hardware, &mut self.trace)
     }
 
-    /// Reports a fact that keeps the contract.
+    /// Reports an event that keeps the contract.
     #[track_caller]
     pub(crate) fn step(&mut self, fact: Fact<'_>) {
         self.report(&[], fact).expect("the contract is kept");
     }
 
-    /// Reports a fact that keeps the contract, at a later time.
+    /// Reports an event that keeps the contract, at the later time `now`.
     #[track_caller]
     pub(crate) fn step_at(&mut self, now: Time, fact: Fact<'_>) {
         self.hardware.now = now;
         self.step(fact);
     }
 
-    /// Reports a fact that breaks the contract. Returns the violation and its message.
+    /// Reports an event that breaks the contract. Returns the violation and its message.
     #[track_caller]
     pub(crate) fn broken(&mut self, fact: Fact<'_>) -> (Broken, String) {
         self.broken_by(&[], fact)
     }
 
-    /// Reports a violation like `broken`, with CPU time that the hardware noticed by itself.
+    /// Reports an event that breaks the contract, like `broken`, and CPU time `used` that the
+    /// hardware noticed without being asked.
     #[track_caller]
     pub(crate) fn broken_by(&mut self, used: &[CpuUse], fact: Fact<'_>) -> (Broken, String) {
         let fault = self.report(used, fact).expect_err("the contract is broken");

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_an_interval_come_in_order_and_add_up() {
+    fn interval_cut_by_a_set_gives_ordered_pieces_that_add_up() {
         let mut set = Intervals::default();
         for (from, to) in [(50, 60), (10, 20), (15, 30), (30, 31), (90, 95), (7, 7)] {
             set.add(at(from), at(to));

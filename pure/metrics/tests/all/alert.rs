@@ -32,7 +32,7 @@ fn seconds(warmup: u64, ran: &[(u32, u64, u64, u64)], end: u64) -> Vec<Vec<Span>
 }
 
 #[test]
-fn run_interval_counts_in_the_seconds_in_which_it_lies() {
+fn alert_counts_cpu_time_in_the_seconds_of_its_run_interval() {
     let half = SECOND / 2;
     // Four fifths of three seconds, which begin in the middle of the warm-up.
     let long = (1, half, half + 3 * SECOND, 3 * SECOND * 4 / 5);
@@ -42,14 +42,14 @@ fn run_interval_counts_in_the_seconds_in_which_it_lies() {
 }
 
 #[test]
-fn incomplete_second_at_the_end_is_left_out() {
+fn alert_leaves_out_an_incomplete_second_at_the_end() {
     let found = seconds(0, &[(0, 0, SECOND + 10, SECOND + 10)], 2 * SECOND - 1);
     assert_eq!(found, [vec![us(SECOND)], vec![Span::ZERO]]);
     assert_eq!(seconds(0, &[], 10), [vec![], vec![]]);
 }
 
 #[test]
-fn excess_is_a_positive_part_of_the_share() {
+fn alert_error_is_positive_for_cpu_time_above_the_share() {
     let error =
         |used, share| allocation_error(us(used), Span::from_secs(1), CpuShare::from_ppm(share));
     assert_eq!(error(47_000, 10_000), 3_700_000, "4.7 % where 1 % was due");
@@ -62,7 +62,7 @@ fn excess_is_a_positive_part_of_the_share() {
 }
 
 #[test]
-fn errors_are_sorted_and_summarized() {
+fn alert_errors_are_sorted_and_summarized() {
     let errors: AllocationErrors = [30, -10, 20, 0, -40].into_iter().collect();
     assert_eq!(errors.sorted(), [-40, -10, 0, 20, 30]);
     assert_eq!((errors.smallest(), errors.largest()), (Some(-40), Some(30)));

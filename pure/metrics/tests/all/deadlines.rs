@@ -19,7 +19,7 @@ fn judged(vcpu: &VcpuSummary) -> (u64, u64, u64, u64) {
 }
 
 #[test]
-fn slice_received_by_the_periods_end_meets_the_deadline() {
+fn slice_received_by_the_end_of_the_period_meets_the_deadline() {
     let vcpu = awake().ran(0, 8_000, 10_000).ran(0, 10_000, 12_000).first_ended(20_000);
     assert_eq!(judged(&vcpu), (2, 0, 0, 0));
     assert_eq!(vcpu.miss_time, None);
@@ -29,7 +29,7 @@ fn slice_received_by_the_periods_end_meets_the_deadline() {
 /// missing at 15 ms and made up at 15.5 ms. Then the clock is set, and a period ends after 8 ms
 /// with a budget of 1.6 ms.
 #[test]
-fn with_a_phase_deadlines_are_those_of_the_grid() {
+fn deadlines_of_a_reservation_with_phase_follow_the_clock_grid() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();
     let (at, vcpu, phase) = (Time::START, vcpu(0), Some(us(5_000)));
     let promised = Record::Promised { at, vcpu, reservation, exact: false, phase };
@@ -45,13 +45,13 @@ fn with_a_phase_deadlines_are_those_of_the_grid() {
 }
 
 #[test]
-fn a_nanosecond_too_little_is_a_miss() {
+fn slice_short_by_one_nanosecond_is_a_deadline_miss() {
     let script = awake().used(0, 0, (0, 2_000, 1_999), (0, true));
     assert_eq!(judged(&script.first_ended(10_000)), (1, 1, 0, 0));
 }
 
 #[test]
-fn a_miss_lasts_until_the_shortfall_has_been_made_up() {
+fn deadline_miss_lasts_until_the_missing_cpu_time_is_received() {
     // Half a millisecond is missing at 10 ms, and made up at 13.5 ms.
     let script = awake().ran(0, 0, 1_500).ran(0, 13_000, 15_500).ran(0, 20_000, 22_000);
     let vcpu = script.first_ended(30_000);
@@ -60,7 +60,7 @@ fn a_miss_lasts_until_the_shortfall_has_been_made_up() {
 }
 
 #[test]
-fn shortfall_is_made_up_within_a_run_interval_in_proportion() {
+fn missing_cpu_time_is_received_in_proportion_within_a_run_interval() {
     // Half a millisecond is missing. The next interval gets half of its time, so 1 ms must pass.
     let script = awake().ran(0, 0, 1_500).used(0, 0, (11_000, 19_000, 4_000), (0, true));
     assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 2_000, 2_000));
@@ -74,7 +74,7 @@ fn starved_vcpu_misses_every_deadline_until_it_runs() {
 }
 
 #[test]
-fn one_late_slice_is_one_miss_without_making_up() {
+fn late_slice_followed_by_timely_slices_is_one_deadline_miss() {
     // Late by 1 ms once, then on time, with at most one slice in a period.
     let script = awake().ran(0, 9_000, 11_000).ran(0, 12_000, 13_000).ran(0, 20_000, 22_000);
     let vcpu = script.first_ended(30_000);
@@ -83,7 +83,7 @@ fn one_late_slice_is_one_miss_without_making_up() {
 }
 
 #[test]
-fn open_shortfall_counts_until_the_vcpu_stops_waiting() {
+fn unresolved_deadline_miss_lasts_until_block_leave_change_or_end() {
     assert_eq!(judged(&awake().first_ended(13_000)), (1, 1, 3_000, 3_000));
     assert_eq!(judged(&awake().left(0, 14_000).first_ended(20_000)), (1, 1, 4_000, 4_000));
     assert_eq!(judged(&awake().blocked(0, 15_000).first_ended(20_000)), (1, 1, 5_000, 5_000));
@@ -92,7 +92,7 @@ fn open_shortfall_counts_until_the_vcpu_stops_waiting() {
 }
 
 #[test]
-fn overrun_is_deducted_from_the_next_slice() {
+fn deadline_check_deducts_an_overrun_from_the_next_slice() {
     // It receives 2.5 ms in its timeslice, so its next budget is 1.5 ms.
     let script = || awake().ran_late(0, 0, 2_500, 500);
     assert_eq!(judged(&script().ran(0, 10_000, 11_500).first_ended(20_000)), (2, 0, 0, 0));
@@ -100,34 +100,34 @@ fn overrun_is_deducted_from_the_next_slice() {
 }
 
 #[test]
-fn at_most_one_slice_is_deducted_from_a_period() {
+fn deadline_check_deducts_at_most_one_slice_per_period() {
     // Five slices at once repay the next four periods. The one after those has a full budget.
     let vcpu = awake().ran_late(0, 0, 10_000, 8_000).first_ended(60_000);
     assert_eq!(judged(&vcpu), (6, 1, 0, 0));
 }
 
 #[test]
-fn overrun_into_the_next_period_counts_there() {
+fn overrun_past_the_deadline_is_deducted_in_the_next_period() {
     // The limit is the deadline. It stops 300 us later, so its next budget is 1.7 ms.
     let script = awake().ran_late(0, 8_000, 10_300, 300).ran(0, 15_000, 16_700);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn slack_received_is_not_deducted() {
+fn deadline_check_deducts_no_slack_of_a_work_conserving_vcpu() {
     let script = awake().ran(0, 0, 2_000).ran_spare(0, 2_000, 10_000);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 0, 0));
 }
 
 #[test]
-fn all_excess_of_a_hard_limited_vcpu_is_deducted() {
+fn deadline_check_deducts_all_excess_of_a_hard_limited_vcpu() {
     let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
     let script = awake.ran(0, 0, 2_000).ran_spare(0, 3_000, 3_400).ran(0, 10_000, 11_600);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn time_that_makes_up_a_shortfall_is_no_excess() {
+fn cpu_time_that_resolves_a_deadline_miss_is_no_excess() {
     // 1 ms is missing and added to the next slice. The slice after that is not reduced.
     let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
     let script = awake.ran(0, 0, 1_000).ran(0, 10_000, 13_000).ran(0, 20_000, 21_900);
@@ -135,25 +135,25 @@ fn time_that_makes_up_a_shortfall_is_no_excess() {
 }
 
 #[test]
-fn period_with_an_early_block_does_not_count() {
+fn period_with_a_block_before_the_full_slice_has_no_deadline() {
     let script = awake().ran(0, 0, 1_000).blocked(0, 1_000).woke(0, 2_000);
     assert_eq!(judged(&script.first_ended(20_000)), (1, 1, 0, 0), "only the second one");
 }
 
 #[test]
-fn block_after_the_full_slice_keeps_the_deadline_met() {
+fn vcpu_that_blocks_after_its_full_slice_meets_the_deadline() {
     let script = awake().ran(0, 0, 2_000).blocked(0, 2_000).woke(0, 10_000);
     assert_eq!(judged(&script.ran(0, 10_000, 12_000).first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn period_that_begins_blocked_does_not_count() {
+fn period_that_begins_with_a_blocked_vcpu_has_no_deadline() {
     let script = awake().ran(0, 0, 2_000).blocked(0, 2_000).woke(0, 10_001);
     assert_eq!(judged(&script.first_ended(30_000)), (2, 1, 0, 0));
 }
 
 #[test]
-fn excess_is_deducted_from_skipped_periods() {
+fn excess_is_deducted_from_periods_skipped_while_blocked() {
     // 6 ms of excess: the periods from 10 and 20 ms deduct 4 ms, that from 30 ms the remainder.
     let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 40_000);
     assert_eq!(judged(&script.first_ended(50_000)), (2, 1, 0, 0));
@@ -168,7 +168,7 @@ fn periods_that_begin_in_the_warm_up_do_not_count() {
 }
 
 #[test]
-fn reservation_changed_in_a_run_interval_splits_it() {
+fn reservation_change_within_a_run_interval_splits_the_interval() {
     // The new reservation is recorded first: 3 ms every 20 ms from 5 ms on. By then all 2 ms of 10
     // ms were received, one of them as excess, which is deducted. In the run interval 5 ms are
     // received under the new reservation. After that nothing, so the second period's slice is
@@ -180,7 +180,7 @@ fn reservation_changed_in_a_run_interval_splits_it() {
 }
 
 #[test]
-fn excess_under_a_reservation_is_deducted_from_the_next() {
+fn excess_under_one_reservation_is_deducted_from_the_next_reservation() {
     // All 2 ms of 10 ms were received by 5 ms, so the next budget is 1 ms. A microsecond less is a
     // miss.
     for (until, misses) in [(6_000, 0), (5_999, 1)] {
@@ -191,7 +191,7 @@ fn excess_under_a_reservation_is_deducted_from_the_next() {
 }
 
 #[test]
-fn excess_is_reduced_by_the_entitlement_of_an_absence() {
+fn excess_of_a_rejoining_vcpu_is_reduced_by_time_accrued_meanwhile() {
     // All 2 ms of 10 ms are received by 2 ms: an excess of 1.6 ms, of which 4 ms accrue half.
     for (until, misses) in [(7_200, 0), (7_199, 1)] {
         let script = awake().ran(0, 0, 2_000).left(0, 2_000).joined(0, 6_000);
@@ -202,14 +202,14 @@ fn excess_is_reduced_by_the_entitlement_of_an_absence() {
 }
 
 #[test]
-fn overrun_under_a_reservation_is_deducted_from_the_next() {
+fn overrun_under_one_reservation_is_deducted_from_the_next_reservation() {
     // The reservation changes at the very end of the period with an excess of 500 us.
     let script = awake().ran_late(0, 0, 2_500, 500).promised(0, 10_000, 1_000, 10_000);
     assert_eq!(judged(&script.ran(0, 10_000, 10_500).first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn host_without_full_knowledge_judges_no_deadlines() {
+fn host_without_block_or_run_interval_records_has_no_deadline_metrics() {
     for (sleep, stretches) in [(false, false), (true, false), (false, true)] {
         let vcpu = awake().knows(sleep, stretches).ran(0, 0, 1_000).first_ended(20_000);
         assert_eq!((vcpu.deadlines, vcpu.misses, vcpu.wake_to_run), (None, None, None));
@@ -219,7 +219,7 @@ fn host_without_full_knowledge_judges_no_deadlines() {
 }
 
 #[test]
-fn many_small_shortfalls_are_all_counted() {
+fn deadline_misses_resolved_at_many_moments_are_all_counted() {
     // A few microseconds of each slice, so that each shortfall is made up at another moment.
     let mut script = awake();
     for nth in 0..200 {
@@ -231,7 +231,7 @@ fn many_small_shortfalls_are_all_counted() {
 }
 
 #[test]
-fn overrun_before_a_leave_is_not_deducted_after_the_rejoin() {
+fn overrun_before_a_leave_is_not_deducted_after_a_rejoin() {
     let script = awake().ran_late(0, 0, 9_000, 7_000).left(0, 9_000);
     let joined = Record::Joined { at: Time::START + us(15_000), vcpu: vcpu(0) };
     let script = script.with(joined).promised(0, 15_000, 2_000, 10_000).woke(0, 15_000);
@@ -239,7 +239,7 @@ fn overrun_before_a_leave_is_not_deducted_after_the_rejoin() {
 }
 
 #[test]
-fn late_record_counts_in_the_later_period() {
+fn cpu_time_recorded_late_counts_in_the_later_period() {
     // Used before it blocked, but known only after it has woken again, in the third period.
     let script = awake().ran(0, 0, 1_000).blocked(0, 5_000).woke(0, 20_000);
     let script = script.used(0, 1, (3_000, 5_000, 2_000), (0, false)).ran(0, 25_000, 26_000);

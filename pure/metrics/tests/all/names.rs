@@ -33,7 +33,7 @@ fn metrics_are_looked_up_by_the_names_that_claims_use() {
 }
 
 #[test]
-fn lateness_without_late_events_is_zero() {
+fn lateness_metrics_without_late_events_are_zero() {
     let run = web_servers();
     for (metric, of) in [("miss time p99", "web.0"), ("miss time worst", "batch")] {
         assert_eq!(run.lookup(metric, Some(of)), Ok(Measure::Span(us(0))), "{metric} of {of}");
@@ -81,7 +81,7 @@ fn unknown_metric_suggests_the_nearest_name() {
 }
 
 #[test]
-fn fields_have_stable_names_and_carry_their_unit() {
+fn summary_fields_have_stable_names_and_carry_their_unit() {
     let run = web_servers();
     let names = |fields: Vec<(&'static str, FieldValue)>| {
         fields.iter().map(|field| field.0).collect::<Vec<_>>().join(" ")
@@ -98,9 +98,10 @@ fn fields_have_stable_names_and_carry_their_unit() {
          miss_time_worst_ns miss_time_p50_of_slice_ppm miss_time_p99_of_slice_ppm \
          miss_time_worst_of_slice_ppm wake_to_run_count wake_to_run_p50_ns wake_to_run_p90_ns \
          wake_to_run_p99_ns wake_to_run_worst_ns switches \
-         migrations waiting_ns wait_worst_ns stopped_ns asleep_ns overrun_ns jobs jobs_late \
-         jobs_done moved_bytes job_lateness_count job_lateness_p50_ns job_lateness_p90_ns \
-         job_lateness_p99_ns job_lateness_worst_ns response_count \
+         migrations boosts false_boosts boosted_ns waiting_ns wait_worst_ns stopped_ns \
+         asleep_ns overrun_ns jobs jobs_late jobs_done moved_bytes job_lateness_count \
+         job_lateness_p50_ns job_lateness_p90_ns job_lateness_p99_ns job_lateness_worst_ns \
+         response_count \
          response_p50_ns response_p90_ns response_p99_ns \
          response_worst_ns response_mean_ns response_worst_tenth_ns"
     );
@@ -127,7 +128,7 @@ fn fields_have_stable_names_and_carry_their_unit() {
 }
 
 #[test]
-fn numbers_that_a_host_cannot_count_are_missing() {
+fn metrics_that_a_host_cannot_count_are_missing() {
     let script = Script::new(&["a"]).knows(true, false).ran(0, 0, 10);
     let run = script.ended(100);
     for fields in [&run.vcpu_fields()[0], &run.cpu_fields()[0]] {

@@ -27,7 +27,7 @@ fn run_interval_over_whole_seconds_is_split_in_proportion() {
 }
 
 #[test]
-fn a_second_is_a_whole_number_of_periods() {
+fn share_error_window_of_a_second_is_a_whole_number_of_periods() {
     // 334 periods of 3 ms are 1.002 s. In each of two such windows 1 ms of 334 ms is missing.
     let mut script = awake(1_000, 3_000);
     for nth in 0..668_u64 {
@@ -40,14 +40,14 @@ fn a_second_is_a_whole_number_of_periods() {
 }
 
 #[test]
-fn a_period_longer_than_a_second_is_its_own_window() {
+fn period_longer_than_a_second_is_its_own_error_window() {
     let script = awake(S, 2 * S).ran(0, 0, S).ran(0, 3 * S, 3 * S + S / 2);
     let error = script.first_ended(5 * S).second_error.unwrap();
     assert_eq!((error.seconds, error.worst_ppm), (2, 500_000));
 }
 
 #[test]
-fn excess_is_an_error_only_with_a_hard_limit() {
+fn received_time_above_the_share_is_error_only_with_hard_limit() {
     let vcpu = awake(3_000, 10_000).ran(0, 0, 2 * S).first_ended(2 * S);
     assert_eq!((vcpu.error_ppm, vcpu.second_error.unwrap().worst_ppm), (Some(0), 0));
     let vcpu = awake_exact(3_000, 10_000).ran(0, 0, S).first_ended(S);
@@ -56,7 +56,7 @@ fn excess_is_an_error_only_with_a_hard_limit() {
 }
 
 #[test]
-fn second_with_a_block_counts_only_if_above_the_reservation() {
+fn second_with_a_block_has_an_error_only_above_the_reservation() {
     // Less in the first second, with a block. Exactly the reservation in the second one.
     let sleeps = |script: Script| {
         let script = script.ran(0, 0, 1_000).blocked(0, 1_000).woke(0, S);
@@ -74,7 +74,7 @@ fn second_with_a_block_counts_only_if_above_the_reservation() {
 }
 
 #[test]
-fn seconds_blocked_throughout_do_not_count() {
+fn seconds_in_which_a_vcpu_is_always_blocked_have_no_error() {
     // Blocked from 0.2 s to 5.5 s, through many periods at once. Then runnable but not running.
     let script = awake(3_000, 10_000).ran(0, 0, 200_000).blocked(0, 200_000);
     let vcpu = script.woke(0, 11 * S / 2).first_ended(8 * S);
@@ -93,7 +93,7 @@ fn host_that_cannot_see_blocks_counts_vcpus_as_runnable() {
 }
 
 #[test]
-fn seconds_cut_by_change_or_warmup_do_not_count() {
+fn seconds_cut_by_a_change_or_the_warmup_have_no_error() {
     let vcpu = awake(3_000, 10_000).warmup(10_000).first_ended(3 * S);
     assert_eq!(vcpu.second_error.unwrap().seconds, 2, "the first one began in the warm-up");
     let script = awake(3_000, 10_000).promised(0, S * 3 / 2, 1_000, 10_000);
@@ -154,7 +154,7 @@ fn shares_of_a_changed_reservation_cover_all_time_joined() {
 }
 
 #[test]
-fn warm_up_is_left_out_of_every_sum() {
+fn time_in_the_warm_up_counts_in_no_metric() {
     let script = Script::new(&["a"]).warmup(1_000).woke(0, 100).ran(0, 400, 2_400);
     let run = script.blocked(0, 2_400).ended(5_000);
     let vcpu = &run.vcpus[0];
@@ -201,7 +201,7 @@ fn longest_wait_ends_when_the_vcpu_runs_or_blocks() {
 }
 
 #[test]
-fn wake_to_run_ends_with_the_first_run_interval() {
+fn wake_to_run_latency_ends_at_the_first_run_interval() {
     let script = Script::new(&["a"]).woke(0, 100).ran(0, 150, 200).ran(0, 300, 400);
     let script = script.blocked(0, 400).woke(0, 500).blocked(0, 600);
     let vcpu = script.woke(0, 700).ran(0, 710, 720).first_ended(1_000);
@@ -215,7 +215,7 @@ fn wake_to_run_ends_with_the_first_run_interval() {
 }
 
 #[test]
-fn wakes_and_switches_of_the_warm_up_do_not_count() {
+fn wakes_and_switches_in_the_warm_up_are_not_counted() {
     // Wakes and runs in the warm-up, wakes in it and runs after it, wakes after it.
     let script = Script::new(&["a"]).warmup(100).woke(0, 10).ran(0, 20, 30).blocked(0, 30);
     let script = script.woke(0, 90).ran(0, 110, 120).blocked(0, 120);
@@ -229,7 +229,7 @@ fn wakes_and_switches_of_the_warm_up_do_not_count() {
 }
 
 #[test]
-fn vcpu_that_joins_runnable_has_no_wake() {
+fn vcpu_that_joins_runnable_has_no_wake_to_run_latency() {
     // It joins runnable at the start of the run, later, and again after it left.
     for joined in [0, 700] {
         let script = Script::new(&[]).named(0, "a").joined(0, joined).woke(0, joined);
@@ -243,7 +243,7 @@ fn vcpu_that_joins_runnable_has_no_wake() {
 }
 
 #[test]
-fn run_interval_after_gap_or_other_vcpu_is_a_switch() {
+fn run_interval_after_a_gap_or_another_vcpu_counts_as_switch() {
     let script = Script::new(&["a", "b"]).ran(0, 0, 10).ran_spare(0, 10, 20).ran(1, 20, 30);
     let script = script.ran(0, 30, 40).ran(0, 41, 50).used(0, 1, (60, 70, 10), (0, true));
     let run = script.ended(100);
@@ -254,7 +254,7 @@ fn run_interval_after_gap_or_other_vcpu_is_a_switch() {
 }
 
 #[test]
-fn jobs_are_late_after_their_deadline() {
+fn job_done_after_its_deadline_counts_as_late() {
     let script = Script::new(&["a"]).warmup(100).job(0, 99, 200, 300).job(0, 100, 200, 200);
     let vcpu = script.job(0, 200, 300, 450).first_ended(1_000);
     assert_eq!((vcpu.jobs, vcpu.jobs_late, vcpu.jobs_due), (2, 1, 2));
@@ -264,9 +264,16 @@ fn jobs_are_late_after_their_deadline() {
 }
 
 #[test]
-fn a_job_without_a_deadline_is_never_due_nor_late() {
+fn job_without_a_deadline_is_never_due_nor_late() {
     let (released, done) = (Time::START + us(100), Time::START + us(900));
-    let endless = Record::Job { vcpu: vcpu(0), task: None, released, deadline: Time::NEVER, done };
+    let endless = Record::Job {
+        vcpu: vcpu(0),
+        task: None,
+        client: None,
+        released,
+        deadline: Time::NEVER,
+        done,
+    };
     let vcpu = Script::new(&["a"]).with(endless).job(0, 200, 300, 250).first_ended(1_000);
     assert_eq!((vcpu.jobs, vcpu.jobs_due, vcpu.jobs_late), (2, 1, 0));
 }
@@ -308,7 +315,7 @@ fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record
 
 /// A run of 100 us with 10 us of warm-up: a tick over its end, a switch, and a tick while idle.
 #[test]
-fn programs_overhead_and_idle_time_amount_to_the_measured_time() {
+fn program_overhead_and_idle_metrics_sum_to_the_measured_time() {
     let of = |slot| Some(vcpu(slot));
     let slowed = Record::Slowed {
         vcpu: of(0).expect("slot 0 has a vCPU"),
@@ -334,7 +341,7 @@ fn programs_overhead_and_idle_time_amount_to_the_measured_time() {
 }
 
 #[test]
-fn trace_without_overhead_has_unknown_work() {
+fn work_metric_is_unknown_for_a_trace_without_overhead() {
     let script = Script::new(&["a"]).woke(0, 0).ran(0, 0, 40).knows_overhead_in_all();
     let run = script.ended(100);
     assert_eq!(
@@ -350,7 +357,7 @@ fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record
 }
 
 #[test]
-fn time_without_vcpus_is_of_others_stolen_or_unused() {
+fn cpu_time_without_vcpus_is_reported_as_others_stolen_or_unused() {
     // 10 ms without accounting, then 100 ms: 30 of vCPUs, 25 idle, 5 stolen, 2 for dispatching.
     let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));
     let script = script.ran(0, 20_000, 40_000).with(books(10_000, 60_000, 10_000, 5_000, 1_000));
@@ -366,7 +373,7 @@ fn time_without_vcpus_is_of_others_stolen_or_unused() {
 }
 
 #[test]
-fn accounting_across_the_warmup_end_counts_in_proportion() {
+fn kernel_accounting_across_the_warmup_end_counts_in_proportion() {
     // Half of the first 100 ms lies after the warm-up, with half of the idle time.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));
     let script = script.ran(0, 0, 60_000).with(books(0, 100_000, 40_000, 0, 0));
@@ -405,7 +412,7 @@ impl Draw {
 
 /// Run intervals lie anywhere over periods, seconds, reservations, blocks and the warm-up.
 #[test]
-fn sums_are_consistent_for_random_run_intervals() {
+fn metric_sums_are_consistent_for_random_run_intervals() {
     for seed in 0..500_u64 {
         let mut draw = Draw(seed);
         let mut script = Script::new(&["a", "b"]).warmup(draw.below(3 * S));

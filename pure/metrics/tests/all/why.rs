@@ -108,7 +108,7 @@ fn hog() -> Culprit {
 }
 
 #[test]
-fn thread_on_the_cpu_is_to_blame() {
+fn why_blames_the_thread_on_the_cpu_for_a_wait() {
     use OffCpu::{Blocked, Ready};
     let blame = blame(&[
         on_cpu(HOG, 0..1_000, Ready),
@@ -136,7 +136,7 @@ fn thread_on_the_cpu_is_to_blame() {
 
 /// The kernel's numbers stand beside those of the same interval.
 #[test]
-fn kernel_accounting_is_compared_over_its_own_interval() {
+fn why_compares_kernel_accounting_over_the_same_interval() {
     let counted = |span: std::ops::Range<u64>, used, ready| {
         let (thread, from, to) = (HostThreadId::new(WEB_THREAD), at(span.start), at(span.end));
         Entry::Record(Record::Counted { thread, from, to, used: us(used), ready: us(ready) })
@@ -158,7 +158,7 @@ fn kernel_accounting_is_compared_over_its_own_interval() {
 }
 
 #[test]
-fn other_vm_is_within_or_beyond_its_reservation() {
+fn why_says_if_another_vm_ran_within_or_beyond_its_reservation() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         on_cpu(DB_THREAD, 0..1_000, OffCpu::Ready),
@@ -171,7 +171,7 @@ fn other_vm_is_within_or_beyond_its_reservation() {
 }
 
 #[test]
-fn late_timer_is_to_blame_for_another_vcpu_but_not_for_a_process() {
+fn why_blames_a_late_timer_for_vcpus_but_not_for_processes() {
     let late = |us, late| {
         let (cpu, late) = (CpuId::new(0), Span::from_us(late));
         Entry::Record(Record::RangLate { at: at(us), cpu, late })
@@ -191,7 +191,7 @@ fn late_timer_is_to_blame_for_another_vcpu_but_not_for_a_process() {
 }
 
 #[test]
-fn stops_and_pauses_count_while_the_thread_is_off_the_cpu() {
+fn why_counts_stops_and_pauses_only_off_the_cpu() {
     let thread = HostThreadId::new(WEB_THREAD);
     let (from, to) = (at(1_000), at(3_000));
     let blame = blame(&[
@@ -214,7 +214,7 @@ fn stops_and_pauses_count_while_the_thread_is_off_the_cpu() {
 
 /// A real-time hog keeps the dispatcher from resuming the vCPU in time.
 #[test]
-fn late_end_of_a_stop_is_blamed_on_the_thread_on_the_cpu() {
+fn why_blames_a_late_resume_on_the_thread_then_running() {
     let (from, to, cpu) = (at(1_000), at(3_000), CpuId::new(0));
     let blame = blame(&[
         woke(WEB_THREAD, 0),
@@ -231,7 +231,7 @@ fn late_end_of_a_stop_is_blamed_on_the_thread_on_the_cpu() {
 }
 
 #[test]
-fn pause_without_an_end_lasts_until_the_end_of_the_recording() {
+fn why_counts_an_unfinished_pause_until_the_recording_ends() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         on_cpu(WEB_THREAD, 0..1_000, OffCpu::Blocked),
@@ -242,7 +242,7 @@ fn pause_without_an_end_lasts_until_the_end_of_the_recording() {
 }
 
 #[test]
-fn lost_events_and_long_idle_times_are_unexplained() {
+fn why_leaves_waits_with_lost_events_or_idle_time_unexplained() {
     let cpu = CpuId::new(0);
     let blame = blame(&[
         woke(WEB_THREAD, 0),
@@ -259,7 +259,7 @@ fn lost_events_and_long_idle_times_are_unexplained() {
 }
 
 #[test]
-fn stolen_time_is_shared_by_time_on_the_cpu() {
+fn why_divides_stolen_time_by_cpu_time_of_the_threads() {
     let cpu = CpuId::new(0);
     let (idle, dispatching) = (Span::ZERO, Span::ZERO);
     let blame = blame(&[
@@ -281,7 +281,7 @@ fn stolen_time_is_shared_by_time_on_the_cpu() {
 }
 
 #[test]
-fn tenant_sees_no_foreign_name() {
+fn why_shows_a_tenant_no_names_of_other_owners() {
     let entries = [
         woke(WEB_THREAD, 0),
         on_cpu(DB_THREAD, 0..1_000, OffCpu::Ready),
@@ -299,7 +299,7 @@ fn tenant_sees_no_foreign_name() {
 }
 
 #[test]
-fn unknown_name_has_no_answer() {
+fn why_for_an_unknown_vm_lists_the_known_vms() {
     let answer = ask("nobody", &[ended(1)]);
     assert_eq!((answer.vcpus.len(), answer.vms), (0, vec!["db".to_owned(), "web".to_owned()]));
     assert_eq!(ask("web.0", &[ended(1)]).vcpus.len(), 1);
@@ -314,7 +314,7 @@ fn steps() -> impl Strategy<Value = Vec<(u32, u64, u64, bool, u8)>> {
 proptest! {
     /// The times of the vCPU add up in each recording: it ran, waited, or was blocked.
     #[test]
-    fn times_of_any_recording_add_up(steps in steps()) {
+    fn why_times_of_any_recording_add_up(steps in steps()) {
         let (mut entries, mut now) = (Vec::new(), 0);
         // The same by hand: when the vCPU became ready, and what it waited.
         let (mut ready_since, mut waited, mut had) = (None, Span::ZERO, Span::ZERO);

@@ -52,7 +52,7 @@ fn point(times: [u64; 4], executions: u64) -> Point {
 }
 
 #[test]
-fn six_metrics_of_two_domains_equal_hand_computed_values() {
+fn xenmon_metrics_of_two_domains_equal_hand_computed_values() {
     let summary = two(&[
         woke(0, 0),
         woke(1, 0),
@@ -73,7 +73,7 @@ fn six_metrics_of_two_domains_equal_hand_computed_values() {
 }
 
 #[test]
-fn only_a_gap_between_run_intervals_is_a_switch_in() {
+fn xenmon_counts_a_switch_only_after_a_gap_between_run_intervals() {
     let summary = two(&[
         woke(0, 0),
         ran(0, (0, 5_000), 5_000, RanEnd::Limit),
@@ -86,7 +86,7 @@ fn only_a_gap_between_run_intervals_is_a_switch_in() {
 }
 
 #[test]
-fn paused_vcpu_is_blocked_in_either_order_of_records() {
+fn xenmon_counts_a_paused_vcpu_as_blocked_in_either_record_order() {
     let pause = Record::Paused { at: at(5_000), vcpu: vcpu(0) };
     let run = ran(0, (0, 5_000), 30_000, RanEnd::Preempted);
     let rest = [woke(0, 25_000), ran(0, (25_000, 30_000), 30_000, RanEnd::Over)];
@@ -98,7 +98,7 @@ fn paused_vcpu_is_blocked_in_either_order_of_records() {
 }
 
 #[test]
-fn time_is_split_over_points_and_waits_count_in_full() {
+fn xenmon_splits_cpu_time_over_points_and_counts_waits_whole() {
     let summary = two(&[
         woke(0, 0),
         woke(1, 0),
@@ -116,7 +116,7 @@ fn time_is_split_over_points_and_waits_count_in_full() {
 }
 
 #[test]
-fn seconds_are_ten_points_after_the_warm_up() {
+fn xenmon_seconds_are_ten_points_after_the_warm_up() {
     let header = Header { warmup: us(500_000), ..header() };
     let records = [
         woke(0, 0),
@@ -132,7 +132,7 @@ fn seconds_are_ten_points_after_the_warm_up() {
 }
 
 #[test]
-fn several_vcpus_are_summed_under_their_domains_name() {
+fn xenmon_sums_several_vcpus_under_the_name_of_their_domain() {
     let vcpu = |number| VcpuId::new(u32::from(number), DomId::new(0), number);
     let vcpus = [(vcpu(0), "web.0", "web"), (vcpu(1), "web.1", "web")];
     let ran = |number: u16| Record::Ran {
@@ -153,7 +153,7 @@ fn several_vcpus_are_summed_under_their_domains_name() {
 }
 
 #[test]
-fn io_is_missing_or_counts_for_both_domains() {
+fn xenmon_io_is_missing_or_counts_for_both_domains() {
     let vcpus = [WEB[0], (vcpu(1), "dom0", "dom0")];
     let run = ran(0, (0, 10_000), 30_000, RanEnd::Over);
     let field = |summary: &XenMonSummary, name: &str| {
@@ -181,7 +181,7 @@ fn io_is_missing_or_counts_for_both_domains() {
 }
 
 #[test]
-fn host_without_run_intervals_has_missing_fields() {
+fn xenmon_fields_are_missing_on_a_host_without_run_interval_records() {
     let knows = Knowledge { sleep: false, stretches: false, resolution: us(1), overhead: false };
     let header = Header { knows, ..header() };
     let summary = shown(monitor(&header, WEB), &[ran(0, (0, 10_000), 30_000, RanEnd::Over)]);

@@ -168,7 +168,8 @@ impl Script {
 
     pub fn job(self, slot: u32, released: u64, deadline: u64, done: u64) -> Script {
         let (released, deadline, done) = (at(released), at(deadline), at(done));
-        self.with(Record::Job { vcpu: vcpu(slot), task: None, released, deadline, done })
+        let (vcpu, task, client) = (vcpu(slot), None, None);
+        self.with(Record::Job { vcpu, task, client, released, deadline, done })
     }
 
     /// Ends the run and returns its summary.

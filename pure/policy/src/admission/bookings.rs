@@ -27,7 +27,7 @@ pub(crate) struct Bookings {
     capacity: Option<CpuShare>,
     packing: Packing,
     holds: Holds<CpuId>,
-    /// Split reservations. `None` if the policy does not split.
+    /// Split reservations. `None` if the policy never splits a vCPU.
     splits: Option<Splits>,
 }
 
@@ -56,19 +56,19 @@ impl ReservationBooks for Loads {
     }
 }
 
-/// A demand for a reservation, with the state that admission depends on.
+/// A request to admit a reservation, with the state that admission depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionRequest<'a> {
     pub(crate) at: Time,
     pub(crate) share: Reservation,
-    /// True if the periods begin at fixed phases. Such a reservation is not split, and no vCPU is
-    /// split on its CPU.
+    /// True if the periods begin at fixed phases. A reservation at fixed phases is not split, and
+    /// no vCPU is split on its CPU.
     pub(crate) on_grid: bool,
-    /// CPUs to choose from.
+    /// CPUs on which the reservation may be placed.
     pub(crate) allowed: CpuSet,
-    /// Those of them that are [quiescent](Bookings::rest).
+    /// CPUs in `allowed` that are [quiescent](Bookings::rest).
     pub(crate) resting: CpuSet,
-    /// Borrowed budget: load on these CPUs beyond the reservations, until the loans end.
+    /// Borrowed budget: load on a CPU beyond its reservations, until the loans end.
     pub(crate) lent: &'a [(CpuId, Reservation)],
     /// Returns the demand of all other vCPUs by CPU from now on. `None` for a CPU with a
     /// reservation at fixed phases. Called only if a vCPU is split or might be.
@@ -78,14 +78,14 @@ pub(crate) struct AdmissionRequest<'a> {
 /// Placement of a reservation.
 #[derive(Clone, Debug)]
 pub(crate) struct BookedPlacement {
-    /// Subtasks of a split reservation. Empty if it is bound to one CPU.
+    /// Subtasks of a split reservation. Empty if the reservation is bound to one CPU.
     pub(crate) parts: Vec<Subtask>,
     /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
-    /// CPU time used in excess of the fluid rate.
+    /// CPU time that the vCPU has used in excess of the fluid rate. Not zero only if it rejoins.
     pub(crate) advance: Span,
-    /// True if its slice starts only in its second period. Otherwise other vCPUs would miss
-    /// deadlines.
+    /// True if the vCPU gets its slice only from its second period on, since otherwise other vCPUs
+    /// would miss deadlines.
     pub(crate) waits: bool,
 }
 
@@ -93,15 +93,15 @@ pub(crate) struct BookedPlacement {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tenant {
     pub(crate) vcpu: VcpuId,
-    /// CPU to which it is bound.
+    /// CPU to which the vCPU is bound.
     pub(crate) cpu: CpuId,
     pub(crate) share: Reservation,
-    /// CPU time used in excess of the fluid rate.
+    /// CPU time that the vCPU has used in excess of the fluid rate.
     pub(crate) advance: Span,
 }
 
 impl Bookings {
-    /// Creates bookings without reservations for the CPUs of a host.
+    /// Creates the bookings of a host, without any reservation.
     pub(crate) fn new(
         topology: &Topology,
         capacity: Option<CpuShare>,
@@ -114,8 +114,8 @@ impl Bookings {
         Bookings { loads, capacity, packing, holds: Holds::new(), splits }
     }
 
-    /// Binds the reservation of a newcomer to one of the allowed CPUs, or splits it. The result
-    /// tells how far a vCPU that rejoins is still ahead of the fluid rate.
+    /// Binds the reservation of a newcomer to one of the allowed CPUs, or splits it. For a vCPU
+    /// that rejoins, the result also has the CPU time that it has used in excess of the fluid rate.
     pub(crate) fn add(
         &mut self,
         vcpu: VcpuId,
@@ -124,8 +124,8 @@ impl Bookings {
         self.rebook(vcpu, None, asked)
     }
 
-    /// Replaces a reservation. It stays on its CPU if it fits there. After an error the old one
-    /// stands.
+    /// Replaces the reservation of a vCPU. The new reservation stays on the same CPU if it fits
+    /// there. After an error the old reservation stays in force.
     pub(crate) fn replace(
         &mut self,
         tenant: Tenant,
@@ -186,7 +186,8 @@ impl Bookings {
         }
     }
 
-    /// Releases holds that have ended and forgets what quiescent CPUs need no longer remember.
+    /// Releases holds whose zero-lag time has come. On quiescent CPUs, releases all holds and ends
+    /// the strict admission that earlier splits required.
     fn clear_up(&mut self, now: Time, resting: CpuSet) {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));
@@ -209,13 +210,15 @@ impl Bookings {
         parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.loads));
     }
 
-    /// Returns true if no vCPU is split on the CPU any more, but it is still strict.
+    /// Returns true if the CPU is *strict* (admission by the demand test) although no vCPU is split
+    /// on it any more.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
         self.splits.as_ref().is_some_and(|splits| splits.is_left_over(cpu))
     }
 
-    /// Returns the strict CPUs: those with a split vCPU, now or a short time ago. There every
-    /// reservation is admitted by the demand test, and a vCPU forfeits budget while it is blocked.
+    /// Returns the strict CPUs: those that have a split vCPU, or had one since they were last
+    /// quiescent. On a strict CPU every reservation is admitted by the demand test, and a vCPU
+    /// forfeits budget while it is blocked.
     pub(crate) fn strict(&self) -> CpuSet {
         self.splits.as_ref().map_or(CpuSet::NONE, Splits::strict)
     }
@@ -224,7 +227,7 @@ impl Bookings {
         self.loads.looks
     }
 
-    /// Returns the demand of a vCPU that is to be bound to one of the allowed CPUs.
+    /// Returns the admission request of a vCPU that is to be bound to one of the allowed CPUs.
     pub(crate) fn asked(
         &self,
         at: &Moment,
@@ -245,15 +248,15 @@ impl Bookings {
         }
     }
 
-    /// Returns those of `cpus` that are [quiescent](Bookings::rest), if it matters now. Otherwise
-    /// none.
+    /// Returns the CPUs in `cpus` that are [quiescent](Bookings::rest). Returns none if quiescence
+    /// changes nothing: if no share is held and no CPU needs the demand test.
     pub(crate) fn resting(&self, cpus: CpuSet, rests: impl Fn(CpuId) -> bool) -> CpuSet {
         let matters = !self.holds.is_empty() || !self.strict().is_empty();
         cpus.iter().filter(|&cpu| matters && rests(cpu)).collect()
     }
 
-    /// Returns the longest slice with the demanded period that would be admitted now. `None` if
-    /// there is no limit.
+    /// Returns the longest slice with the requested period that would be admitted now. `None` if
+    /// the share that may be reserved has no limit.
     pub(crate) fn room(&self, asked: &AdmissionRequest<'_>) -> Option<Span> {
         self.capacity?;
         let mut then = self.clone();
@@ -263,13 +266,14 @@ impl Bookings {
         Some(place.room())
     }
 
-    /// Returns the available capacity of a CPU in 2^-64ths of it. Zero if there is no limit.
+    /// Returns the available capacity of a CPU in 2^-64ths of it. Zero if the share that may be
+    /// reserved has no limit.
     pub(crate) fn free(&self, cpu: CpuId) -> u128 {
         let load = &self.loads.loads[cpu.index()];
         self.capacity.map_or(0, |capacity| load.left_of(capacity))
     }
 
-    /// Notes that a CPU is quiescent: no vCPU on it has budget left or can wake with some.
+    /// Records that a CPU is quiescent: no vCPU on it has budget left or can wake with budget.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         self.holds.rest(cpu, &mut self.loads);
         if let Some(splits) = &mut self.splits {
@@ -284,16 +288,16 @@ impl Bookings {
     }
 }
 
-/// Search for a placement of one demand.
+/// Search for a placement of one requested reservation.
 struct PlacementSearch<'a> {
     books: &'a Bookings,
     asked: &'a AdmissionRequest<'a>,
     /// CPU to which the vCPU is bound now. `None` if it is split or a newcomer.
     home: Option<CpuId>,
-    /// Reservation and subtasks that it has now.
+    /// Current reservation of the vCPU, with its subtasks if it is split. `None` for a newcomer.
     before: Option<(Reservation, &'a [Subtask])>,
-    /// Returns the reservation to book on a CPU for a new share. It is larger while a hold stays in
-    /// force.
+    /// Returns the reservation to book on a CPU for a requested one. The result is larger if a
+    /// larger share of the same vCPU is still held there.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
@@ -313,7 +317,7 @@ impl PlacementSearch<'_> {
         })
     }
 
-    /// Runs a query against the search that includes splits.
+    /// Builds the placement search that includes splits and returns the result of `ask` for it.
     fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&FitSearch<'_>) -> T) -> T {
         let AdmissionRequest { share, allowed, on_grid: only_open, demands, .. } = *self.asked;
         let fits = &|cpu, share| self.fits(cpu, share);
@@ -334,7 +338,7 @@ impl PlacementSearch<'_> {
         self.books.capacity.is_none_or(|capacity| self.taken(cpu).has_room(demand, capacity))
     }
 
-    /// Returns the load of a CPU: its reservations and borrowed budget.
+    /// Returns the load of a CPU: its reservations and the budget lent on it.
     fn taken(&self, cpu: CpuId) -> Cow<'_, ReservedLoad> {
         let mut load = Cow::Borrowed(&self.books.loads.loads[cpu.index()]);
         let lent = self.asked.lent.iter().filter(|(at, _)| *at == cpu);
@@ -381,7 +385,8 @@ impl PlacementSearch<'_> {
     }
 }
 
-/// Reservations for policies that bind them to sets of CPUs. Each set counts as that many CPUs.
+/// Reservations for policies that bind them to sets of CPUs. The capacity of a set is that of all
+/// its CPUs together.
 #[derive(Clone, Debug)]
 pub(crate) struct SetBooks {
     /// Sets with their loads. The first set is all CPUs.
@@ -410,7 +415,7 @@ impl SetBooks {
         books
     }
 
-    /// Tracks the load of this set from now on.
+    /// Starts to track the load of this set of CPUs.
     pub(crate) fn keep(&mut self, cpus: CpuSet) {
         if self.sets.iter().all(|set| set.cpus != cpus) {
             let mut load = ReservedLoad::default();
@@ -420,8 +425,8 @@ impl SetBooks {
         }
     }
 
-    /// Returns the error if the demand does not fit within these CPUs. `demand` maps a reservation
-    /// to what has to be booked for it.
+    /// Returns the error if the requested reservation does not fit within these CPUs, else `None`.
+    /// `demand` maps a reservation to the load that has to be booked for it.
     pub(crate) fn refuses(
         &self,
         asked: Reservation,

@@ -1,14 +1,14 @@
-//! Processor-demand test: decides exactly whether EDF meets all deadlines on one CPU, from its
-//! current state, if some deadlines are before the end of their periods.
-//! Sources: Baruah, Mok and Rosier, RTSS 1990, for the test. Zhang and Burns, IEEE Transactions on
-//! Computers 2009, for the times to examine (quick processor-demand analysis, cited as [QPA]).
+//! Processor-demand test: decides exactly whether EDF meets all deadlines on one CPU, starting from
+//! the CPU's current state. Deadlines may be earlier than the ends of their periods. Sources:
+//! Baruah, Mok and Rosier, RTSS 1990, for the test. Zhang and Burns, IEEE Transactions on Computers
+//! 2009, for the times to examine (quick processor-demand analysis, cited as [QPA]).
 //!
 //! All deadlines are met if both hold:
-//! - From the current state, the work due by each later time fits before that time.
+//! - From the current state, the work that is due by any later time fits before that time.
 //! - From any other state that can follow, the work that is released and due within an interval
 //!   fits into the interval.
 //!
-//! A vCPU that blocks only demands less, or later.
+//! A vCPU that blocks only demands less CPU time, or the same time later.
 
 use alloc::vec::Vec;
 
@@ -30,7 +30,7 @@ pub(crate) struct Job {
 /// Demand of one reservation or subtask on a CPU from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskDemand {
-    /// Budget left now, and the time until its deadline.
+    /// Budget left now, and the time until its deadline. `None` if no budget is left.
     pub(crate) owed: Option<(Span, Span)>,
     /// Time until the next release.
     pub(crate) next: Span,
@@ -45,11 +45,11 @@ pub(crate) struct Demand {
     load: ReservedLoad,
 }
 
-/// Limit of iterations. A demand that is not decided by then is refused.
+/// Limit of iterations of one demand test. A request that is not decided by then is refused.
 const LOOKS: u32 = 20_000;
 
-/// Upper limit of the times examined, in nanoseconds: about two years. Sums of demand up to it
-/// cannot overflow.
+/// Limit of the deadlines that a demand test examines, in nanoseconds from now: about two years.
+/// Sums of demand up to this time cannot overflow.
 const FAR: u64 = 1 << 56;
 
 impl Demand {
@@ -65,8 +65,8 @@ impl Demand {
         self.load.bound()
     }
 
-    /// Returns true if all deadlines are met with `more` added and the utilization stays within
-    /// `capacity`.
+    /// Returns true if all deadlines are met with `more` added and the total utilization stays
+    /// within `capacity`.
     pub(crate) fn takes(&self, more: TaskDemand, capacity: CpuShare) -> bool {
         let Ok(rate) = Reservation::new(more.job.time, more.job.period) else { return false };
         let later = |one: TaskDemand| TaskDemand { owed: None, next: Span::ZERO, ..one };
@@ -75,8 +75,9 @@ impl Demand {
             && self.meets_deadlines(more, |one| one)
     }
 
-    /// Checks demand at deadlines, from the horizon backwards. If the demand by a time is less than
-    /// the time, no deadline between the two can be missed. [QPA, theorem 5]
+    /// Compares demand with time at deadlines, from the horizon backwards. If the demand due by a
+    /// time t is d < t, no deadline between d and t can be missed, so the next time to examine is
+    /// d. [QPA, theorem 5]
     fn meets_deadlines(&self, more: TaskDemand, seen: impl Fn(TaskDemand) -> TaskDemand) -> bool {
         let all = || self.all.iter().copied().map(&seen).chain([more]);
         let Some(mut until) = horizon(all()) else { return false };
@@ -100,8 +101,8 @@ impl Demand {
     }
 }
 
-/// Returns a time in nanoseconds after which no deadline is missed if none was missed before.
-/// `None` if there is no such time or it exceeds `FAR`.
+/// Returns a time in nanoseconds after which no deadline is missed if none was missed before it.
+/// `None` if there is no such time or if it exceeds `FAR`.
 fn horizon(all: impl Iterator<Item = TaskDemand>) -> Option<u64> {
     // Demand by time x is at most rates × x + above, with rates in 2^-64ths.
     let (mut rates, mut above, mut least) = (0_u128, 0_u128, 0_u64);
@@ -165,16 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn bound_of_demand_is_its_utilization() {
+    fn demand_bound_of_a_task_set_is_its_utilization() {
         let mut demand = Demand::default();
         assert_eq!(demand.bound(), 0);
         demand.add(one(((0, 0), (1, 4, 4), 0)));
         assert_eq!(demand.bound(), 1 << 62, "a quarter");
     }
 
-    /// Two years are the limit.
+    /// A deadline more than two years away is not examined.
     #[test]
-    fn deadline_beyond_the_limit_has_no_horizon() {
+    fn demand_test_with_a_deadline_beyond_two_years_has_no_horizon() {
         let due = |far| horizon([one(((0, 0), (1, far, far), 0))].into_iter());
         assert_eq!([FAR - 1, FAR].map(|far| due(far).is_some()), [true, false]);
     }
@@ -187,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn demand_test_agrees_with_checking_every_nanosecond(
+        fn demand_bound_test_agrees_with_checking_every_nanosecond(
             drawn in prop::collection::vec(
                 ((0u64..6, 0u64..20), (1u64..6, 1u64..24, 4u64..24), 0u64..24), 1..5),
         ) {

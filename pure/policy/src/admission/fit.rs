@@ -1,8 +1,8 @@
 //! Search for a placement of a reservation, whole or split, for all policies that may split.
 //!
-//! On a CPU without split vCPUs the policy itself says whether a whole reservation fits. On strict
-//! CPUs (`split`) the demand test decides. A reservation that fits nowhere as a whole is split. One
-//! whose parameters change may have to wait for its second period.
+//! On a CPU without split vCPUs the policy decides whether a whole reservation fits. On strict CPUs
+//! (see `split`) the demand test decides. A reservation that fits on no CPU as a whole is split. A
+//! vCPU whose parameters change may get its new slice only from its second period on.
 
 use alloc::vec::Vec;
 
@@ -22,27 +22,28 @@ pub(crate) struct FitSearch<'a> {
     pub(crate) allowed: CpuSet,
     /// Reservation and subtasks that the vCPU has now. `None` for a newcomer.
     pub(crate) before: Option<(Reservation, &'a [Subtask])>,
-    /// True if it must be whole, on a CPU that is not strict.
+    /// True if the reservation must be whole, on a CPU that does not need the demand test.
     pub(crate) only_open: bool,
-    /// Returns the demand of all other vCPUs by CPU from now on. `None` for a CPU on which no vCPU
-    /// can be split. Called only if it matters.
+    /// Returns the demand of all other vCPUs from now on, one entry per CPU. `None` for a CPU on
+    /// which no vCPU can be split. Called only if the result can change the placement.
     pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
-    /// Returns true if a CPU that is not strict takes this reservation as a whole.
+    /// Returns true if a CPU that does not need the demand test can take this reservation as a
+    /// whole.
     pub(crate) fits: &'a dyn Fn(CpuId, Reservation) -> bool,
-    /// Chooses the CPU for the whole reservation among those that can take it. The error is the
-    /// best CPU that cannot.
+    /// Chooses the CPU for the whole reservation among the CPUs that can take it. If none can, the
+    /// error is the best of the CPUs that cannot.
     pub(crate) whole: &'a Choose<'a>,
 }
 
-/// Placement that was found.
+/// Result of the search for a placement.
 #[derive(Clone, Debug)]
 pub(crate) struct FitPlacement {
     /// Subtasks. Empty if the reservation is whole.
     pub(crate) parts: Vec<Subtask>,
     /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
-    /// True if its slice starts only in its second period. Otherwise other vCPUs would miss
-    /// deadlines.
+    /// True if the vCPU gets its slice only from its second period on, since otherwise other vCPUs
+    /// would miss deadlines.
     pub(crate) waits: bool,
 }
 
@@ -54,7 +55,7 @@ impl FitPlacement {
 }
 
 impl FitSearch<'_> {
-    /// Finds the placement. The error is the longest slice with this period that fits.
+    /// Returns the placement. The error is the longest slice with this period that would fit.
     pub(crate) fn find(&self) -> Result<FitPlacement, Span> {
         let FitSearch { splits, share, .. } = *self;
         let strict = splits.strict();
@@ -87,12 +88,13 @@ impl FitSearch<'_> {
         Err(self.room_by(&demands))
     }
 
-    /// Returns the longest slice with this period that fits, whole or split.
+    /// Returns the longest slice with the requested period that fits, whole or split.
     pub(crate) fn room(&self) -> Span {
         self.room_by(&(self.demands)())
     }
 
-    /// Returns the candidates for a start at once or one period later.
+    /// Returns the candidate CPUs for a reservation that starts at once, or one period later if
+    /// `waits`.
     fn among<'b>(&self, demands: &'b [Option<Demand>], waits: bool) -> CandidateCpus<'b> {
         let wait = if waits { self.share.period() } else { Span::ZERO };
         let demands = if self.only_open { &[] } else { demands };

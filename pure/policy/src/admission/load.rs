@@ -1,11 +1,11 @@
 //! Exact sum of slice/period of the reservations on one CPU.
 //!
-//! Sums of fractions of 64-bit numbers need a denominator of any size, and a float would admit sets
-//! that do not fit. So the sum is kept twice:
-//! - As a lower bound in 2^-64ths of a CPU. It is off by less than one unit per reservation and
-//!   decides almost every case.
-//! - By period. If the bound does not decide, as when a set fills a CPU to the last nanosecond, the
-//!   exact fraction is computed from it in arbitrary precision.
+//! The sum of fractions of 64-bit numbers needs a denominator of any size, and a float would admit
+//! sets that do not fit. So the sum is stored twice:
+//! - As a lower bound in 2^-64ths of a CPU. The error is less than one unit per reservation, so the
+//!   bound decides almost every case.
+//! - As a sum of slices for each period. If the bound does not decide, as when a set fills a CPU to
+//!   the last nanosecond, the exact fraction is computed from these sums in arbitrary precision.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ impl ReservedLoad {
         self.count -= 1;
     }
 
-    /// Returns true if `more` fits as well without exceeding `capacity`.
+    /// Returns true if the load with `more` added does not exceed `capacity`.
     pub(crate) fn has_room(&self, more: Reservation, capacity: CpuShare) -> bool {
         let limit = u128::from(capacity.ppm()) << 64;
         let floor = (self.floor + floor(more)) * 1_000_000;
@@ -65,7 +65,8 @@ impl ReservedLoad {
         all.compare_exactly(capacity) != Ordering::Greater
     }
 
-    /// Returns the reserved share, rounded up to a millionth, so it is never shown too small.
+    /// Returns the reserved share of the CPU, rounded up to a millionth so that it is never shown
+    /// too small.
     pub(crate) fn share(&self) -> CpuShare {
         let ppm = |unit: u128| (unit * 1_000_000).div_ceil(1 << 64);
         let most = ppm(self.floor + u128::from(self.count));
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_can_be_filled_exactly_to_the_last_nanosecond() {
+    fn cpu_can_be_reserved_to_the_last_nanosecond_but_no_more() {
         let mut load = ReservedLoad::default();
         load.add(reservation(1, 3));
         load.add(reservation(1, 6));
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn added_loads_sum_exactly() {
+    fn reserved_loads_of_two_cpus_sum_exactly() {
         let mut load = ReservedLoad::default();
         load.add(reservation(1, 3));
         let mut other = ReservedLoad::default();
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_periods_do_not_overflow() {
+    fn reserved_load_of_the_longest_periods_does_not_overflow() {
         let mut load = ReservedLoad::default();
         for _ in 0..1000 {
             load.add(reservation(u64::MAX / 1000, u64::MAX));

@@ -1,8 +1,9 @@
 //! Placement of a vCPU that is bound to one CPU, for all policies that bind vCPUs.
 //!
-//! A policy says which CPUs can take the vCPU and which of two is better. The rest is common:
+//! A policy says which CPUs can take the vCPU and which of two CPUs is better. These rules are
+//! common to all policies:
 //! - Only CPUs that the affinity allows are candidates.
-//! - A bound vCPU stays on its CPU if that is allowed and can take it.
+//! - A bound vCPU stays on its CPU if its affinity allows the CPU and the CPU can take it.
 //! - Of equally good CPUs the one with the lowest number is chosen.
 
 use alloc::vec::Vec;
@@ -15,21 +16,22 @@ use slackline_units::{CpuId, CpuSet};
 pub(crate) enum Packing {
     /// The best CPU: by default the one with the most available capacity.
     Spread,
-    /// The first CPU that can take it.
+    /// The first CPU that can take the vCPU.
     Pack,
-    /// The best CPU. If none can take the vCPU, several together, under policies that split.
+    /// The best CPU. If no CPU can take the whole vCPU, it is split over several, under policies
+    /// that split.
     Split,
 }
 
 /// Request to place a vCPU.
 pub(crate) struct Request<F, B> {
-    /// Affinity: at least one CPU.
+    /// Affinity of the vCPU: at least one CPU.
     pub(crate) allowed: CpuSet,
-    /// CPU to which it is bound now.
+    /// CPU to which the vCPU is bound now. `None` for a newcomer.
     pub(crate) home: Option<CpuId>,
     /// Returns true if a CPU can take the vCPU.
     pub(crate) fits: F,
-    /// Compares two CPUs. The better one is less.
+    /// Compares two CPUs. The better CPU compares as less.
     pub(crate) compare: B,
 }
 
@@ -58,7 +60,7 @@ impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
 pub(crate) struct Population(Vec<usize>);
 
 impl Population {
-    /// Creates an empty population of `cpus` CPUs.
+    /// Creates counts of zero for `cpus` CPUs.
     pub(crate) fn new(cpus: usize) -> Population {
         Population(alloc::vec![0; cpus])
     }
@@ -70,7 +72,8 @@ impl Population {
         cpu
     }
 
-    /// Applies a new affinity to a bound vCPU, which stays if it may and migrates otherwise.
+    /// Applies a new affinity to a vCPU that is bound to `home`. The vCPU stays if the affinity
+    /// allows `home` and migrates otherwise. Returns its CPU.
     pub(crate) fn stay_or_move(&mut self, home: CpuId, allowed: CpuSet) -> CpuId {
         let cpu = self.place(allowed, Some(home));
         self.count_move(home, cpu);
@@ -83,7 +86,7 @@ impl Population {
         self.0[to.index()] += 1;
     }
 
-    /// Removes a vCPU from its CPU.
+    /// Removes a vCPU that is bound to `home`.
     pub(crate) fn leave(&mut self, home: CpuId) {
         self.0[home.index()] -= 1;
     }
@@ -119,27 +122,27 @@ mod tests {
     }
 
     #[test]
-    fn equally_good_cpus_tie_break_by_lowest_number() {
+    fn placement_among_equal_cpus_takes_the_lowest_number() {
         assert_eq!(place(Packing::Spread, None, &[0, 1, 2, 3, 4]), Ok(2));
         assert_eq!(place(Packing::Spread, None, &[0, 3, 4]), Ok(4));
         assert_eq!(place(Packing::Pack, None, &[0, 1, 2, 3, 4]), Ok(1));
     }
 
     #[test]
-    fn bound_vcpu_stays_if_its_cpu_is_allowed_and_fits() {
+    fn placed_vcpu_stays_on_its_cpu_if_allowed_and_it_fits() {
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1, 2, 3, 4]), Ok(3));
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1]), Ok(1));
         assert_eq!(place(Packing::Pack, Some(0), &[0, 2, 3]), Ok(2));
     }
 
     #[test]
-    fn failed_placement_returns_best_allowed_cpu() {
+    fn placement_that_fits_nowhere_returns_the_best_allowed_cpu() {
         assert_eq!(place(Packing::Spread, None, &[0]), Err(0));
         assert_eq!(place(Packing::Pack, Some(1), &[0]), Err(0));
     }
 
     #[test]
-    fn next_vcpu_goes_to_cpu_with_fewest() {
+    fn unreserved_vcpu_is_placed_on_the_cpu_with_fewest_vcpus() {
         let mut population = Population::new(3);
         let all = CpuSet::first_n(3);
         let joined = [all, all, all, cpus(&[1, 2]), all].map(|allowed| population.join(allowed));

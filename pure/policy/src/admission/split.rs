@@ -1,14 +1,16 @@
 //! Split reservations: a vCPU that fits on no CPU as a whole has a part of its slice on each of
-//! several CPUs, one after the other. Each part is a subtask.
-//! Source: Burns, Davis, Wang and Zhang, Partitioned EDF scheduling for multiprocessors using a C=D
-//! scheme, Real-Time Systems 48, 2012, cited as [C=D].
+//! several CPUs, one after the other. Each part is a subtask. Source: Burns, Davis, Wang and Zhang,
+//! Partitioned EDF scheduling for multiprocessors using a C=D scheme, Real-Time Systems 48, 2012,
+//! cited as [C=D].
 //!
-//! The deadline of each subtask but the last equals its execution time (C=D). The first begins with
-//! the period, each other one when its predecessor ends. A subtask with C=D precedes all others on
-//! its CPU, so it ends at its deadline. So the begin of the next subtask is known. The last subtask
-//! has the rest of the period as its deadline. A CPU can have one subtask with C=D, so there are at
-//! most as many splits as CPUs less one. Whole vCPUs never migrate. A split vCPU migrates only
-//! between subtasks.
+//! The relative deadline of each subtask except the last equals its execution time (C=D). The first
+//! subtask begins with the period, each later one at the deadline of its predecessor. A subtask
+//! with C=D precedes all other work on its CPU, so it ends exactly at its deadline. The last
+//! subtask has the end of the period as its deadline. A CPU can have one subtask with C=D, so there
+//! are at most as many splits as CPUs less one. Whole vCPUs never migrate. A split vCPU migrates
+//! only between subtasks.
+//!
+//! A CPU with a split vCPU is *strict*: every reservation on it is admitted by the demand test.
 //!
 //! The longest subtask that a CPU can take does not depend on the slice, and each shorter one fits
 //! too. So the longest slice that can be admitted is known exactly.
@@ -27,27 +29,27 @@ pub(crate) struct Subtask {
     pub(crate) cpu: CpuId,
     /// CPU time of the subtask, without dispatch overhead.
     pub(crate) slice: Span,
-    /// Latest begin, from the begin of the period.
+    /// Latest start of the subtask, counted from the start of the period.
     pub(crate) begins: Span,
-    /// Deadline, from the begin of the period.
+    /// Deadline of the subtask, counted from the start of the period.
     pub(crate) ends: Span,
 }
 
 impl Subtask {
-    /// Returns the demand on its CPU, including dispatch overhead.
+    /// Returns the demand of the subtask on its CPU, including dispatch overhead.
     pub(crate) fn job(&self, period: Span, looks: DispatchOverhead) -> Job {
         let within = self.ends - self.begins;
         Job { time: looks.with(self.slice, within), within, period }
     }
 }
 
-/// CPUs that may take a reservation, and the time at which it starts.
+/// CPUs that may take a reservation, and the time until the reservation starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CandidateCpus<'a> {
     /// Demand by CPU. `None`, or a missing entry, for a CPU on which no vCPU can be split.
     pub(crate) demands: &'a [Option<Demand>],
     pub(crate) allowed: CpuSet,
-    /// Time from now to the begin of the first period.
+    /// Time from now to the start of the reservation's first period.
     pub(crate) wait: Span,
 }
 
@@ -58,10 +60,10 @@ impl CandidateCpus<'_> {
     }
 }
 
-/// Split reservations, and the CPUs that they make strict.
+/// All split reservations, and the strict CPUs, on which the demand test admits reservations.
 #[derive(Clone, Debug)]
 pub(crate) struct Splits {
-    /// Share of a strict CPU that may be reserved.
+    /// Share that may be reserved of a CPU that needs the demand test.
     capacity: CpuShare,
     looks: DispatchOverhead,
     strict: CpuSet,
@@ -77,19 +79,22 @@ impl Splits {
         Splits { capacity, looks, strict: CpuSet::NONE, split: Roster::default() }
     }
 
-    /// Returns the CPUs that have a split vCPU, or had one since they were last quiescent.
+    /// Returns the strict CPUs: those that have a split vCPU, or had one since they were last
+    /// quiescent.
     pub(crate) fn strict(&self) -> CpuSet {
         self.strict
     }
 
-    /// Notes that a CPU is quiescent, so that earlier splits there no longer matter.
+    /// Records that a CPU is quiescent. Unless a vCPU is split there now, the CPU no longer needs
+    /// the demand test.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         if self.is_left_over(cpu) {
             self.strict.remove(cpu);
         }
     }
 
-    /// Returns true if a CPU is strict although no vCPU is split there now.
+    /// Returns true if a CPU is *strict* (admission by the demand test) although no vCPU is split
+    /// there now.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
         let is_here = |(_, parts): &(Span, Vec<Subtask>)| parts.iter().any(|part| part.cpu == cpu);
         self.strict.contains(cpu) && !self.split.iter().any(is_here)
@@ -125,7 +130,8 @@ impl Splits {
         }
     }
 
-    /// Returns true if a strict CPU takes `asked` as a whole.
+    /// Returns true if `cpu`, which needs the demand test, can take the reservation `asked` as a
+    /// whole.
     pub(crate) fn takes_whole(
         &self,
         cpu: CpuId,
@@ -137,7 +143,8 @@ impl Splits {
         among.takes(cpu, TaskDemand { owed: None, next: among.wait, job }, self.capacity)
     }
 
-    /// Returns subtasks for `asked`. `None` if it fits on no combination of CPUs that was searched.
+    /// Returns subtasks for `asked`. `None` if they fit on no combination of CPUs that was
+    /// searched.
     pub(crate) fn split(
         &self,
         asked: Reservation,
@@ -148,8 +155,8 @@ impl Splits {
         Some(search.even(&plan, asked).unwrap_or_else(|| cut(&plan.parts, asked)))
     }
 
-    /// Returns the existing subtasks, cut to the new slice. `None` unless the period is the same,
-    /// the slice is not longer and every subtask still fits.
+    /// Returns the existing subtasks, cut to the new slice. `None` if the period changes, the slice
+    /// grows, or one of the subtasks does not fit any more.
     pub(crate) fn keep(
         &self,
         (share, parts): (Reservation, &[Subtask]),
@@ -163,7 +170,8 @@ impl Splits {
         (!parts.is_empty() && parts.iter().all(can)).then_some(parts)
     }
 
-    /// Returns the longest slice that fits as a split reservation, or as a whole on a strict CPU.
+    /// Returns the longest slice that fits, either as a split reservation or whole on a CPU that
+    /// needs the demand test.
     pub(crate) fn room(&self, period: Span, among: CandidateCpus<'_>) -> Span {
         let whole = |cpu| longest_slice(period, |asked| self.takes_whole(cpu, asked, among));
         let whole = among.allowed.and(&self.strict).iter().map(whole).max().unwrap_or(Span::ZERO);
@@ -176,8 +184,8 @@ impl Splits {
     }
 }
 
-/// Returns the first subtasks up to the slice of `asked`. The last one gets the rest of the period
-/// as its deadline.
+/// Returns the first subtasks of `parts` that together have the slice of `asked`. The last of them
+/// gets the end of the period as its deadline.
 fn cut(parts: &[Subtask], asked: Reservation) -> Vec<Subtask> {
     let (mut left, mut taken) = (asked.slice(), Vec::new());
     for part in parts {
@@ -202,20 +210,20 @@ struct Search<'a> {
     period: Span,
 }
 
-/// First subtasks of a plan, each of which ends when the next one begins.
+/// First subtasks of an incomplete plan. Each one ends when the next one begins.
 #[derive(Clone, Debug, Default)]
 struct SplitPrefix {
     parts: Vec<Subtask>,
-    /// Their CPU time together.
+    /// Total CPU time of the subtasks.
     slice: Span,
     ends: Span,
 }
 
-/// Complete list of subtasks. The last one is as long as possible.
+/// Complete list of subtasks for a reservation. The last subtask is as long as possible.
 #[derive(Clone, Debug)]
 struct SplitPlan {
     parts: Vec<Subtask>,
-    /// Their CPU time together: the longest slice that this plan can serve.
+    /// Total CPU time of the subtasks: the longest slice that this plan can serve.
     most: Span,
 }
 
@@ -225,19 +233,20 @@ const PARTS: usize = 4;
 /// Maximum number of CPUs searched: those with the most capacity left.
 const CPUS: usize = 8;
 
-/// Number of partial plans kept at each length.
+/// Number of incomplete plans of each length that the search continues with.
 const BEGINNINGS: usize = 4;
 
-/// Shortest subtask. A shorter one is not worth a migration.
+/// Shortest subtask. A shorter one would not be worth the migration that it costs.
 const LEAST: Span = Span::from_us(10);
 
-/// Part of each strict CPU that stays unreserved. The demand test takes very long on a CPU that is
-/// nearly full.
+/// Share of each CPU with the demand test that is never reserved, since that test takes very long
+/// on a CPU that is nearly full.
 const KEPT: CpuShare = CpuShare::from_ppm(1_000);
 
 impl Search<'_> {
-    /// Returns the plans, first those with fewer subtasks, and of those the tightest first. They
-    /// depend on the period only, not on the slice.
+    /// Returns complete plans, those with fewer subtasks first. Plans of equal length are ordered
+    /// by the longest slice that they can serve, shortest first. The plans depend on the period,
+    /// not on the slice.
     fn plans(&self) -> impl Iterator<Item = SplitPlan> {
         let CandidateCpus { demands, allowed, .. } = self.among;
         let bound = |cpu: &CpuId| Some(demands.get(cpu.index())?.as_ref()?.bound());
@@ -255,8 +264,8 @@ impl Search<'_> {
         })
     }
 
-    /// Appends a subtask with C=D on `cpu`, as long as possible. `None` if it would be shorter than
-    /// `LEAST`.
+    /// Appends the longest possible subtask with C=D on `cpu` to an incomplete plan. `None` if that
+    /// subtask would be shorter than `LEAST`.
     fn longer(&self, beginning: &SplitPrefix, cpu: CpuId) -> Option<SplitPrefix> {
         let begins = beginning.ends;
         let part = |slice| Subtask {
@@ -272,7 +281,8 @@ impl Search<'_> {
         (longest >= LEAST).then(|| beginning.with(part(longest)))
     }
 
-    /// Appends the last subtask, as long as possible. `None` if there is no room.
+    /// Appends the longest possible last subtask on `cpu`, which completes the plan. `None` if the
+    /// CPU has no capacity for it.
     fn plan(&self, beginning: &SplitPrefix, cpu: CpuId) -> Option<SplitPlan> {
         let part = |slice| Subtask { cpu, slice, begins: beginning.ends, ends: self.period };
         let longest = longest_slice(self.period, |slice| {
@@ -283,8 +293,8 @@ impl Search<'_> {
         (!longest.is_zero()).then_some(SplitPlan { parts, most })
     }
 
-    /// Distributes the excess of a plan over the slice evenly to its CPUs, so that each has some
-    /// margin for overruns. `None` if the result does not fit.
+    /// Takes the CPU time by which a plan exceeds the slice evenly from its subtasks, so that each
+    /// CPU has some margin for overruns. `None` if the resulting subtasks do not fit.
     fn even(&self, plan: &SplitPlan, asked: Reservation) -> Option<Vec<Subtask>> {
         let left = (plan.most - asked.slice()) / plan.parts.len() as u64;
         let (last, others) = plan.parts.split_last()?;
@@ -321,7 +331,8 @@ impl SplitPrefix {
     }
 }
 
-/// Applies `with` to each beginning and each CPU that is not in it yet.
+/// Applies `with` to each incomplete plan and each CPU that the plan does not use yet. Returns the
+/// results.
 fn each<T>(
     beginnings: &[SplitPrefix],
     cpus: &[CpuId],
@@ -414,7 +425,7 @@ mod tests {
 
     /// Three reservations of 0.6 CPU on two CPUs with a reserve of 0.1: `c` gets 3 ms on each.
     #[test]
-    fn split_vcpu_begins_on_one_cpu_and_ends_on_another() {
+    fn split_vcpu_runs_its_subtasks_on_two_cpus_in_each_period() {
         picture(
             "edf place=split reserve=0.1cpu",
             "
@@ -464,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_split_states_reserved_share_and_longest_slice() {
+    fn refused_split_placement_states_reserved_share_and_longest_slice() {
         for policy in ["edf", "sedf"] {
             let spec = find(policy).unwrap();
             let values =

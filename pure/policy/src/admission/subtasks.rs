@@ -1,5 +1,5 @@
-//! Progress of split vCPUs through their subtasks, and the demand that any vCPU with a slice puts
-//! on its CPUs from now on.
+//! Progress of split vCPUs through their subtasks, and the demand of a vCPU, whole or split, on its
+//! CPUs from now on.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use crate::admission::demand::{Job, TaskDemand};
 use crate::admission::dispatch_overhead::DispatchOverhead;
 use crate::admission::split::Subtask;
 
-/// Progress of a split vCPU through its slice.
+/// Position of a split vCPU in the list of its subtasks.
 #[derive(Clone, Debug)]
 pub(crate) struct SubtaskCursor {
     parts: Vec<Subtask>,
@@ -20,7 +20,8 @@ pub(crate) struct SubtaskCursor {
 }
 
 impl SubtaskCursor {
-    /// Starts at the first subtask. `None` if there are no subtasks, so the vCPU is not split.
+    /// Creates a cursor at the first subtask. `None` if `parts` is empty, which means that the vCPU
+    /// is not split.
     pub(crate) fn new(parts: Vec<Subtask>) -> Option<SubtaskCursor> {
         let left = parts.first()?.slice;
         Some(SubtaskCursor { parts, part: 0, left })
@@ -53,12 +54,13 @@ impl SubtaskCursor {
         if self.is_last() { remaining } else { remaining.min(self.left) }
     }
 
-    /// Starts a new period.
+    /// Goes back to the first subtask, with its full budget, at the start of a period.
     pub(crate) fn restart(&mut self) {
         (self.part, self.left) = (0, self.parts[0].slice);
     }
 
-    /// Advances by `ran`: CPU time received, or budget forfeited while blocked.
+    /// Moves on through the subtasks by `ran`, an amount of CPU time received or of budget
+    /// forfeited while blocked.
     pub(crate) fn go_on(&mut self, mut ran: Span) {
         while ran >= self.left && !self.is_last() {
             ran -= self.left;
@@ -68,8 +70,8 @@ impl SubtaskCursor {
         self.left = self.left.left_after(ran);
     }
 
-    /// Advances to the subtask whose time window has begun. It takes along what earlier subtasks
-    /// left.
+    /// Moves on to the subtask that may run at `since_begin`, the time since the start of the
+    /// period. Adds the unused budget of earlier subtasks to its budget.
     pub(crate) fn catch_up(&mut self, since_begin: Span) {
         while self.now().ends <= since_begin && !self.is_last() {
             self.part += 1;
@@ -82,21 +84,21 @@ impl SubtaskCursor {
 #[derive(Debug)]
 pub(crate) struct PeriodState {
     pub(crate) share: Reservation,
-    /// CPU to which it is bound if it is not split.
+    /// CPU to which the vCPU is bound if it is not split.
     pub(crate) cpu: CpuId,
-    /// Progress through the subtasks. `None` if it is not split.
+    /// Progress through the subtasks. `None` if the vCPU is not split.
     pub(crate) in_parts: Option<SubtaskCursor>,
-    /// Begin of the period.
+    /// Start of the period.
     pub(crate) begins: Time,
     pub(crate) deadline: Time,
-    /// Budget left, before deducting `slept`.
+    /// Budget left in the period, before `slept` is deducted.
     pub(crate) left: Span,
-    /// Time for which it has been blocked in this period.
+    /// Time for which the vCPU has been blocked in this period.
     pub(crate) slept: Span,
 }
 
 impl PeriodState {
-    /// Returns its demand from now on, by CPU.
+    /// Returns the demand of the vCPU from now on, with the CPU of each part.
     pub(crate) fn demands(self, at: Time, looks: DispatchOverhead) -> Vec<(CpuId, TaskDemand)> {
         let PeriodState { share, cpu, in_parts, begins, deadline, left, slept } = self;
         let (period, left) = (share.period(), left.left_after(slept));

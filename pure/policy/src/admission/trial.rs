@@ -1,5 +1,4 @@
-//! Trial admission: the answers of a policy's own admission control, without a host that runs
-//! vCPUs.
+//! Trial admission: runs a policy's own admission control without a host that runs vCPUs.
 
 use alloc::boxed::Box;
 
@@ -21,16 +20,16 @@ impl Trial {
         Trial { policy, moment: Moment::at_start(topology.cpus()) }
     }
 
-    /// Sets the time of what follows. It must not decrease.
+    /// Sets the time at which the following requests are made. The time must not decrease.
     pub fn advance(&mut self, now: Time) {
         self.moment.advance(now);
     }
 
-    /// Admits a vCPU that has not joined. `cpus` is its affinity; `None` means all CPUs.
+    /// Admits a new vCPU. `cpus` is its affinity; `None` means all CPUs.
     ///
     /// # Errors
-    /// If its parameters cannot be honoured beside the other reservations. The vCPU has then not
-    /// joined.
+    /// If the parameters cannot be honoured beside the other reservations. The vCPU is then not
+    /// admitted.
     pub fn join(
         &mut self,
         vcpu: VcpuId,
@@ -120,8 +119,8 @@ mod tests {
         assert_eq!(trial.join(vcpu(0), &share(6), None), Ok(()));
     }
 
-    /// Two vCPUs reserve 0.45 ms of each millisecond. The second one fits only if the overhead of
-    /// both fits into the rest.
+    /// Two vCPUs reserve 0.45 ms of each millisecond. The second vCPU is admitted only if the
+    /// dispatch overhead of both fits into the remaining 0.1 ms.
     #[test]
     fn dispatch_overhead_counts_in_admission_of_every_reserving_policy() {
         let policies = ["edf", "gedf", "sedf", "atropos"];
@@ -150,13 +149,14 @@ mod tests {
         }
     }
 
-    /// Returns the policy, and true if it is to split.
+    /// Returns the policy of that name without a suffix ` split`, and true if the suffix is there.
     fn named(name: &str) -> (&'static Spec, bool) {
         let plain = name.strip_suffix(" split");
         (find(plain.unwrap_or(name)).unwrap(), plain.is_some())
     }
 
-    /// Returns parameters with a slice and period in nanoseconds. `None` if they are out of range.
+    /// Returns parameters with this slice and period in nanoseconds. `None` if they are out of
+    /// range.
     fn exactly(spec: &Spec, slice: u64, period: u64) -> Option<Values> {
         let terms = spec.limit?(CpuShare::ONE, Span::from_ns(1));
         let texts = [(terms[0].0, slice), (terms[1].0, period)];
@@ -166,10 +166,10 @@ mod tests {
     }
 
     proptest! {
-        /// Holds for any history of joins, changes and leaves, any dispatch overhead and any
+        /// Holds for any sequence of joins, changes and leaves, any dispatch overhead and any
         /// affinity.
         #[test]
-        fn reported_room_fits_and_one_nanosecond_more_does_not(
+        fn longest_reported_slice_is_admitted_and_one_nanosecond_more_refused(
             steps in prop::collection::vec((0u32..8, 1u64..1_000, 0usize..6, 0usize..4), 0..30),
             (period, only) in (0usize..6, 0usize..4),
             dispatch in 0u64..3,

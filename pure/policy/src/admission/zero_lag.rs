@@ -1,15 +1,16 @@
-//! Shares that stay reserved after a vCPU gave them up, and the account of a vCPU that rejoins.
+//! Shares that stay reserved for a while after a vCPU gave them up, and the CPU time that a vCPU
+//! which rejoins has used in excess of the fluid rate.
 //!
-//! A vCPU may have used more of its slice than the part of the period that has passed. Its
-//! neighbours get their slices while it waits for the end of the period. If its share were reserved
-//! by another vCPU before, that time could be used twice and neighbours would miss deadlines. So
-//! when a share shrinks, migrates or ends, the old share is held until the *zero-lag time*, when it
-//! has accrued all that was used; from then on leaving changes nothing for others (Stoica,
-//! Abdel-Wahab and Jeffay, 1996). If the place is quiescent, no vCPU waits for time that was used
-//! in excess, and the share is free at once.
+//! A vCPU may have used more of its slice than the part of the period that has passed. Other vCPUs
+//! of the CPU get their slices while it waits for the end of its period. If its share were reserved
+//! for another vCPU before, the same CPU time could be used twice and other vCPUs would miss
+//! deadlines. So when a share shrinks, migrates or ends, the old share is *held* until the
+//! *zero-lag time*. At that time the vCPU has accrued all CPU time that it used, and leaving
+//! changes nothing for others (Stoica, Abdel-Wahab and Jeffay, 1996). If the CPU, or set of CPUs,
+//! is quiescent, no vCPU waits for time that was used in excess, and the share is free at once.
 //!
-//! A vCPU that rejoins before that time continues with its account. It is identified by its domain
-//! and its number there, not by its slot.
+//! A vCPU that rejoins before the zero-lag time continues with the excess that is left. It is
+//! identified by its domain and its number there, not by its slot.
 
 use alloc::vec::Vec;
 
@@ -30,7 +31,7 @@ pub(crate) trait ReservationBooks {
     fn takes_more(&self, one: Reservation, other: Reservation) -> bool;
 }
 
-/// Shares held until their zero-lag times.
+/// Shares that are held until their zero-lag times.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds<P> {
     holds: Vec<Hold<P>>,
@@ -40,20 +41,22 @@ pub(crate) struct Holds<P> {
 struct Hold<P> {
     who: (DomId, u16),
     place: P,
-    /// Share that is held.
+    /// Share that is still reserved by the hold.
     share: Reservation,
-    /// True if the share counts in the load of the place. Otherwise the hold is only an account.
+    /// True if the share counts in the load of the place. Otherwise the hold only remembers how
+    /// much excess the vCPU still has.
     is_booked: bool,
     /// Zero-lag time of the share.
     until: Time,
-    /// Share of the same vCPU that replaces the hold afterwards. `None` if it has left the place.
+    /// Share of the same vCPU at the same place, which is booked instead once the hold ends. `None`
+    /// if the vCPU has left the place.
     then: Option<Reservation>,
 }
 
 /// Place and share of a reservation.
 pub(crate) type Booking<P> = (P, Reservation);
 
-/// Holds and reservation of a vCPU, taken out of the books until its next reservation is settled.
+/// Holds and reservation of a vCPU that are out of the books while its next reservation is decided.
 pub(crate) struct DetachedBooking<P> {
     who: (DomId, u16),
     now: Option<Booking<P>>,
@@ -70,7 +73,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         self.holds.is_empty()
     }
 
-    /// Releases and drops the holds whose zero-lag time has come.
+    /// Releases and drops the holds whose zero-lag time is not after `now`.
     pub(crate) fn lapse<B: ReservationBooks<Place = P>>(&mut self, now: Time, books: &mut B) {
         self.holds.retain(|hold| {
             if hold.until <= now {
@@ -80,7 +83,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         });
     }
 
-    /// Releases the holds at a quiescent place. Their accounts stay.
+    /// Releases the holds at a quiescent place. The holds still remember the excess of their vCPUs.
     pub(crate) fn rest<B: ReservationBooks<Place = P>>(&mut self, place: P, books: &mut B) {
         for hold in self.holds.iter_mut().filter(|hold| hold.place == place) {
             hold.release(books);
@@ -88,7 +91,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Releases the holds at all places, which are all quiescent. Their accounts stay.
+    /// Releases the holds at all places, all of which are quiescent. The holds still remember the
+    /// excess of their vCPUs.
     pub(crate) fn rest_all<B: ReservationBooks<Place = P>>(&mut self, books: &mut B) {
         for hold in &mut self.holds {
             hold.release(books);
@@ -96,7 +100,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Keeps an account for a vCPU that has left and whose share is in no load any more.
+    /// Remembers the excess of a vCPU that has left and whose share no longer counts in any load.
     pub(crate) fn note(&mut self, vcpu: VcpuId, share: Booking<P>, (now, advance): (Time, Span)) {
         let ((place, share), who) = (share, (vcpu.domain(), vcpu.number()));
         let until = now.after(share.time_for(advance));
@@ -105,8 +109,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Returns, for each hold in force at a place, how much its share exceeds the share that
-    /// follows. Shares are compared by `measure`.
+    /// Returns, for each hold that counts at a place, the amount by which the held share exceeds
+    /// the share booked after it. `measure` maps a share to the amount that is compared.
     pub(crate) fn beyond(
         &self,
         place: P,
@@ -145,8 +149,9 @@ impl<P: Copy + PartialEq> Holds<P> {
         lifted
     }
 
-    /// Books the next reservation of a vCPU, or none if it leaves. `advance` is the CPU time that
-    /// it used in excess of the fluid rate of its previous reservation. What it gives up is held.
+    /// Books the next reservation of a vCPU, or none if the vCPU leaves. `advance` is the CPU time
+    /// that the vCPU used in excess of the fluid rate of its previous reservation. The share that
+    /// it gives up is held until the zero-lag time.
     pub(crate) fn settle<B: ReservationBooks<Place = P>>(
         &mut self,
         lifted: &DetachedBooking<P>,
@@ -177,7 +182,7 @@ impl<P: Copy + PartialEq> Holds<P> {
 }
 
 impl<P: Copy + PartialEq> Hold<P> {
-    /// Replaces the held share in the books by the share that follows.
+    /// Replaces the held share in the books by `then`, if the held share is booked.
     fn release<B: ReservationBooks<Place = P>>(&self, books: &mut B) {
         if self.is_booked {
             books.remove(self.place, self.share);
@@ -199,8 +204,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         held.chain(self.now.filter(|now| !is_held(now)))
     }
 
-    /// Returns its holds. Its reservation counts as one more hold unless a hold is booked in its
-    /// place.
+    /// Returns the holds of the vCPU. Its current reservation counts as one more hold, unless a
+    /// hold is booked at the same place.
     fn all(&self, now: Time) -> impl Iterator<Item = Hold<P>> {
         // At its current place its own account replaces older ones.
         let is_here = |hold: &Hold<P>| self.now.is_some_and(|(place, _)| place == hold.place);
@@ -220,8 +225,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         holds.chain(own)
     }
 
-    /// Returns the share to be booked at a place if `asked` is reserved there. A share that is
-    /// still held there may be larger.
+    /// Returns the share to book at a place if `asked` is reserved there. The result is larger than
+    /// `asked` if a larger share of this vCPU is still held there.
     pub(crate) fn demand<B: ReservationBooks<Place = P>>(
         &self,
         place: P,
@@ -233,14 +238,14 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
             .fold(asked, |most, share| if books.takes_more(share, most) { share } else { most })
     }
 
-    /// Returns the CPU time that a vCPU which rejoins has used in excess of the fluid rate until
-    /// now.
+    /// Returns the CPU time that a vCPU which rejoins at `now` has used in excess of the fluid
+    /// rate.
     pub(crate) fn advance(&self, now: Time) -> Span {
         let advance = |hold: &Hold<P>| hold.share.over_rounded_up(hold.until.since(now));
         self.holds.iter().map(advance).max().unwrap_or(Span::ZERO)
     }
 
-    /// Drops what it holds or reserves at other places.
+    /// Drops the holds and the reservation of the vCPU at all places except `place`.
     pub(crate) fn forget_but(&mut self, place: P) {
         self.holds.retain(|hold| hold.place == place);
         self.now = self.now.filter(|(at, _)| *at == place);
@@ -256,9 +261,9 @@ mod tests {
 
     const POLICIES: [&str; 4] = ["edf", "gedf", "sedf", "atropos"];
 
-    /// One CPU without reserve and two vCPUs with half of it each. The first has the earlier
-    /// deadline and has run for its whole slice, 5 of 10 ms. The second still waits for its 10 of
-    /// 20 ms.
+    /// One CPU without a reserve and two vCPUs that reserve half of it each. The first vCPU has the
+    /// earlier deadline and has run for its whole slice, 5 of 10 ms. The second one still waits for
+    /// its 10 of 20 ms.
     struct Scene {
         spec: &'static Spec,
         policy: Box<dyn Policy>,
@@ -391,9 +396,9 @@ mod tests {
         (holds, notes)
     }
 
-    /// At half a CPU, 4 ms accrue in 8 ms.
+    /// At half a CPU, 4 ms of excess accrue in 8 ms.
     #[test]
-    fn held_share_exceeds_its_successor_until_the_zero_lag_time() {
+    fn old_share_after_a_decrease_stays_booked_until_zero_lag_time() {
         let (mut holds, mut notes) = settled(Some((1, tenths(2))));
         let beyond = |holds: &Holds<u8>, place, now| {
             holds.beyond(place, now, Reservation::slice).collect::<Vec<_>>()
@@ -411,7 +416,7 @@ mod tests {
     /// After a migration the share counts at the new place at once, and at the old place until the
     /// zero-lag time.
     #[test]
-    fn migrating_share_is_booked_twice_until_the_zero_lag_time() {
+    fn share_of_a_migrating_vcpu_is_booked_twice_until_zero_lag_time() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));
         assert_eq!(notes.0, [(1, tenths(5)), (2, tenths(5))]);
         // It migrates back. Its account at the old place is found again, and the share is booked
@@ -425,7 +430,7 @@ mod tests {
 
     /// Quiescence frees the share in the books, but the account stays.
     #[test]
-    fn quiescent_place_frees_the_share_but_keeps_the_account() {
+    fn quiescent_cpu_frees_a_leavers_share_but_keeps_its_usage_account() {
         let (mut holds, mut notes) = settled(None);
         holds.rest(2, &mut notes);
         assert_eq!(notes.0, [(1, tenths(5))]);
@@ -443,7 +448,7 @@ mod tests {
     /// A vCPU uses its whole slice, half a CPU, in the first half of a period. The share is free at
     /// the end of the period.
     #[test]
-    fn excess_keeps_share_reserved_until_the_zero_lag_time() {
+    fn share_of_a_leaver_with_excess_stays_reserved_until_zero_lag_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
@@ -473,7 +478,7 @@ mod tests {
 
     /// No vCPU waits on a quiescent CPU.
     #[test]
-    fn share_on_a_quiescent_cpu_is_free_at_once() {
+    fn share_of_a_leaver_is_free_at_once_on_a_quiescent_cpu() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(1));
@@ -483,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn shrunk_share_is_freed_at_the_zero_lag_time() {
+    fn capacity_freed_by_a_smaller_share_is_available_at_zero_lag_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             let less = scene.share(1, 10);

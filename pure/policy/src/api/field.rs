@@ -1,5 +1,5 @@
 //! Declaration and parsing of parameters. One table of fields serves the scenario parser and its
-//! errors, `slackline help POLICY`, and every form that a user interface draws.
+//! errors, `slackline help POLICY`, and every form of a user interface.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -33,7 +33,7 @@ pub enum Kind {
         /// Longest duration that is accepted.
         most: Span,
     },
-    /// Duration, or `none`, which is the default.
+    /// Duration, or `none`. The default is `none`.
     MaybeSpan,
     /// Amount of CPU, such as `0.25cpu`.
     Share {
@@ -56,7 +56,7 @@ pub enum Kind {
     },
     /// Switch: `true` or `false`.
     Flag,
-    /// One of these words.
+    /// One of the listed words.
     Choice(&'static [&'static str]),
 }
 
@@ -106,27 +106,29 @@ pub enum FieldError {
     Unknown {
         /// Name as the user wrote it.
         name: String,
-        /// Closest known name. `None` if none is similar.
+        /// Known name closest to the one that the user wrote. `None` if no known name is similar.
         meant: Option<&'static str>,
     },
     /// A required parameter was not given.
     Missing(&'static Field),
-    /// The value has the wrong type.
+    /// The value has the wrong type, for example a number in place of a text.
     WrongType(&'static Field, String),
     /// The value is not a duration.
     NotASpan(&'static Field, String, ParseSpanError),
     /// The value is not an amount of CPU.
     NotAShare(&'static Field, String, ParseShareError),
-    /// The value is not one of the words allowed.
+    /// The value is not one of the words that the field accepts.
     NotAChoice(&'static Field, String),
     /// The value is below the minimum or above the maximum.
     OutOfRange(&'static Field, String),
-    /// The value needs certain values of other fields, which have different ones.
+    /// The value of one field is accepted only with certain values of other fields, which the user
+    /// did not give.
     Alone(&'static Field, &'static str, Vec<(&'static Field, &'static str)>),
 }
 
 impl FieldError {
-    /// Returns what the user should type instead. `None` if no known name is similar.
+    /// Returns the name or value that the user should type instead. `None` if no known name is
+    /// similar.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -176,7 +178,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Formats fields and their words as a user would write them.
+/// Formats fields and their values as a user would write them.
 fn written(fields: &[(&Field, &str)]) -> String {
     let each = fields.iter().map(|(field, word)| alloc::format!("{} = {word:?}", field.name));
     each.collect::<Vec<_>>().join(", ")
@@ -185,7 +187,7 @@ fn written(fields: &[(&Field, &str)]) -> String {
 impl core::error::Error for FieldError {}
 
 impl Kind {
-    /// Returns a valid value as a user would write it.
+    /// Returns an example of a valid value, as a user would write it.
     #[must_use]
     pub fn example(&self) -> String {
         match self {
@@ -262,7 +264,8 @@ impl Field {
         Field { name, kind: Kind::MaybeSpan, default: Some("none"), help }
     }
 
-    /// Declares a duration within inclusive bounds, as in the parameter table of a real scheduler.
+    /// Declares a duration within inclusive bounds, as real schedulers have in their parameter
+    /// tables.
     #[must_use]
     pub const fn span_within(
         name: &'static str,
@@ -388,7 +391,8 @@ impl Field {
     }
 }
 
-/// Returns slice and period of a share of a CPU, as a user would write them.
+/// Returns the parameters `slice` and `period` that give a share of a CPU, as a user would write
+/// them.
 pub(crate) fn slice_of(share: CpuShare, period: Span) -> ShareText {
     let slice = u128::from(share.ppm()) * u128::from(period.ns()) / 1_000_000;
     let slice = Span::from_ns(u64::try_from(slice).unwrap_or(u64::MAX));
@@ -419,7 +423,7 @@ impl Values {
         Ok(Values { fields, values: values.collect::<Result<_, _>>()? })
     }
 
-    /// Returns the defaults of a table.
+    /// Returns the default values of a table.
     ///
     /// # Errors
     /// If a field has no default. Names the first such field.
@@ -430,7 +434,8 @@ impl Values {
     /// Returns the duration in `field`.
     ///
     /// # Panics
-    /// If the table has no such field, or it is of another kind: a mistake in a policy.
+    /// If the table has no such field or the field is of another kind. That is a mistake in a
+    /// policy.
     #[must_use]
     pub fn span(&self, field: &Field) -> Span {
         match self.value(field) {
@@ -549,7 +554,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Formats the time from `now` to `then` for an account: "in 2ms" or "2ms ago".
+/// Formats the difference of `now` and `then` for the display of an account: "in 2ms" or "2ms ago".
 pub(crate) fn distance(now: Time, then: Time) -> String {
     if then >= now {
         alloc::format!("in {}", then - now)
@@ -577,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn omitted_parameter_takes_its_default() {
+    fn omitted_policy_parameter_takes_its_default() {
         let values = read(&[("period", RawValue::Text("10ms"))]).unwrap();
         assert_eq!(values.span(&FIELDS[0]), Span::from_ms(10));
         assert!(!values.flag(&FIELDS[1]));
@@ -589,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn slice_of_share_is_proportional_to_period() {
+    fn limit_parameters_give_a_slice_proportional_to_the_period() {
         let terms = slice_of(CpuShare::from_ppm(10_000), Span::from_ms(10));
         assert_eq!(terms, [("slice", "\"100us\"".to_string()), ("period", "\"10ms\"".into())]);
     }

@@ -11,10 +11,10 @@ pub struct Moment {
     now: Time,
     /// States of vCPUs, indexed by slot.
     rows: Vec<VcpuRow>,
-    /// Ids of all vCPUs that ever joined, indexed by slot. Kept apart so that the rows, which every
-    /// event reads, stay small.
+    /// Ids of all vCPUs that ever joined, indexed by slot. Stored separately so that `rows`, which
+    /// every event reads, stays small.
     ids: Vec<VcpuId>,
-    /// Affinity of vCPUs, indexed by slot. A slot beyond the end is unrestricted.
+    /// Affinity of vCPUs, indexed by slot. A vCPU whose slot is beyond the end may run on all CPUs.
     allowed: Vec<CpuSet>,
     occupants: Vec<Option<VcpuId>>,
     idle: CpuSet,
@@ -29,7 +29,7 @@ struct VcpuRow {
     last_cpu: Option<CpuId>,
 }
 
-/// Queries that policies make.
+/// Queries about the state of the host, for policies.
 impl Moment {
     /// Returns the current time.
     #[inline]
@@ -52,8 +52,8 @@ impl Moment {
         self.row(vcpu).member
     }
 
-    /// Returns true if `vcpu` may be picked for `cpu`: it is runnable, occupies no other CPU, its
-    /// affinity allows the CPU, and it is not barred.
+    /// Returns true if `vcpu` may be picked for `cpu`. It must be runnable, occupy no other CPU,
+    /// have an affinity that allows `cpu`, and not be barred by the host.
     #[inline]
     #[must_use]
     pub fn is_eligible(&self, vcpu: VcpuId, cpu: CpuId) -> bool {
@@ -130,7 +130,7 @@ impl Moment {
     }
 }
 
-/// Changes by the host.
+/// Changes of the state of the host. Only the host makes them.
 impl Moment {
     /// Returns the initial state of a host with `cpus` CPUs, all idle, and no vCPU.
     #[must_use]
@@ -151,7 +151,7 @@ impl Moment {
         self.now = now;
     }
 
-    /// Adds a vCPU, which is blocked.
+    /// Adds a vCPU, which counts as blocked until its first wake.
     pub fn join(&mut self, id: VcpuId) {
         if self.rows.len() <= id.slot() {
             self.rows.resize(id.slot() + 1, VcpuRow::NOBODY);
@@ -184,14 +184,14 @@ impl Moment {
         self.row_mut(vcpu).awake = awake;
     }
 
-    /// Bars a vCPU from being picked, or ends that.
+    /// Bars a vCPU from being picked, or ends the bar.
     #[inline]
     pub fn set_barred(&mut self, vcpu: VcpuId, barred: bool) {
         self.row_mut(vcpu).barred = barred;
     }
 
-    /// Gives a CPU to a vCPU that occupies none. Returns the previous occupant if it was another
-    /// vCPU, which then occupies no CPU.
+    /// Gives `cpu` to `vcpu`, which occupies no CPU yet. Returns the previous occupant if it was
+    /// another vCPU; the previous occupant then occupies no CPU.
     #[inline(always)]
     pub fn occupy(&mut self, cpu: CpuId, vcpu: VcpuId) -> Option<VcpuId> {
         let before = self.occupants[cpu.index()].replace(vcpu);
@@ -223,7 +223,7 @@ impl Moment {
 }
 
 impl VcpuRow {
-    /// Row of a slot without a vCPU.
+    /// Row of a slot that has no vCPU.
     const NOBODY: VcpuRow =
         VcpuRow { member: false, awake: false, barred: false, cpu: None, last_cpu: None };
 

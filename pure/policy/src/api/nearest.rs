@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-/// Returns the known name closest to `written`. `None` if all are more than two edits away, or if
-/// the number of edits reaches the length of the name.
+/// Returns the known name closest to `written`. `None` if every name is more than two edits away,
+/// or if turning `written` into the closest name takes as many edits as the name has letters.
 #[must_use]
 pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
@@ -38,7 +38,7 @@ fn slips(from: &str, to: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Covers each kind of edit at each position of a word, and several edits.
+    /// Covers each kind of edit at each position of a word, and combinations of edits.
     #[test]
     fn edit_distance_counts_each_kind_of_edit() {
         for near in ["eriod", "peiod", "perio", "xperiod", "perxiod", "periodx", "xeriod"] {

@@ -26,7 +26,7 @@ impl<T> Roster<T> {
         self.rows[vcpu.slot()] = Some(value);
     }
 
-    /// Removes and returns the value of a vCPU. `None` if it has none.
+    /// Removes and returns the value of a vCPU. `None` if the roster has no value for it.
     pub fn remove(&mut self, vcpu: VcpuId) -> Option<T> {
         self.rows.get_mut(vcpu.slot())?.take()
     }
@@ -36,14 +36,14 @@ impl<T> Roster<T> {
         self.rows.iter().flatten()
     }
 
-    /// Returns all values except that of `vcpu`, in order of vCPU id.
+    /// Returns all values except the one of `vcpu`, in order of vCPU id.
     pub(crate) fn others(&self, vcpu: Option<VcpuId>) -> impl Iterator<Item = &T> {
         let but = vcpu.map(VcpuId::slot);
         let rows = self.rows.iter().enumerate().filter(move |(slot, _)| but != Some(*slot));
         rows.filter_map(|(_, row)| row.as_ref())
     }
 
-    /// Returns the value of a vCPU. `None` if it has none.
+    /// Returns the value of a vCPU. `None` if the roster has no value for it.
     #[must_use]
     #[inline]
     pub fn get(&self, vcpu: VcpuId) -> Option<&T> {

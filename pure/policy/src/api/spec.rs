@@ -8,7 +8,7 @@ use slackline_units::{CpuId, CpuShare, Reservation, ReservationError, Span};
 
 use crate::{Field, FieldError, Policy, Topology, Values};
 
-/// Description of a policy for users and hosts.
+/// Description of a policy, from which users read its help and hosts construct it.
 #[derive(Debug)]
 pub struct Spec {
     /// Name that users type.
@@ -22,26 +22,28 @@ pub struct Spec {
     pub policy_fields: &'static [Field],
     /// Parameters of each vCPU.
     pub share_fields: &'static [Field],
-    /// Returns the error for policy parameters that cannot be combined, or `None`. Callers that
-    /// read parameters must check it. A policy built from conflicting parameters omits what it
-    /// cannot do.
+    /// Returns the error if policy parameters are given that cannot be combined, else `None`.
+    /// Callers that read parameters must check it. A policy built from conflicting parameters
+    /// ignores the ones that it cannot obey.
     pub conflict: fn(&Values) -> Option<FieldError>,
     /// Returns the reservation that the parameters of a vCPU express. `None` if they reserve no
     /// slice per period.
     pub promise: fn(&Values) -> Result<Option<Promise>, ReservationError>,
-    /// Returns true if a policy with these parameters on this host delivers every admitted slice in
-    /// every period, provided that the host is exact. Periods count from admission, for vCPUs that
-    /// stay runnable throughout. Rules copied from a real scheduler may give no such guarantee.
+    /// Returns true if the policy delivers every admitted slice in every period, with these
+    /// parameters and on this host, provided that the host adds no costs. Periods count from
+    /// admission, for vCPUs that stay runnable throughout. Rules copied from a real scheduler may
+    /// give no such guarantee.
     pub keeps: fn(&Values, &Topology) -> bool,
-    /// Returns parameters that limit a vCPU to a share of a CPU, per period if the policy has
-    /// periods. They are field names and values as in a scenario. `None` if the policy has no
+    /// Returns the parameters that limit a vCPU to a share of a CPU, in every period if the policy
+    /// has periods. They are field names and values as in a scenario. `None` if the policy has no
     /// limits.
     pub limit: Option<fn(CpuShare, Span) -> ShareText>,
-    /// Field and value by which slices are shared among the vCPUs of a VM by use. With it users can
-    /// give one total for the VM. `None` if each vCPU has only its own slice.
+    /// Field and value with which the vCPUs of a VM share their slices by use, such as `spread` and
+    /// `use`. With them users can give one total for the VM. `None` if each vCPU has only its own
+    /// slice.
     pub together: Option<(&'static str, &'static str)>,
-    /// Returns the service vCPU that pays for balancing, given the parameters and the host. `None`
-    /// if the policy does not balance or balancing takes no CPU time.
+    /// Returns the service vCPU that is charged for balancing, given the parameters and the host.
+    /// `None` if the policy does not balance or balancing takes no CPU time.
     pub payer: Option<fn(&Values, &Topology) -> Option<BalancerVcpu>>,
     /// Constructs the policy for a host.
     pub build: fn(&Values, &Topology) -> Box<dyn Policy>,
@@ -50,32 +52,34 @@ pub struct Spec {
 /// Parameters as a scenario writes them: pairs of field name and the text after the `=`.
 pub type ShareText = Vec<(&'static str, String)>;
 
-/// Reservation of a vCPU, as metrics check it and a live host enforces it.
+/// Reservation of a vCPU, which metrics check and a live host enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// Slice and period of the vCPU.
     pub reservation: Reservation,
     /// True if the slice is a hard limit.
     pub exact: bool,
-    /// True if the vCPU gets no slack: it may run only where it is picked. This also holds for a
-    /// vCPU that may exceed its slice, but only with unused budget of its siblings.
+    /// True if the vCPU gets no slack: it runs only on a CPU that picked it. A vCPU that may exceed
+    /// its slice only with unused budget of its siblings is bounded too.
     pub bounded: bool,
     /// True if the vCPU may borrow unused budget of its siblings, up to the total reserved for the
     /// VM.
     pub by_use: bool,
-    /// Offset of its periods from whole periods of the clock. `None` if they have no fixed phase.
+    /// Offset of the vCPU's periods from whole periods of the clock. `None` if the periods have no
+    /// fixed phase.
     pub phase: Option<Span>,
 }
 
-/// A service vCPU of the policy itself, without a guest. It does work of the policy, which takes
-/// CPU time like any other. A host that simulates that cost admits it with this share.
+/// A service vCPU of the policy itself, without a guest. It does work of the policy that takes CPU
+/// time, such as balancing. A host that simulates this cost admits the vCPU with the given share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BalancerVcpu {
-    /// Interval of its work. It wakes at each multiple of the interval at which it is blocked.
+    /// Interval of the service vCPU's work. At each multiple of the interval it wakes if it is
+    /// blocked.
     pub every: Span,
-    /// CPU on which it runs.
+    /// CPU on which the service vCPU runs.
     pub cpu: CpuId,
-    /// Parameters with which it joins.
+    /// Parameters with which the service vCPU joins.
     pub share: Values,
 }
 
@@ -84,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_has_one_line_for_parameters_and_fits_80_columns() {
+    fn policy_help_page_has_one_parameters_line_and_fits_80_columns() {
         for spec in crate::ALL {
             let lines = || spec.page.lines();
             assert_eq!(lines().filter(|line| *line == "{parameters}").count(), 1, "{}", spec.name);
@@ -93,9 +97,9 @@ mod tests {
         }
     }
 
-    /// Policies whose limit is not a reservation are skipped.
+    /// Policies whose limit does not reserve CPU time are skipped.
     #[test]
-    fn limit_is_reserved_as_hard_limit_wherever_it_is_reserved() {
+    fn limit_parameters_of_every_reserving_policy_make_a_hard_limit() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             let terms = limit(CpuShare::from_ppm(60_000), Span::from_ms(10));

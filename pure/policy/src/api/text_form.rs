@@ -1,7 +1,8 @@
-//! Text form of parameters: `slice=6ms period=10ms exact=true`.
+//! Text form of parameters, such as `slice=6ms period=10ms exact=true`.
 //!
-//! Unlike a scenario, the text names every field, so it keeps its meaning if defaults change. The
-//! exception is an optional duration that is `none`: no change of defaults can alter it.
+//! A scenario may omit fields, but the text form names every field, so it keeps its meaning if
+//! defaults change. The exception is an optional duration that is `none`: `none` is always its
+//! default.
 
 use core::fmt;
 
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
     use crate::ALL;
 
-    /// Returns a text that differs from the default, for each kind of field.
+    /// Returns a value that differs from the default, as text, for each kind of field.
     fn other(kind: Kind) -> alloc::string::String {
         match kind {
             Kind::Span { least, most } if least == most => least.to_string(),

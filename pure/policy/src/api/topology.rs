@@ -1,9 +1,9 @@
 //! Topology of a host: hardware threads of a core, cores of a last-level cache, caches of a NUMA
 //! node, nodes of a socket.
 //!
-//! CPU numbers tell nothing about it. On most hosts n and n + N/2 are the threads of one core, on
-//! others n and n + 1 are. So each group is a set of CPUs. The groups of a level partition all
-//! CPUs, and each lies within one group of the next level.
+//! CPU numbers do not tell which CPUs share a core. On most hosts n and n + N/2 are the threads of
+//! one core, on others n and n + 1 are. So each group is a set of CPUs. The groups of a level
+//! partition all CPUs, and each group lies within one group of the next level.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -65,16 +65,16 @@ impl Groups {
     }
 }
 
-/// Properties of the host for which a policy is built. A policy knows nothing else about it.
+/// Properties of the host for which a policy is built. A policy knows no other property of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Groups that contain a CPU, indexed by CPU and then by level.
     groups: Vec<[CpuSet; Level::ALL.len()]>,
-    /// CPU time of one dispatch.
+    /// CPU time of one dispatch. Zero if the host does not state it.
     dispatch: Span,
 }
 
-/// Reason why groups are not a topology.
+/// Reason why groups of CPUs do not form a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopologyError {
     /// A group of this level has no CPU.
@@ -89,9 +89,9 @@ pub enum TopologyError {
     Torn {
         /// Level of the group that they share.
         level: Level,
-        /// The two CPUs that are separated.
+        /// The two CPUs that share the group.
         cpus: (CpuId, CpuId),
-        /// Wider level whose groups separate them.
+        /// Wider level, at which the two CPUs are in different groups.
         wider: Level,
     },
 }
@@ -154,14 +154,14 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Sets the CPU time of one dispatch. That time belongs to no vCPU, so admission control leaves
-    /// room for it.
+    /// Sets the CPU time of one dispatch. No vCPU is charged for that time, so admission control
+    /// leaves it unreserved.
     #[must_use]
     pub fn with_dispatch(self, dispatch: Span) -> Topology {
         Topology { dispatch, ..self }
     }
 
-    /// Returns the CPU time of one dispatch. Zero if the host does not count it.
+    /// Returns the CPU time of one dispatch. Zero if the host does not state it.
     #[must_use]
     pub const fn dispatch(&self) -> Span {
         self.dispatch
@@ -182,13 +182,13 @@ impl Topology {
         self.groups[cpu.index()][level as usize]
     }
 
-    /// Returns the threads of the core of `cpu`, including itself.
+    /// Returns the CPUs that are threads of the same core as `cpu`, including `cpu`.
     #[must_use]
     pub fn core_of(&self, cpu: CpuId) -> CpuSet {
         self.group_of(Level::Core, cpu)
     }
 
-    /// Returns the CPUs of the socket of `cpu`, including itself.
+    /// Returns the CPUs of the same socket as `cpu`, including `cpu`.
     #[must_use]
     pub fn socket_of(&self, cpu: CpuId) -> CpuSet {
         self.group_of(Level::Socket, cpu)
@@ -221,7 +221,7 @@ impl Topology {
         Topology::new(cpus, &Groups { cores, caches, nodes, sockets })
     }
 
-    /// Adds the groups of a level if they are a partition of the CPUs.
+    /// Sets the groups of a level. Fails if they are not a partition of the CPUs.
     fn set(&mut self, level: Level, groups: &[CpuSet]) -> Result<(), TopologyError> {
         for &group in groups {
             if group.is_empty() {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_from_its_own_levels_is_unchanged() {
+    fn topology_rebuilt_from_its_levels_is_unchanged() {
         let topology = Topology::new(8, &spread()).unwrap();
         assert_eq!(Topology::of_levels(8, &topology.levels()), Ok(topology.clone()));
         assert_eq!(Topology::of_levels(8, &[]), Ok(Topology::flat(8)));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_do_not_depend_on_cpu_numbers_or_order() {
+    fn topology_groups_do_not_depend_on_cpu_numbers_or_order() {
         let topology = Topology::new(8, &spread()).unwrap();
         let [core, socket] = [sets(&[&[1, 5]]), sets(&[&[0, 1, 4, 5]])];
         assert_eq!(topology.cpus(), 8);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_groups_are_refused_with_the_reason() {
+    fn topology_with_incomplete_or_overlapping_groups_is_refused() {
         let with = |cores: &[&[usize]]| Groups { cores: sets(cores), ..spread() };
         let cases: [(Groups, &str); 5] = [
             (with(&[&[0, 4], &[1, 5], &[2, 6], &[3]]), "cpu7 is in no core"),
@@ -344,7 +344,7 @@ mod tests {
         /// Random topologies: each CPU has a label per level. CPUs are in the same group of a level
         /// if their labels of that level and of all wider levels are equal.
         #[test]
-        fn nested_partitions_are_accepted_and_kept(
+        fn topology_accepts_random_nested_groups_unchanged(
             labels in prop::collection::vec([0..3_u8, 0..3_u8, 0..3_u8, 0..3_u8], 1..40),
         ) {
             let labels_of = |cpu: usize, level: Level| &labels[cpu][level as usize..];

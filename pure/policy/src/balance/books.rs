@@ -1,8 +1,8 @@
-//! CPU time of vCPUs and CPUs: sampled, scaled and averaged. [Diestelhorst §4.2.2, §4.2.3]
+//! Samples of the CPU time of vCPUs and CPUs, scaled and averaged. [Diestelhorst §4.2.2, §4.2.3]
 //!
-//! A sample covers 100 ms or is scaled to it. An average is the mean of the previous average and
-//! the sample. The first sample counts in full, or all vCPUs would look starved at the start.
-//! [balancer A12, A17]
+//! A sample covers 100 ms or is scaled to it. A new average is the mean of the previous average and
+//! the sample. The first sample is taken as the average, or all vCPUs would look starved at the
+//! start. [balancer A12, A17]
 
 use alloc::vec::Vec;
 
@@ -11,12 +11,12 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use super::{Ratio, SAMPLE, Tau, Weight};
 use crate::Roster;
 
-/// Returns the mean of the old average and a sample.
+/// Returns the mean of the old average and a sample. Without an old average, returns the sample.
 fn average(old: Option<u64>, sample: u64) -> u64 {
     old.map_or(sample, |old| u64::midpoint(old, sample))
 }
 
-/// Scales `span` from the interval of a sample to its nominal length, in ns.
+/// Scales `span` from the length of a sample, `interval`, to the nominal length, in ns.
 fn projected(span: Span, interval: Span) -> u64 {
     if interval == SAMPLE {
         return span.ns();
@@ -25,54 +25,57 @@ fn projected(span: Span, interval: Span) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Samples and averages of a host.
+/// Samples and averages of all vCPUs and CPUs of a host.
 #[derive(Debug)]
 pub(crate) struct LoadSamples {
     vcpus: Roster<VcpuSample>,
     cpus: Vec<CpuSample>,
-    /// Speed of a hardware thread while another thread of its core is busy, as part of a core.
+    /// Speed of a hardware thread while another thread of its core is busy, as a fraction of its
+    /// speed while it is alone.
     believed: Ratio,
     /// Time of the last sample.
     since: Time,
 }
 
-/// CPU time of a vCPU since its last sample, and on average.
+/// CPU time of a vCPU since its last sample, and averages over earlier samples.
 #[derive(Debug)]
 struct VcpuSample {
     received: Span,
     asleep: Option<Time>,
     slept: Span,
-    /// Begin of its sample. `None` until it first wakes.
+    /// Start of the current sample of the vCPU. `None` until the vCPU first wakes.
     since: Option<Time>,
     average: Option<(u64, u64)>,
-    /// CPU time received and weight, summed over the samples since the last run.
+    /// CPU time received, in ns, and weight, summed over the samples since the last run of the
+    /// balancer.
     in_run: (u64, u64),
     by_run: Option<u64>,
     lead: i64,
 }
 
-/// CPU time of a CPU since its last sample, and on average.
+/// CPU time delivered by a CPU since its last sample, and averages over earlier samples.
 #[derive(Debug)]
 struct CpuSample {
     guaranteed: Span,
     /// CPU time of all vCPUs, reserved or not.
     charged: Span,
     available: Option<u64>,
-    /// Other threads of its core.
+    /// Other threads of the core of this CPU.
     siblings: CpuSet,
-    /// Begin of its busy period, and its busy time before. `None` if the CPU is idle.
+    /// Start of the current busy period. `None` if the CPU is idle.
     busy: Option<Time>,
     was_busy: Span,
-    /// Busy time of its siblings when its occupant was last charged or started.
+    /// Busy time of the sibling threads when the occupant of this CPU was last charged or started.
     mark: Span,
-    /// Busy time of its siblings at the last sample.
+    /// Busy time of the sibling threads at the last sample.
     sampled: Span,
-    /// Busy time of this CPU itself at the last sample.
+    /// Busy time of this CPU at the last sample.
     was_busy_then: Span,
 }
 
 impl LoadSamples {
-    /// Creates books for a host with `cpus` CPUs. `siblings` returns the other threads of a core.
+    /// Creates the samples of a host with `cpus` CPUs. `siblings` returns the other threads of the
+    /// core of a CPU.
     pub(crate) fn new(
         cpus: usize,
         siblings: impl Fn(CpuId) -> CpuSet,
@@ -103,7 +106,7 @@ impl LoadSamples {
         }
     }
 
-    /// Adds a vCPU, which is blocked.
+    /// Adds a vCPU, which is blocked at first.
     pub(crate) fn join(&mut self, vcpu: VcpuId, now: Time) {
         let had = VcpuSample {
             received: Span::ZERO,
@@ -145,14 +148,14 @@ impl LoadSamples {
         }
     }
 
-    /// Notes that another vCPU starts on a CPU.
+    /// Records that another vCPU starts on a CPU.
     pub(crate) fn mark(&mut self, cpu: CpuId, now: Time) {
         let busy = self.siblings_busy(cpu, now);
         self.cpus[cpu.index()].mark = busy;
     }
 
-    /// Charges a vCPU for a run interval, reserved or not. Time beside a busy sibling counts for
-    /// less. [Diestelhorst §4.2.3]
+    /// Charges a vCPU for a run interval on a CPU. Time in which another thread of the core was
+    /// busy counts for less. [Diestelhorst §4.2.3]
     pub(crate) fn charge(
         &mut self,
         vcpu: VcpuId,
@@ -172,7 +175,8 @@ impl LoadSamples {
         self.vcpus[vcpu].received += received;
     }
 
-    /// Returns the work of a core that is lost in `beside`, time with a busy sibling.
+    /// Returns the part of `beside` that counts as lost, where `beside` is run time with a busy
+    /// sibling thread.
     fn lost(&self, beside: Span) -> Span {
         let Ratio { some, of } = self.believed;
         let ns = u128::from(beside.ns()) * u128::from(of.saturating_sub(some)) / u128::from(of);
@@ -184,7 +188,7 @@ impl LoadSamples {
         siblings.iter().map(|sibling| self.cpus[sibling.index()].busy_until(now)).sum()
     }
 
-    /// Ends a sample. `weight` returns the weight that a vCPU has while it is runnable.
+    /// Ends a sample of all vCPUs and CPUs at `now`. `weight` returns the full weight of a vCPU.
     pub(crate) fn sample(&mut self, now: Time, weight: impl Fn(VcpuId) -> Weight, all: &[VcpuId]) {
         let interval = now.since(self.since);
         if interval.is_zero() {
@@ -209,14 +213,16 @@ impl LoadSamples {
         }
     }
 
-    /// Ends a run: starts the sums of the next one.
+    /// Ends a run of the balancer: the sums of time and weight since the last run start at zero
+    /// again.
     pub(crate) fn end_run(&mut self, all: &[VcpuId]) {
         for &vcpu in all {
             self.vcpus[vcpu].in_run = (0, 0);
         }
     }
 
-    /// Updates the averages by run. Called before a run if tau is averaged by runs. [balancer A1]
+    /// Updates the averages over runs of the balancer. Called before a run if tau (CPU time per
+    /// weight) is averaged over runs. [balancer A1]
     pub(crate) fn average_run(&mut self, all: &[VcpuId]) {
         for &vcpu in all {
             let had = &mut self.vcpus[vcpu];
@@ -228,8 +234,8 @@ impl LoadSamples {
         }
     }
 
-    /// Updates the lead of each vCPU of a group: CPU time beyond its share of what the group
-    /// received since the last run.
+    /// Updates the lead of each vCPU of a group. It grows by the CPU time received since the last
+    /// run of the balancer, less the vCPU's share by weight of what the whole group received.
     pub(crate) fn note_leads(&mut self, group: &[VcpuId]) {
         let (mut received, mut weights) = (0_u128, 0_u128);
         for (time, weight) in group.iter().map(|&vcpu| self.vcpus[vcpu].in_run) {
@@ -247,19 +253,20 @@ impl LoadSamples {
         }
     }
 
-    /// Returns the time of a CPU that reservations leave in a sample.
+    /// Returns the average time of a CPU that reservations leave in a sample.
     pub(crate) fn available(&self, cpu: CpuId) -> Span {
         Span::from_ns(self.cpus[cpu.index()].available.unwrap_or(SAMPLE.ns()))
     }
 
-    /// Returns the weight of a vCPU for the time that it was runnable. Zero without a sample, or
-    /// below 1/64 of `full`.
+    /// Returns the average weight of a vCPU times the fraction of time for which it was runnable.
+    /// Zero before its first sample, or if the result is below 1/64 of `full`.
     pub(crate) fn weight(&self, vcpu: VcpuId, full: Weight) -> Weight {
         let weight = self.vcpus[vcpu].average.map_or(0, |(_, weight)| weight);
         Weight(if weight < full.0 / 64 { 0 } else { weight })
     }
 
-    /// Returns the tau of a vCPU, averaged over samples or over runs.
+    /// Returns the tau of a vCPU, its CPU time per weight. It is averaged over samples, or over
+    /// runs of the balancer if `by_runs`.
     pub(crate) fn served(&self, vcpu: VcpuId, by_runs: bool) -> Tau {
         let had = &self.vcpus[vcpu];
         if let Some(time) = had.by_run.filter(|_| by_runs) {
@@ -269,8 +276,8 @@ impl LoadSamples {
         Tau { time, weight }
     }
 
-    /// Returns the CPU time received in the samples since the last run, in ns. `None` if it has
-    /// left.
+    /// Returns the CPU time that a vCPU received in the samples since the last run of the balancer,
+    /// in ns. `None` if the vCPU has left.
     pub(crate) fn had_since_run(&self, vcpu: VcpuId) -> Option<u64> {
         self.vcpus.get(vcpu).map(|had| had.in_run.0)
     }
@@ -297,8 +304,9 @@ impl VcpuSample {
 }
 
 impl CpuSample {
-    /// Returns the time that reservations left of an interval, less busy time that no vCPU
-    /// received. On a shared host such time went to other programs or to dispatch overhead.
+    /// Returns the time of an interval that neither reservations nor other programs used, and
+    /// starts the counters of the next interval. Busy time that no vCPU received went to other
+    /// programs or to dispatch overhead.
     fn take_rest(&mut self, interval: Span, now: Time) -> Span {
         let busy = self.busy_until(now);
         let was_busy = busy - core::mem::replace(&mut self.was_busy_then, busy);

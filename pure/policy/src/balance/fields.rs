@@ -15,22 +15,22 @@ pub(crate) const SMT_BELIEVED: Field = Field::share(
     "smt-believed",
     "0.65cpu",
     CpuShare::ONE,
-    "speed of a thread beside a busy one of its core, as assumed by the balancer",
+    "assumed speed of a hardware thread while another thread of its core is busy",
 );
 pub(crate) const TAU: Field = Field::choice(
     "tau",
     &["samples", "runs"],
-    "slack per weight is averaged over samples of 100ms, or over runs of 500ms",
+    "the balancer averages slack per weight over samples of 100ms, or over 500ms",
 );
 pub(crate) const CLOSE: Field = Field::choice(
     "close",
     &["1/2", "1/4", "1/8", "1/16"],
-    "how near a swap must come to the weight that should move, as a part of it",
+    "largest difference of a swap from the ideal weight to move, as a part of that weight",
 );
 pub(crate) const LEAST_DIFFERENCE: Field = Field::choice(
     "least-difference",
     &["1/8", "0", "1/16", "1/4", "1/2"],
-    "least difference in slack per weight for two CPUs to swap, as a part of the ideal",
+    "least difference of two CPUs that swap, as a part of the ideal slack per weight",
 );
 pub(crate) const BALANCER_SLICE: Field = Field::span_within(
     "balancer-slice",
@@ -44,16 +44,16 @@ pub(crate) const BALANCER_SLICE: Field = Field::span_within(
 pub(crate) struct Settings {
     pub(crate) rules: SwapRules,
     pub(crate) by_runs: bool,
-    /// True if it makes plans instead of swaps.
+    /// True if the balancer makes plans (`planned`) instead of swapping vCPUs (`pairs`).
     pub(crate) plans: bool,
-    /// Assumed speed of a thread beside a busy one of its core.
+    /// Assumed speed of a hardware thread while another thread of its core is busy, as a fraction.
     pub(crate) believed: Ratio,
-    /// Share of its CPU for the balancer itself.
+    /// Share of a CPU that is reserved for the balancer itself.
     pub(crate) keeps: CpuShare,
 }
 
 impl Settings {
-    /// Reads the parameters. `None` if there is no balancer.
+    /// Reads the parameters of a balancer. `None` if the parameters select no balancer.
     pub(crate) fn read(values: &Values) -> Option<Settings> {
         let kind = values.choice(&BALANCER);
         if kind == "none" {
@@ -78,7 +78,7 @@ impl Settings {
     }
 }
 
-/// Parses a fraction such as `1/4`. Any other word is zero.
+/// Parses a fraction such as `1/4`. A word that is no fraction gives zero.
 fn part(word: &str) -> Ratio {
     let of = word.strip_prefix("1/").and_then(|of| of.parse().ok());
     of.map_or(Ratio { some: 0, of: 1 }, |of| Ratio { some: 1, of })

@@ -1,4 +1,5 @@
-//! Groups of CPUs that can help each other, directly or through others. [Diestelhorst §4.2.3]
+//! Groups of CPUs between which vCPUs can migrate, directly or by way of other CPUs of the group.
+//! [Diestelhorst §4.2.3]
 
 use alloc::vec::Vec;
 
@@ -6,9 +7,9 @@ use slackline_units::CpuSet;
 
 use super::BalancerCpu;
 
-/// Returns the groups of places in `loads`, each in order, and ordered by their first place. Two
-/// CPUs are in one group if there is a CPU that vCPUs of both may run on. Each CPU counts as
-/// reaching itself.
+/// Returns groups of CPUs as indices into `loads`. Indices within a group ascend, and groups are
+/// ordered by their first index. Two CPUs are in one group if vCPUs of both may run on a common
+/// CPU, or if a chain of such CPUs connects them. Each CPU counts as reaching itself.
 pub(crate) fn groups(loads: &[BalancerCpu]) -> Vec<Vec<usize>> {
     let all: CpuSet = loads.iter().map(|load| load.cpu).collect();
     let joins_all = |load: &BalancerCpu| all.without(&load.reach).is_empty();
@@ -82,24 +83,25 @@ mod tests {
         groups(&loads)
     }
 
-    /// Figures 4.1 to 4.3: all connected, two islands, and two islands with a bridge.
+    /// Figures 4.1 to 4.3 of the thesis: all CPUs connected, two separate groups, and two groups
+    /// that a vCPU connects.
     #[test]
-    fn cpus_with_overlapping_affinities_form_a_group() {
+    fn balancer_groups_cpus_with_overlapping_vcpu_affinities() {
         assert_eq!(grouped(&[&[0, 1, 2, 3], &[], &[2], &[3]]), [vec![0, 1, 2, 3]]);
         let islands: [&[usize]; 4] = [&[0, 1], &[0, 1], &[2, 3], &[2, 3]];
         assert_eq!(grouped(&islands), [vec![0, 1], vec![2, 3]]);
         assert_eq!(grouped(&[&[0, 1], &[0, 1, 3], &[2, 3], &[2, 3]]), [vec![0, 1, 2, 3]]);
     }
 
-    /// Hole 4 of the reference: a CPU without vCPUs is still a target of migrations.
+    /// Hole 4 of the reference on balancers: vCPUs may migrate to a CPU without vCPUs.
     #[test]
-    fn empty_cpu_joins_the_group_that_can_reach_it() {
+    fn cpu_without_vcpus_joins_the_balancer_group_allowed_there() {
         assert_eq!(grouped(&[&[0, 2], &[], &[], &[1, 3]]), [vec![0, 2], vec![1, 3]]);
     }
 
     /// Compares the groups with transitive closure on random hosts.
     #[test]
-    fn groups_are_connected_components() {
+    fn balancer_groups_are_connected_components_of_affinities() {
         use proptest::prelude::*;
         let reach = prop::collection::vec(prop::collection::vec(0..24_usize, 0..3), 24);
         proptest!(|(reach in reach)| {

@@ -1,5 +1,5 @@
-//! One run of the thesis's balancer: CPUs with a low tau swap vCPUs with CPUs that have a high one.
-//! [Diestelhorst §4.2.2, §4.2.3]
+//! One run of the thesis's balancer: CPUs with a low tau (*hot*) swap vCPUs with CPUs that have a
+//! high tau (*idle*). [Diestelhorst §4.2.2, §4.2.3]
 
 use alloc::vec::Vec;
 
@@ -10,10 +10,10 @@ use super::{BalancerCpu, Move, Tau};
 
 pub(crate) use super::swap::SwapRules;
 
-/// Returns the migrations within each of the groups of places in `loads`. `core_of` returns the
-/// threads of a core. At most one of them is the idle side of a pair in a run. vCPUs that migrate
-/// back to the hot side do not count for this, so that the two threads of a core can exchange
-/// vCPUs.
+/// Returns the migrations of one run of the balancer, which stay within each group. `groups` has
+/// indices into `loads`, and `core_of` returns the threads of a core. At most one thread of a core
+/// is the idle CPU of a pair in a run. vCPUs that migrate from an idle CPU to a hot one do not
+/// count for this, so the two threads of a core can exchange vCPUs.
 pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
     loads: &[BalancerCpu],
     groups: &[Vec<usize>],
@@ -30,9 +30,9 @@ struct PairSearch<'a, C> {
     loads: &'a [BalancerCpu],
     rules: &'a SwapRules,
     core_of: C,
-    /// CPUs that have been in a pair. A CPU is in one pair at most.
+    /// CPUs that have been in a pair in this run. A CPU is in at most one pair.
     used: CpuSet,
-    /// Cores that have a thread which was the idle side of a pair.
+    /// CPUs of cores that already have a thread which was the idle CPU of a pair.
     closed: CpuSet,
     moves: Vec<Move>,
 }
@@ -58,7 +58,8 @@ impl<C: Fn(CpuId) -> CpuSet> PairSearch<'_, C> {
         }
     }
 
-    /// Searches for a CPU to swap with, the one with the highest tau first.
+    /// Searches for a CPU with which `hot` can swap vCPUs. Tries the CPU with the most CPU time per
+    /// weight (tau) first.
     fn pair(&mut self, hot: &BalancerCpu, order: &[&BalancerCpu], ideal: Tau) {
         for &idle in order.iter().rev() {
             let is_open = hot.reach.contains(idle.cpu)
@@ -93,7 +94,7 @@ impl<C: Fn(CpuId) -> CpuSet> PairSearch<'_, C> {
     }
 }
 
-/// Returns the tau of a whole group.
+/// Returns the ideal tau: the CPU time per weight of a group as a whole.
 pub(super) fn ideal(loads: &[&BalancerCpu]) -> Tau {
     let time = loads.iter().map(|load| load.available).sum();
     let weight = loads.iter().fold(0_u64, |sum, load| sum.saturating_add(load.weight));

@@ -1,8 +1,9 @@
-//! Planned split: computes the CPU time of each vCPU in a period and places it whole on one CPU if
-//! it fits. The few vCPUs that fit nowhere are split over CPUs, one after the other. [balancer
-//! §4.4]
+//! Planned split: computes the CPU time of each best-effort vCPU in a period and places the vCPU on
+//! one CPU if it fits there. The few vCPUs that fit on no CPU are split over several, one after the
+//! other. [balancer §4.4]
 //!
-//! Rates, room and quotas are CPU time in a sample, in ns.
+//! Rates, room and quotas are CPU time in a sample of 100 ms, in ns. The *room* of a CPU is its
+//! available time that is not planned yet. A *place* is the index of a CPU in `loads`.
 
 mod rates;
 
@@ -12,24 +13,26 @@ use slackline_units::{CpuId, CpuSet, VcpuId};
 
 use super::{BalancerCpu, Member, SAMPLE};
 
-/// Divisor of the time that reservations leave of a CPU: that part may be planned beyond its room.
-/// It costs some exactness and saves splits. [balancer §4.4, step 2]
+/// Divisor of a CPU's available time that gives the tolerance: a CPU may be planned beyond its room
+/// by `available / SLOP`. The tolerance costs some exactness and saves splits. [balancer §4.4, step
+/// 2]
 const SLOP: u64 = 64;
 
-/// A new plan is made if a rate has changed by more than a tenth. [balancer §4.4, step 1]
+/// Divisor of a rate: a new plan is made if a rate has changed by more than a tenth of itself.
+/// [balancer §4.4, step 1]
 const MOVED: u64 = 10;
 
 /// Placement of best-effort vCPUs for all periods until another plan is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// vCPUs that are whole on one CPU.
+    /// vCPUs that are not split, each with its CPU.
     pub(crate) whole: Vec<(VcpuId, CpuId)>,
     pub(crate) splits: Vec<Split>,
-    /// Rates and affinities for which it was made, by vCPU id.
+    /// Rates and affinities for which the plan was made, in order of vCPU id.
     made_for: Vec<PlannedRate>,
 }
 
-/// A split vCPU with its pieces in order.
+/// A split vCPU, with its pieces in the order in which it receives them in a period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     pub(crate) vcpu: VcpuId,
@@ -37,12 +40,13 @@ pub(crate) struct Split {
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// Part of the rate of a split vCPU on one CPU.
+/// Part of a split vCPU's rate that it receives on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) cpu: CpuId,
     pub(crate) quota: u64,
-    /// Speed at which it receives the quota: its rate, or all available time of the CPU.
+    /// Rate at which the vCPU receives the quota while it is on this CPU: its own rate, or the
+    /// CPU's available time if that is less.
     pub(crate) rate: u64,
 }
 
@@ -54,8 +58,8 @@ struct PlannedRate {
     allowed: CpuSet,
 }
 
-/// Returns the plan for these groups of places in `loads`. If the previous plan still holds, all
-/// vCPUs stay where it put them, and only the quotas follow the available time.
+/// Returns the plan for `groups` of CPUs, given as indices into `loads`. If the plan `before` still
+/// holds, all vCPUs stay on its CPUs, and only the quotas follow the available time.
 pub(crate) fn plan(loads: &[BalancerCpu], groups: &[Vec<usize>], before: Option<Plan>) -> Plan {
     let mut wanted: Vec<PlannedRate> = Vec::new();
     let mut rooms: Vec<u64> = loads.iter().map(|load| load.available).collect();
@@ -85,13 +89,14 @@ impl Plan {
         self.made_for.len() == wanted.len() && self.made_for.iter().zip(wanted).all(is_near)
     }
 
-    /// Returns true if this is not the previous plan with new quotas.
+    /// Returns true if this plan was newly made. False if it is the plan `before`, perhaps with
+    /// other quotas.
     pub(crate) fn is_made_anew(&self, before: &Plan) -> bool {
         self.made_for != before.made_for
     }
 
-    /// Returns the plan with quotas for slightly changed rates. On each CPU but the last, a split
-    /// vCPU gets the time that the whole vCPUs leave.
+    /// Returns the plan with quotas for slightly changed rates. On each of its CPUs but the last, a
+    /// split vCPU gets the time that the vCPUs which are not split leave.
     fn at_rates(
         mut self,
         loads: &[BalancerCpu],
@@ -122,7 +127,8 @@ impl Plan {
         self
     }
 
-    /// Packs a group in two ways and adds the one with fewer splits or, if equal, fewer migrations.
+    /// Packs the vCPUs of a group in two ways, with and without a preference for their current
+    /// CPUs. Adds the packing with fewer splits or, if equal, fewer migrations.
     fn add(&mut self, loads: &[BalancerCpu], group: &[usize], rooms: &[u64]) {
         let mut items: Vec<Item> = Vec::new();
         for &place in group {
@@ -149,40 +155,41 @@ impl Plan {
         self.splits.extend(best.splits);
     }
 
-    /// Returns the rate of a vCPU. Zero if the plan was not made for it.
+    /// Returns the planned rate of a vCPU. Zero if the vCPU is not in the plan.
     fn rate_of(&self, vcpu: VcpuId) -> u64 {
         rate_of(&self.made_for, vcpu)
     }
 }
 
-/// Returns the rate of a vCPU from a list in order of id. Zero if it is not in the list.
+/// Returns the rate of a vCPU from a list in order of vCPU id. Zero if the vCPU is not in the list.
 fn rate_of(wanted: &[PlannedRate], vcpu: VcpuId) -> u64 {
     let at = wanted.binary_search_by_key(&vcpu, |wanted| wanted.vcpu);
     at.map_or(0, |at| wanted[at].rate)
 }
 
-/// A vCPU to be placed.
+/// A vCPU to be placed on a CPU.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     vcpu: VcpuId,
     allowed: CpuSet,
     rate: u64,
-    /// Place of its current CPU.
+    /// Index in `loads` of the vCPU's current CPU.
     home: usize,
-    /// True if it is bound to one CPU or blocked part of the time. Such a vCPU is never split.
+    /// True if the vCPU is bound to one CPU or was blocked for more than 1/16 of the sample. Such a
+    /// vCPU is never split.
     is_tied: bool,
 }
 
-/// A packing in progress.
+/// An assignment of the vCPUs of a group to CPUs, in progress.
 struct PlanPacking<'a> {
     loads: &'a [BalancerCpu],
-    /// Places to pack into with their room, those with the least first.
+    /// CPUs of the group, each as (room, index in `loads`), least room first.
     open: Vec<(u64, usize)>,
-    /// Greatest tolerance of any of these places.
+    /// Greatest tolerance of any CPU in `open`.
     most_tolerance: u64,
-    /// Room that is left, by place.
+    /// Room that is left on each CPU, by index in `loads`.
     room: Vec<u64>,
-    /// Number of splits that have a piece at a place.
+    /// Number of split vCPUs that have a piece on a CPU, by index in `loads`.
     pieces: Vec<u8>,
     whole: Vec<(VcpuId, CpuId)>,
     splits: Vec<Split>,
@@ -233,8 +240,9 @@ impl<'a> PlanPacking<'a> {
         item.rate <= self.room[place] + self.tolerance(place)
     }
 
-    /// Returns the home place if the vCPU stays there, or the place with the least room that fits.
-    /// A tied vCPU that fits nowhere gets the place with the most room.
+    /// Returns the place of the vCPU's current CPU if `stays` and it fits there. Otherwise returns
+    /// the place with the least room in which it fits. A tied vCPU that fits nowhere gets the place
+    /// with the most room.
     fn place_for(&self, item: &Item, stays: bool) -> Option<usize> {
         if stays && self.fits(item, item.home) {
             return Some(item.home);
@@ -251,18 +259,19 @@ impl<'a> PlanPacking<'a> {
         roomiest.map(|&roomiest| self.home_or(item, roomiest))
     }
 
-    /// Returns true if some place with this room could hold the rate.
+    /// Returns true if a CPU with this room could take the rate, given the greatest tolerance of
+    /// any CPU.
     fn may_hold(&self, room: u64, rate: u64) -> bool {
         rate <= room + self.most_tolerance
     }
 
-    /// Returns the home place if it has the same room, otherwise `place`.
+    /// Returns the place of the vCPU's current CPU if it has the same room, otherwise `place`.
     fn home_or(&self, item: &Item, (room, place): (u64, usize)) -> usize {
         let is_equal = self.room[item.home] == room && self.may_go(item, item.home);
         if is_equal { item.home } else { place }
     }
 
-    /// Takes up to `rate` of the room of a place.
+    /// Takes `rate` from the room of a place, or all its room if that is less.
     fn take(&mut self, place: usize, rate: u64) {
         let before = (self.room[place], place);
         let after = (before.0.saturating_sub(rate), place);
@@ -280,7 +289,8 @@ impl<'a> PlanPacking<'a> {
         self.whole.push((item.vcpu, self.loads[place].cpu));
     }
 
-    /// Returns the best place for the next piece of a split vCPU. `None` if no place has room.
+    /// Returns the best place for the next piece of a vCPU that is being split. `None` if no place
+    /// that the vCPU may use has room.
     fn next_piece(&self, item: &Item, left: u64, taken: &[(usize, u64)]) -> Option<usize> {
         let mut best: Option<(bool, bool, u64, usize)> = None;
         for &(room, place) in self.open.iter().rev().take_while(|&&(room, _)| room > 0) {

@@ -1,11 +1,11 @@
 //! Selection of the vCPUs that two CPUs swap to bring their taus closer together. [Diestelhorst
 //! §4.2.2]
 //!
-//! `hot` is the CPU with the lower tau. The weight that should migrate from it to the idle one is
-//! *w_ideal*, `(t_idle w_hot - t_hot w_idle) / (t_hot + t_idle)` with the weights before the swap.
-//! (The thesis prints this formula with the weights after the swap, which contradicts its
-//! examples.) The weight marked to migrate to the idle CPU less the weight marked to migrate back
-//! is *w_total*.
+//! *Tau* is CPU time per weight. `hot` is the CPU with the lower tau, `idle` the other one. The
+//! weight that should migrate from the hot to the idle CPU is *w_ideal*, `(t_idle w_hot - t_hot
+//! w_idle) / (t_hot + t_idle)` with the weights before the swap. (The thesis prints this formula
+//! with the weights after the swap, which contradicts its examples.) The weight marked to migrate
+//! to the idle CPU, less the weight marked to migrate back, is *w_total*.
 
 use alloc::vec::Vec;
 
@@ -16,32 +16,37 @@ use super::{BalancerCpu, Member, Ratio, Tau};
 /// Choices that the thesis leaves open, and repairs of its flaws.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SwapRules {
-    /// Tolerance of w_ideal: one part in `close`. [balancer A2]
+    /// Tolerance for w_ideal, the weight that should migrate: a swap is close enough if it misses
+    /// w_ideal by at most w_ideal / `close`. [balancer A2]
     pub(crate) close: u64,
-    /// Least difference of tau for a pair of CPUs, as a part of the ideal tau. [balancer A3]
+    /// Least difference of the taus (CPU time per weight) of two CPUs that may swap, as a fraction
+    /// of the group's tau. [balancer A3]
     pub(crate) least: Ratio,
-    /// True if more than w_ideal may migrate when nothing else can and the hot CPU gains by it.
-    /// Also, no swap may leave either CPU with a lower tau than the hot one has. [balancer §1.8, 1;
-    /// trap 13]
+    /// True if more than the ideal weight may migrate when no other swap is possible and the hot
+    /// CPU, which has less CPU time per weight, gains by it. If true, no swap may leave either CPU
+    /// with less CPU time per weight than the hot CPU has before. [balancer §1.8, 1; trap 13]
     pub(crate) improves: bool,
-    /// True if vCPUs of equal weight are not exchanged when that would not change w_total.
-    /// [balancer §4.2]
+    /// True if vCPUs of equal weight are not exchanged for each other, since that does not change
+    /// the weight of either CPU. [balancer §4.2]
     pub(crate) thrift: bool,
-    /// True if CPUs with equal tau are ordered by the greatest lead of their vCPUs. [balancer §1.8,
-    /// 2]
+    /// True if CPUs with equal CPU time per weight are ordered by the greatest lead of their vCPUs,
+    /// where a lead is CPU time received beyond the fair share. [balancer §1.8, 2]
     pub(crate) by_lead: bool,
-    /// True if a CPU that found nothing to swap may try another one. [balancer §1.8, 3]
+    /// True if a CPU that found no vCPUs to swap with one CPU may try another CPU. [balancer §1.8,
+    /// 3]
     pub(crate) retries: bool,
 }
 
-/// vCPUs that migrate from the hot CPU to the idle one and back, by id.
+/// vCPUs that migrate from the hot CPU to the idle one (`there`) and from the idle one to the hot
+/// CPU (`back`), in order of id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Swap {
     pub(crate) there: Vec<VcpuId>,
     pub(crate) back: Vec<VcpuId>,
 }
 
-/// Returns the swap. `None` if none helps. `ideal` is the tau of their group.
+/// Returns the vCPUs to swap between `hot`, the CPU with less CPU time per weight, and `idle`.
+/// `None` if no swap helps. `ideal` is the CPU time per weight of the whole group.
 pub(crate) fn swap(
     hot: &BalancerCpu,
     idle: &BalancerCpu,
@@ -66,37 +71,38 @@ pub(crate) fn swap(
     Some(Swap { there: ids(found.there), back: ids(found.back) })
 }
 
-/// Returns the vCPUs of a CPU that may migrate to another and were runnable. The tau of a vCPU that
-/// was hardly runnable is a quotient of two small numbers, so these are left out. [balancer A6,
-/// trap 2]
+/// Returns the vCPUs of a CPU that may migrate to another CPU and were runnable often enough. For a
+/// vCPU that was hardly runnable, CPU time per weight is a quotient of two small numbers, so such
+/// vCPUs are left out. [balancer A6, trap 2]
 fn marked<'a>(from: &'a BalancerCpu, to: &'a BalancerCpu) -> impl Iterator<Item = &'a Member> {
     from.members.iter().filter(|member| member.weight.0 > 0 && member.allowed.contains(to.cpu))
 }
 
-/// Returns w_ideal as a fraction.
+/// Returns w_ideal, the weight that should migrate from `hot` to `idle`, as a fraction.
 pub(super) fn wanted(hot: &BalancerCpu, idle: &BalancerCpu) -> (i128, i128) {
     let wide = i128::from;
     let wanted = wide(idle.available) * wide(hot.weight) - wide(hot.available) * wide(idle.weight);
     (wanted, wide(hot.available) + wide(idle.available))
 }
 
-/// Pair of CPUs. Weights are multiplied by `shares` to make them integers.
+/// Pair of CPUs that may swap vCPUs. Weights are multiplied by `shares` to make them integers.
 struct Pair<'a> {
     hot: Tau,
     idle: Tau,
     rules: &'a SwapRules,
-    /// w_ideal, multiplied by `shares`.
+    /// The weight that should migrate (w_ideal), multiplied by `shares`.
     wanted: i128,
-    /// Denominator of w_ideal: t_hot + t_idle.
+    /// Denominator of w_ideal, the weight that should migrate: t_hot + t_idle, the available times
+    /// of both CPUs.
     shares: i128,
 }
 
-/// vCPUs marked to migrate to the idle CPU and back.
+/// vCPUs marked to migrate to the idle CPU (`there`) and to the hot CPU (`back`).
 #[derive(Clone, Debug)]
 struct MarkedVcpus<'a> {
     there: Vec<&'a Member>,
     back: Vec<&'a Member>,
-    /// w_total: weight of `there` less weight of `back`.
+    /// Weight that would migrate (w_total): weight of `there` less weight of `back`.
     total: i128,
 }
 
@@ -137,7 +143,8 @@ impl<'a> Pair<'a> {
         Pair { hot: hot.tau(), idle: idle.tau(), rules, wanted, shares }
     }
 
-    /// Returns how far a weight is beyond w_ideal, times `shares`.
+    /// Returns the amount by which a weight exceeds the one that should migrate (w_ideal), times
+    /// `shares`. Negative if it is less.
     fn beyond(&self, weight: i128) -> i128 {
         weight * self.shares - self.wanted
     }
@@ -146,19 +153,21 @@ impl<'a> Pair<'a> {
         self.beyond(total).abs() * i128::from(self.rules.close) <= self.wanted
     }
 
-    /// Returns the tau of the idle CPU after it took over the weight `total`.
+    /// Returns the CPU time per weight that the idle CPU has after it took over the weight `total`.
     fn idle_with(&self, total: i128) -> Tau {
         let weight = u64::try_from(i128::from(self.idle.weight) + total).unwrap_or(0);
         Tau { weight, ..self.idle }
     }
 
-    /// Returns true if the idle CPU does not end up with a lower tau than the hot one has now.
+    /// Returns true if a migration of the weight `total` does not leave the idle CPU with less CPU
+    /// time per weight than the hot CPU has now. Always true without the rule `improves`.
     fn is_harmless(&self, total: i128) -> bool {
         !self.rules.improves || total == 0 || self.idle_with(total).compare(self.hot).is_ge()
     }
 
-    /// Phases 1 and 2: starts with all marked vCPUs. Drops the one nearest to the ideal tau, on the
-    /// side that has too much weight, until w_total is close to w_ideal. O(n).
+    /// Phases 1 and 2 of the swap: starts with all vCPUs that may migrate. Drops the vCPU nearest
+    /// to the group's CPU time per weight, on the side that has too much weight, until the weight
+    /// that migrates is close to w_ideal. O(n).
     fn drop_in_order(&self, under: &[&'a Member], over: &[&'a Member]) -> Option<MarkedVcpus<'a>> {
         let (mut there, mut back) = (under, over);
         let mut total = sum(there) - sum(back);
@@ -179,7 +188,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Phase 3: drops vCPUs whose weight matches the excess. w_ideal is not exceeded. O(n^2).
+    /// Phase 3 of the swap: drops vCPUs whose weight matches the excess over w_ideal, the weight
+    /// that should migrate. The result does not exceed w_ideal. O(n^2).
     fn drop_by_weight(
         &self,
         there: Vec<&'a Member>,
@@ -209,7 +219,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Phase 3 b: drops light vCPUs while w_total exceeds w_ideal.
+    /// Phase 3 b of the swap: drops light vCPUs while more weight would migrate than should
+    /// (w_ideal).
     fn drop_light(&self, marked: &mut MarkedVcpus<'a>) {
         while self.beyond(marked.total) > 0
             && let Some(light) = self.best_fit(&marked.there, (self.beyond(marked.total), 0))
@@ -218,7 +229,9 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Returns the least excess over w_ideal that phase 3 leads to, if that helps the hot CPU.
+    /// Returns the swap that exceeds w_ideal, the weight that should migrate, by the least amount
+    /// that phase 3 can reach. `None` if it does not help the hot CPU, or without the rule
+    /// `improves`.
     fn overshoot(&self, mut marked: MarkedVcpus<'a>) -> Option<MarkedVcpus<'a>> {
         if !self.rules.improves {
             return None;
@@ -240,7 +253,8 @@ impl<'a> Pair<'a> {
     }
 
     /// Returns the index of the vCPU whose weight, times `shares`, lies between `near` and `far`
-    /// and is nearest to `near`. The first of equals. `None` if there is none.
+    /// and is nearest to `near`. Of equally near vCPUs, the first. `None` if no weight lies in that
+    /// range.
     fn best_fit(&self, members: &[&Member], (near, far): (i128, i128)) -> Option<usize> {
         let weight = |at: usize| i128::from(members[at].weight.0) * self.shares;
         let within = |&at: &usize| (near.min(far)..=near.max(far)).contains(&weight(at));

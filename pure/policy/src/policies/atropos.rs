@@ -1,30 +1,30 @@
 //! Atropos: a slice in every period, an early first period after a block for vCPUs with a latency
-//! hint, and slack in turns.
-//! Source: Atropos of Nemesis as in Xen 2.0, from its rules, and as Diestelhorst's thesis of 2007
-//! describes it, cited as [Diestelhorst §n].
+//! hint, and slack in turns. Source: Atropos of Nemesis as in Xen 2.0, from its rules, and as
+//! Diestelhorst's thesis of 2007 describes it, cited as [Diestelhorst §n].
 //!
 //! Each vCPU has a *natural* slice and period. Of the vCPUs with budget left the one with the
-//! earliest deadline runs, and the deadline is the end of the period [Diestelhorst §3.1.1]. A vCPU
-//! that wakes after its deadline (a *long block*) starts with a shorter period: its latency hint,
-//! with a prorated slice. When that budget is exhausted or the period ends, the next period is
-//! twice as long, until the natural period ends. So it runs soon, and demands no more than its
-//! share of any interval [Diestelhorst §3.2.3]. A vCPU that wakes before its deadline (a *short
-//! block*) is *unblocked*: it gets the rest of its budget when no other vCPU has budget left,
-//! before any slack is used. Slack is divided in turns among the vCPUs with the extra-time flag.
+//! earliest deadline runs, and the deadline is the end of the current period [Diestelhorst §3.1.1].
+//! A vCPU that wakes after its deadline (a *long block*) starts with a shorter period: the length
+//! is its latency hint, and the slice is prorated. When that budget is exhausted or the shorter
+//! period ends, the next period is twice as long, until the natural period ends. So the vCPU runs
+//! soon after its wake, and demands at most its share in any interval [Diestelhorst §3.2.3]. A vCPU
+//! that wakes before its deadline (a *short block*) is *unblocked*: it gets the rest of its budget
+//! when no other vCPU has budget left, before any slack is used. Slack is divided in turns among
+//! the vCPUs with the extra-time flag.
 //!
 //! Holds after every call:
 //! - A runnable vCPU is in one of its CPU's queues: ready, unblocked, or waiting with its budget
-//!   exhausted. Only in the last one, and with the flag, it takes part in the turns of slack.
+//!   exhausted. A waiting vCPU with the extra-time flag takes part in the turns of slack.
 //! - Natural periods follow each other from admission or the last change of parameters, even while
-//!   it is blocked.
+//!   the vCPU is blocked.
 //! - CPU time beyond the budget, in a timeslice that ran on budget, is deducted from the next
 //!   slices.
 //!
-//! Why a full CPU has no deadline misses: a vCPU that woke demands, by the end of each of its
-//! shorter periods, at most slice/period of the time since the wake, and nothing for the time
-//! before.
+//! A full CPU has no deadline misses for this reason: by the end of each of its shorter periods, a
+//! vCPU that woke demands at most slice/period of the time since the wake. It demands nothing for
+//! the time before.
 //!
-//! Departs from Xen's:
+//! Departs from Xen's Atropos:
 //! - Natural periods do not move when a vCPU wakes, so that a reservation can be verified from
 //!   outside.
 //! - The next shorter period begins as soon as a budget is exhausted, not only when the period
@@ -63,7 +63,7 @@ const QUANTUM: Field = Field::positive_span("quantum", "5ms", "timeslice of slac
 const UNBLOCKING: Field = Field::choice(
     "unblocking",
     &["rest", "new-period"],
-    "budget of a vCPU that wakes: the rest of its period, or of a period that begins then",
+    "a vCPU that wakes keeps its period and the rest of its slice, or starts a new period",
 );
 
 const SLICE: Field = Field::required_span("slice", "CPU time of each vCPU in every period");
@@ -78,8 +78,8 @@ pub(crate) const SPEC: Spec = Spec {
     name: "atropos",
     summary: "a slice in every period, latency hints, slack round robin (Xen 2.0)",
     page: "\
-Each vCPU has a slice in every period, and the nearest deadline runs. A latency
-hint makes a vCPU run soon after a long sleep.
+Each vCPU has a slice in every period, and the vCPU with the nearest deadline
+runs. A latency hint makes a vCPU run soon after a long sleep.
 
 When to use it: for a VM that reacts to devices after long sleeps and needs
 little else. A VM that blocks and wakes within its period gains nothing from a
@@ -98,26 +98,29 @@ Rules:
   then nothing is guaranteed.
 - Latency hint: a vCPU that wakes after its deadline starts with a period as
   long as `latency`, with slice x latency / period. The period doubles until the
-  natural period ends. With the values above that is 0.5 ms within 5 ms, then
-  1 ms within 10 ms. No other vCPU is late for it: the share stays the same.
+  natural (reserved) period ends. In the example that is 0.5 ms within 5 ms,
+  then 1 ms within 10 ms. No other vCPU is late because of a hint: the share
+  stays the same.
 - Unblocked: a vCPU that wakes before its deadline keeps the rest of its slice.
-  It comes after all vCPUs with budget that did not wake so, and before slack.
+  It runs after all vCPUs whose budget is guaranteed, and before slack is used.
 - unblocking = \"new-period\": a vCPU that wakes with more budget than its share
-  of the rest of its natural period begins a natural period. So one that uses
-  little never waits for its next period.
-- Slack goes round among the vCPUs with `extra`, a `quantum` each. It does not
-  count against their slices. Without `extra` the slice is a hard limit.
-- Overrun is debt and is deducted from the next slices.
+  of the rest of its period starts a new period of natural length. So a vCPU
+  that uses little never waits for its next period.
+- Slack is used in turns by the vCPUs with `extra`, a `quantum` each. It does
+  not count against their slices. Without `extra` the slice is a hard limit.
+- An overrun is debt and is deducted from the next slices.
 - Changing parameters starts a new period at once and yields no extra CPU time:
   usage beyond slice x elapsed / period is deducted from the next slices. The
-  same holds for a vCPU that leaves and rejoins. CPU time given up stays
-  reserved until that usage is accrued, if another vCPU waits for its budget.
+  same holds for a vCPU that leaves and rejoins.
+- Capacity that a vCPU gives up stays reserved until slice x elapsed / period
+  has reached its usage. It is free at once if no other vCPU of the CPU has
+  budget left or can wake with some.
 
 Limits:
-- Without a hint a vCPU may wait up to period - slice.
-- A short hint costs more switches.
-- These are the rules of Xen 2.0's Atropos without its faults, and with
-  admission.
+- Without a latency hint a vCPU may wait up to period - slice.
+- A short latency hint causes more context switches.
+- The rules are those of Xen 2.0's Atropos without its faults, and with
+  admission control.
 
 See also: `slackline help edf`, `sedf`.",
     policy_fields: &[ADMISSION, RESERVE, QUANTUM, UNBLOCKING],
@@ -131,7 +134,7 @@ See also: `slackline help edf`, `sedf`.",
     build: |values, topology| Box::new(Atropos::new(values, topology)),
 };
 
-/// Returns true if a natural period begins when a vCPU wakes.
+/// Returns true if the parameters let a new natural period begin whenever a vCPU wakes.
 fn begins_at_wake(values: &Values) -> bool {
     values.choice(&UNBLOCKING) == "new-period"
 }
@@ -151,7 +154,7 @@ fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
 struct Atropos {
     promised: Bookings,
     quantum: Span,
-    /// True if a natural period begins when a vCPU wakes.
+    /// True if a new natural period begins whenever a vCPU wakes.
     begins_at_wake: bool,
     /// Three queues per CPU, by deadline.
     deadlines: Queues<Time>,
@@ -170,31 +173,31 @@ struct AtroposParameters {
     extra: bool,
 }
 
-/// Budget and accounts of one vCPU.
+/// Budget and time accounts of one vCPU.
 struct AtroposServer {
     terms: AtroposParameters,
     cpu: CpuId,
-    /// End of the natural period.
+    /// End of the natural period of the vCPU.
     period_end: Time,
-    /// Begin of the time for which it accrues budget in this natural period.
+    /// Start of the time for which the vCPU accrues budget in this natural period.
     from: Time,
-    /// Length of the current period, which may be shorter than the natural one.
+    /// Length of the current period, which may be shorter than the natural period.
     period: Span,
     /// End of the current period.
     deadline: Time,
     /// Budget granted since `from`.
     granted: Span,
-    /// Part of `granted` that is left.
+    /// Part of `granted` that is not used yet.
     remaining: Span,
     /// Overrun to be deducted from the next budgets.
     debt: Span,
-    /// Time of its last block.
+    /// Time at which the vCPU last blocked.
     asleep_since: Time,
-    /// True if it woke before its deadline.
+    /// True if the vCPU woke before its deadline, so that vCPUs in `Ready` precede it.
     is_unblocked: bool,
-    /// Position in the turns of slack.
+    /// Position of the vCPU in the turns of slack. The lowest ticket is first.
     ticket: u64,
-    /// Part of its turn of slack that it has used.
+    /// CPU time that the vCPU has used of its current quantum of slack.
     slack_used: Span,
 }
 
@@ -203,9 +206,10 @@ struct AtroposServer {
 enum AtroposQueue {
     /// Runnable vCPUs with budget left.
     Ready,
-    /// Budget left, but all vCPUs in `Ready` have precedence.
+    /// Runnable vCPUs with budget left that woke before their deadlines. All vCPUs in `Ready`
+    /// precede them.
     Unblocked,
-    /// Budget exhausted until the deadline.
+    /// Runnable vCPUs whose budget is exhausted until their deadlines.
     Waiting,
 }
 
@@ -221,8 +225,8 @@ impl Policy for Atropos {
         Ok(())
     }
 
-    /// New parameters start a new natural period at once, so they take effect with the next
-    /// scheduling decision.
+    /// Changes the parameters. A new natural period starts at once, so the parameters take effect
+    /// with the next scheduling decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let terms = AtroposParameters::read(share)?;
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
@@ -290,7 +294,8 @@ impl Policy for Atropos {
         CpuSet::NONE
     }
 
-    /// A yield gives up a turn of slack. Budget is kept, since it is reserved anyway.
+    /// Handles the end of a timeslice. A yield gives up a turn of slack; budget is kept, since it
+    /// is reserved anyway.
     fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         if why == TimesliceEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
             self.take_ticket(vcpu);
@@ -385,14 +390,14 @@ impl Atropos {
         resting.iter().for_each(|cpu| self.promised.rest(cpu));
     }
 
-    /// Returns true if no vCPU on the CPU is in `Ready`. A vCPU that wakes later does not get there
-    /// with old budget, unless it wakes at the instant at which it blocked.
+    /// Returns true if the CPU is quiescent: no vCPU on it is in `Ready`. A vCPU that wakes later
+    /// does not enter `Ready` with old budget, unless it wakes at the instant at which it blocked.
     fn rests(&self, now: Time, cpu: CpuId) -> bool {
         let may_go_on = |server: &AtroposServer| server.cpu == cpu && server.asleep_since == now;
         self.deadlines.is_empty(AtroposQueue::Ready.of(cpu)) && !self.servers.iter().any(may_go_on)
     }
 
-    /// Moves to the end of the turns of slack.
+    /// Moves a vCPU to the end of the turns of slack.
     fn take_ticket(&mut self, vcpu: VcpuId) {
         let server = &mut self.servers[vcpu];
         server.ticket = self.next_ticket;
@@ -400,7 +405,7 @@ impl Atropos {
         self.next_ticket += 1;
     }
 
-    /// Moves a runnable vCPU to the queues where it belongs now.
+    /// Moves a runnable vCPU to the queues that match its budget.
     fn enqueue(&mut self, vcpu: VcpuId) {
         self.dequeue(vcpu);
         let server = &self.servers[vcpu];
@@ -443,7 +448,7 @@ impl AtroposParameters {
 }
 
 impl AtroposServer {
-    /// Creates a blocked vCPU whose natural period begins now.
+    /// Creates the account of a blocked vCPU whose natural period begins now.
     fn new(terms: AtroposParameters, cpu: CpuId, now: Time) -> AtroposServer {
         AtroposServer {
             terms,
@@ -462,8 +467,8 @@ impl AtroposServer {
         }
     }
 
-    /// Returns its reservation and its excess over the fluid rate: the CPU time used beyond its
-    /// share of the natural period so far, and debt.
+    /// Returns the reservation of the vCPU and its excess over the fluid rate. The excess is the
+    /// debt plus the CPU time used beyond the vCPU's share of the natural period so far.
     fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
         let share = self.terms.natural;
         let earned = share.over(now.min(self.period_end).since(self.from));
@@ -485,9 +490,9 @@ impl AtroposServer {
         }
     }
 
-    /// Begins a natural period at a wake, unless the budget is within its share of the rest of the
-    /// current one. It used less than its share of the period that it gives up, so no other vCPU
-    /// misses a deadline by it.
+    /// Begins a natural period at a wake. Exception: if the budget left is at most the vCPU's share
+    /// of the rest of its current natural period, that period goes on. Otherwise the vCPU has used
+    /// less than its share of the period that it gives up, so no other vCPU misses a deadline.
     fn wake_anew(&mut self, now: Time) {
         let used = self.granted - self.remaining;
         let rest = self.period_end.since(now.min(self.period_end));
@@ -514,8 +519,8 @@ impl AtroposServer {
         self.begin(end.after(period * passed), period);
     }
 
-    /// Moves the end of the natural period beyond `now`. Returns the number of whole periods
-    /// skipped.
+    /// Moves the end of the natural period beyond `now`. Returns the number of whole natural
+    /// periods that were skipped.
     fn pass_periods(&mut self, now: Time) -> u64 {
         if now < self.period_end {
             return 0;
@@ -526,7 +531,7 @@ impl AtroposServer {
         passed
     }
 
-    /// Starts to accrue budget at `from`, with a first period of this length.
+    /// Makes the vCPU accrue budget from `from` on, in a first period of length `period`.
     fn begin(&mut self, from: Time, period: Span) {
         self.start_afresh(from);
         self.grant(period);
@@ -541,8 +546,8 @@ impl AtroposServer {
         self.is_unblocked = false;
     }
 
-    /// Goes on to periods that are twice as long each, until there is budget before a future
-    /// deadline or the natural period ends.
+    /// Begins periods that are each twice as long as the one before, until the vCPU has budget
+    /// before a future deadline or the natural period ends.
     fn next_period(&mut self, now: Time) {
         while self.deadline < self.period_end && (self.remaining.is_zero() || self.deadline <= now)
         {
@@ -554,8 +559,8 @@ impl AtroposServer {
         }
     }
 
-    /// Begins a period of this length, which ends with the natural period at the latest. By its end
-    /// it may have used slice/period of the time since `from`, rounded down.
+    /// Begins a period of length `period`, which ends with the natural period at the latest. By its
+    /// end the vCPU may have used slice/period of the time since `from`, rounded down.
     fn grant(&mut self, period: Span) {
         self.period = period;
         self.deadline = self.deadline.after(period).min(self.period_end);
@@ -566,7 +571,8 @@ impl AtroposServer {
         self.remaining += more - paid;
     }
 
-    /// Charges `ran` to the budgets. Returns the part beyond all budgets of this natural period.
+    /// Charges `ran` to the budget of the vCPU. Returns the part of `ran` beyond all budgets of
+    /// this natural period.
     fn use_up(&mut self, now: Time, ran: Span) -> Span {
         let mut beyond = ran;
         while !beyond.is_zero() && !self.remaining.is_zero() {

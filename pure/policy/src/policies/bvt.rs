@@ -9,20 +9,21 @@
 //! earlier than its actual one. It runs sooner, waits later, and keeps its share over longer
 //! intervals.
 //!
-//! Each CPU has its own queue, and a vCPU stays on the CPU that had the fewest when it joined.
-//! Xen's scheduler did so, and clocks need never be compared across CPUs.
+//! Each CPU has its own queue, and a vCPU stays on the CPU that had the fewest vCPUs when it
+//! joined. Xen's scheduler did so, and clocks need never be compared across CPUs.
 //!
 //! A *pass* ends a timeslice and chooses the next vCPU, as in Xen. CPU time is collected during a
-//! timeslice and charged at the pass. The decision of a pass is stored and holds until the next
-//! one.
+//! timeslice and charged at the pass. The decision of a pass is stored and stays in force until the
+//! next pass. The *floor* of a CPU is the earliest clock with which a vCPU may wake there.
 //!
-//! Rules in which the papers and Xen differ are in `paper` and `xen`; all else is common.
+//! Rules in which the papers and Xen differ are in `paper` and `xen`; all others are common.
 //!
 //! Holds after every call:
 //! - A runnable vCPU is in the queue of its CPU, also while it runs.
 //! - The chosen vCPU of a CPU is in the queue there.
-//! - By the papers' rules no clock of a runnable vCPU is behind `floor`, so blocking saves nothing
-//!   up. None is ahead of the earliest by more than the allowance, except for a warp.
+//! - By the papers' rules no clock of a runnable vCPU is behind `floor`, so a vCPU saves up nothing
+//!   while it is blocked. No clock is ahead of the earliest one by more than the allowance, except
+//!   for a warp.
 //!
 //! Departs from [Xen]: warps belong to vCPUs, not to domains. Requests for passes at one instant
 //! are handled one by one, with the outcome that a single pass after all wakes would have had.
@@ -89,22 +90,22 @@ pub(crate) const SPEC: Spec = Spec {
 
 /// Rules in which the papers and Xen differ.
 trait Source: Sized + Send + 'static {
-    /// Returns the clock parameters that a vCPU's share expresses.
+    /// Returns the clock parameters that the parameters `share` of a vCPU give.
     fn parameters(share: &Values, rules: &BvtRules) -> Parameters;
 
-    /// Returns the earliest clock with which a vCPU may wake.
+    /// Returns the earliest clock with which a vCPU may wake on `cpu` (the *floor*).
     fn floor(bvt: &Bvt<Self>, now: Time, cpu: CpuId) -> VirtualTime;
 
-    /// Returns the floor of a CPU that becomes idle. `last` is the actual time of its last
-    /// occupant.
+    /// Returns the earliest clock with which a vCPU may wake on a CPU that becomes idle. `last` is
+    /// the actual time of the CPU's last occupant.
     fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime;
 
-    /// Returns the end of the current timeslice after another vCPU was queued. `lead` is how far
-    /// the clock of that vCPU is ahead of the current one's.
+    /// Returns the end of the current timeslice after another vCPU was queued. `lead` is the amount
+    /// by which the clock of the queued vCPU is ahead of the clock of the running one.
     fn cut(bvt: &Bvt<Self>, now: Time, current: VcpuId, lead: VirtualSpan) -> Time;
 
-    /// Returns the vCPU to choose: the first in the queue, with the earliest effective time, or
-    /// `holder` if it keeps the CPU.
+    /// Returns the vCPU to choose: `earliest`, the first in the queue, or `holder` if it keeps the
+    /// CPU.
     fn choose(
         bvt: &Bvt<Self>,
         at: &Moment,
@@ -115,17 +116,17 @@ trait Source: Sized + Send + 'static {
     /// Returns the end of the timeslice of a vCPU that is alone in the queue.
     fn alone(now: Time, rules: &BvtRules) -> Time;
 
-    /// Returns the end of the timeslice and the expiry of the warp timer. The arguments are the
-    /// times at which timeslice and warp would end by themselves.
+    /// Returns the end of the timeslice and the expiry of the warp timer. `turn` and `warp` are the
+    /// times at which the timeslice and the warp would end independently.
     fn ends(turn: Time, warp: Time) -> (Time, Time);
 
-    /// Counts CPU time against the limit of a warp. Returns the pause if that ended the warp.
+    /// Counts CPU time against the limit of a warp. Returns the result if the limit ends the warp.
     fn use_warp(clock: &mut VcpuClock, now: Time) -> Option<WarpEnd>;
 
     /// Handles the end of the warp pause of a vCPU.
     fn may_warp_again(bvt: &mut Bvt<Self>, cpu: CpuId, vcpu: VcpuId);
 
-    /// Converts a lead to charging units of a clock at this pace.
+    /// Converts a lead in virtual time to charging units, for a clock at the pace `pace`.
     fn charging_units(lead: VirtualSpan, pace: Pace, unit: Span) -> u64;
 }
 
@@ -139,7 +140,7 @@ struct Bvt<S> {
     order: Queues<(VirtualTime, i64)>,
     /// One queue per CPU: the vCPUs in `shifted`, by actual time.
     actuals: Queues<VirtualTime>,
-    /// One queue per CPU: vCPUs whose warp pauses, by the end of the pause.
+    /// One queue per CPU: vCPUs that may not warp for a while, by the end of that pause.
     pauses: Queues<Time>,
 }
 
@@ -148,15 +149,16 @@ struct Bvt<S> {
 struct BvtCpu {
     /// vCPU chosen by the last pass.
     current: Option<VcpuId>,
-    /// Begin of its timeslice, as charging counts it.
+    /// Start of the current timeslice, from which CPU time is charged.
     since: Time,
     until: Time,
-    /// Earliest actual time of the runnable vCPUs. A vCPU wakes with at least that.
+    /// Earliest actual time of the runnable vCPUs. A vCPU that wakes starts from this time or
+    /// later.
     floor: VirtualTime,
-    /// Time of the last pass that comes after all wakes of its instant, and the floor before it.
+    /// Time of the last pass that comes after all wakes of its instant.
     pending: Time,
     floor_before: VirtualTime,
-    /// Last positions assigned at the head and at the tail.
+    /// Last position assigned at the head of the queue.
     head: i64,
     tail: i64,
     /// End of the warp of the chosen vCPU, by Xen's rules.
@@ -166,9 +168,9 @@ struct BvtCpu {
 /// Reason for a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassCause {
-    /// A timer or a wake requests it. All wakes of the instant come before it.
+    /// A timer or a wake requests the pass. All wakes of the same instant precede it.
     Asked,
-    /// The chosen vCPU is preempted or blocks, or its clock was set anew.
+    /// The chosen vCPU is preempted or blocks, or its clock was set to a new value.
     AtOnce,
     /// The chosen vCPU yields.
     Yield,
@@ -232,7 +234,8 @@ impl<S: Source> Policy for Bvt<S> {
         CpuSet::one(cpu)
     }
 
-    /// A vCPU that was picked because the host barred the chosen one becomes the chosen one.
+    /// Handles the start of a vCPU. If the host barred the chosen vCPU and another one was picked,
+    /// the one that starts becomes the chosen vCPU.
     fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         let line = &mut self.lines[cpu.index()];
@@ -364,7 +367,7 @@ impl<S: Source> Bvt<S> {
         &self.lines[cpu.index()]
     }
 
-    /// Queues a runnable vCPU, before those with the same effective time [Xen].
+    /// Puts a runnable vCPU into the queue, before vCPUs with the same effective time [Xen].
     fn arrive(&mut self, at: &Moment, vcpu: VcpuId) {
         let (now, cpu) = (at.now(), self.clocks[vcpu].cpu);
         let line = &mut self.lines[cpu.index()];
@@ -384,7 +387,7 @@ impl<S: Source> Bvt<S> {
         }
     }
 
-    /// Charges the chosen vCPU and chooses again.
+    /// Runs a pass: charges the chosen vCPU of a CPU and chooses again.
     fn pass(&mut self, at: &Moment, cpu: CpuId, cause: PassCause) {
         let (now, line) = (at.now(), self.line(cpu));
         // A pass of this instant has charged it already, and it has not run since.
@@ -408,7 +411,8 @@ impl<S: Source> Bvt<S> {
         self.grant(at, cpu, next);
     }
 
-    /// Charges CPU time used outside of a timeslice, for which no pass will follow.
+    /// Charges CPU time that a vCPU used outside of a timeslice, since no pass follows that would
+    /// charge it.
     fn charge_at_once(&mut self, vcpu: VcpuId) {
         let clock = &mut self.clocks[vcpu];
         let part = self.rules.part(clock.used);
@@ -434,7 +438,7 @@ impl<S: Source> Bvt<S> {
         }
     }
 
-    /// Returns the vCPU to choose for a CPU. `holder` is the one that may keep it.
+    /// Returns the vCPU to choose for a CPU. `holder` is the vCPU that may keep the CPU, if any.
     fn choose(&self, at: &Moment, cpu: CpuId, holder: Option<VcpuId>) -> Option<VcpuId> {
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
         let ((earliest, _), first) = self.first_that(cpu, is_eligible)?;
@@ -467,7 +471,7 @@ impl<S: Source> Bvt<S> {
         (line.current, line.until, line.warp_ends) = (next, until, warp_ends);
     }
 
-    /// Returns the end of the timeslice of `vcpu` if no event comes before.
+    /// Returns the end of the timeslice of `vcpu` if no event comes before it.
     fn turn_end(&self, at: &Moment, vcpu: VcpuId, clock: &VcpuClock) -> Time {
         let (now, cpu) = (at.now(), clock.cpu);
         match self.first_but(cpu, vcpu) {
@@ -489,7 +493,8 @@ impl<S: Source> Bvt<S> {
         clock.read(&self.rules, self.rules.charged(clock.actual, clock.used, clock.pace))
     }
 
-    /// Moves all clocks of a CPU back. Those of blocked vCPUs may wrap [Xen].
+    /// Moves all clocks of a CPU back, as Xen does before they overflow. The clocks of blocked
+    /// vCPUs may wrap [Xen].
     fn rebase(&mut self, at: &Moment, cpu: CpuId) {
         let floor = self.line(cpu).floor;
         self.lines[cpu.index()].floor = self.rules.rebased(floor);

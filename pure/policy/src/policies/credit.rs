@@ -1,6 +1,6 @@
-//! Credit: weighted shares and caps by accounts that are settled every 30 ms.
-//! Source: Xen's scheduler of that name, 2006; sections refer to our reference on it. Also
-//! Cherkasova, Gupta and Vahdat, 2007, cited as [Three].
+//! Credit: weighted shares and caps by accounts that are settled every 30 ms. Source: Xen's
+//! scheduler of that name, 2006; sections refer to our reference on it. Also Cherkasova, Gupta and
+//! Vahdat, 2007, cited as [Three].
 //!
 //! Each VM is given credit by its weight, and its vCPUs pay with it for CPU time. A vCPU is UNDER
 //! while it has credit left and OVER otherwise. Each CPU has a list of vCPUs by class, first come,
@@ -11,15 +11,15 @@
 //! Events request passes. A *pass* chooses the vCPU that runs on a CPU and the end of its
 //! timeslice. The decision is stored, and `pick` returns it until the next pass, so that repeated
 //! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best one. If
-//! that one starts, it becomes the chosen one.
+//! that vCPU starts, it becomes the chosen one.
 //!
 //! Holds after every call: a runnable vCPU is in one list, or is chosen for one CPU, or is parked
 //! at its cap, or leaves its CPU for another at the next pass of that CPU. A vCPU that precedes
 //! others by a claim (`claims`) may be chosen and also be in the list of that CPU.
 //!
-//! Departs from Xen under Xen's rules: a CPU never passes while another one holds a lock. A
-//! timeslice neither ends early nor merges with other timers. A change of weight or cap stops no VM
-//! and boosts no vCPU.
+//! Departs from Xen under Xen's rules: a pass of one CPU never waits for a lock that another CPU
+//! holds. A timeslice does not end early, and its timer is not merged with other timers. A change
+//! of weight or cap stops no VM and boosts no vCPU.
 
 mod accounting;
 mod claims;
@@ -71,7 +71,7 @@ const CAP: Field = Field::cap(
 const GANG: Field =
     Field::flag("gang", "run the vCPUs of the VM together, under gang = \"relaxed\"");
 
-/// Parameters of VMs whose vCPUs are scheduled independently.
+/// Parameters of VMs whose vCPUs are scheduled independently, without gangs.
 pub(crate) const SHARE_FIELDS: &[Field] = &[WEIGHT, CAP];
 
 /// Description of the policy.
@@ -100,29 +100,30 @@ const MASTER: CpuId = CpuId::new(0);
 pub(crate) struct Credit {
     rules: CreditRules,
     topology: Topology,
-    /// True if each CPU is a core of its own, and all are in one socket.
+    /// True if each CPU is a core of its own and all CPUs are in one socket.
     is_flat: bool,
-    /// True once the first vCPU has joined. Ticks begin then, since the time is not known before.
+    /// True once the first vCPU has joined. The ticks start then, since the time is not known
+    /// before.
     has_begun: bool,
-    /// Ticks of the master CPU since the last accounting.
+    /// Number of ticks of the master CPU since the last accounting.
     ticks: u32,
     accounted: Time,
     cpus: Vec<CreditCpu>,
-    /// CPUs by class of the chosen vCPU. A CPU without one counts as [`Class::Idle`].
+    /// CPUs by the class of the vCPU chosen for them. A CPU without one counts as [`Class::Idle`].
     by_class: [CpuSet; runqueue::CLASSES],
-    /// Number of vCPUs by home CPU.
+    /// Number of vCPUs on each home CPU.
     population: Population,
     queues: RunQueues,
     vcpus: Roster<Vcpu>,
     domains: Domains,
-    /// Total credit of the active vCPUs after the last accounting, in credits. Unused if credit is
-    /// not counted.
+    /// Total credit of the active vCPUs after the last accounting, in credits. Unused if a credit
+    /// is a nanosecond.
     balance: i64,
-    /// State of the division of credit without counting.
+    /// State of the distribution of credit without rounding.
     level: CreditLevel,
-    /// Claims of guests. `None` if they are ignored.
+    /// Claims of guests. `None` if hints of guests are ignored.
     claims: Option<Box<Claims>>,
-    /// Invitations of siblings. `None` if vCPUs are scheduled independently.
+    /// Invitations of gang siblings. `None` if vCPUs are scheduled independently.
     gangs: Option<Gangs>,
     /// CPUs whose last pass chose no vCPU.
     free: CpuSet,
@@ -130,44 +131,44 @@ pub(crate) struct Credit {
     requested: CpuSet,
 }
 
-/// Decision of the last pass of a CPU.
+/// Decision of the last scheduling pass of a CPU.
 #[derive(Clone, Copy, Debug)]
 struct CreditCpu {
     chosen: Option<VcpuId>,
-    /// Class of the chosen vCPU. [`Class::Idle`] if there is none.
+    /// Class of the vCPU chosen for the CPU. [`Class::Idle`] if there is none.
     class: Class,
     from: Time,
-    /// Time of the next pass: the end of the timeslice, or of idling if that is limited.
+    /// Time of the next pass: the end of the timeslice, or the end of idling if idling is limited.
     until: Time,
-    /// End of the timeslice, not before `until`.
+    /// End of the vCPU's whole timeslice, at `until` or later.
     turn_ends: Time,
     tick: Time,
     /// Reason for the requested pass.
     why: PassReason,
 }
 
-/// Account of a vCPU.
+/// Credit account of a vCPU.
 struct Vcpu {
     domain: usize,
-    /// CPU in whose list it belongs and on which it runs.
+    /// CPU in whose list the vCPU belongs and on which it runs.
     home: CpuId,
-    /// CPU for which it is chosen.
+    /// CPU for which the vCPU is chosen. `None` if it is chosen for no CPU.
     on: Option<CpuId>,
     class: Class,
     /// Credit in nanoseconds of CPU time.
     credit: i64,
     is_active: bool,
-    /// True if it is parked at its cap, and in no list.
+    /// True if the vCPU is parked at its cap, and in no list.
     is_parked: bool,
-    /// True if it migrates after the next pass of its CPU.
+    /// True if the vCPU migrates after the next scheduling pass of its CPU.
     is_moving: bool,
-    /// Rest of a timeslice that was interrupted.
+    /// Length of the vCPU's next timeslice: a whole one, or the rest of one that was interrupted.
     turn: Span,
-    /// CPU time charged since it was chosen.
+    /// CPU time charged to the vCPU since it was chosen.
     paid: Span,
-    /// Rest of its boost.
+    /// CPU time until the boost of the vCPU ends.
     boost: Span,
-    /// Part of its VM's budget that it has taken and not used yet.
+    /// Part of its VM's budget that the vCPU has taken and not used yet, in nanoseconds.
     held: i64,
 }
 
@@ -202,8 +203,8 @@ impl Policy for Credit {
         Ok(())
     }
 
-    /// The latest parameters apply to all vCPUs of a VM. The weight counts from the next accounting
-    /// on, the cap from the next timeslice on.
+    /// Changes weight and cap of a VM. The latest parameters apply to all vCPUs of the VM. The
+    /// weight counts from the next accounting on, the cap from the next timeslice on.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let domain = self.vcpus[vcpu].domain;
         self.change_terms(domain, share);
@@ -341,6 +342,10 @@ impl Policy for Credit {
         self.requested
     }
 
+    fn is_boosted(&self, vcpu: VcpuId) -> bool {
+        self.vcpus[vcpu].class == Class::Boost
+    }
+
     fn account(&self, vcpu: VcpuId) -> Account {
         let account = &self.vcpus[vcpu];
         let class = match account.class {
@@ -362,7 +367,7 @@ impl Policy for Credit {
     }
 }
 
-/// Reason for a pass. Of several reasons the greatest counts.
+/// Reason for a scheduling pass. If a pass is requested for several reasons, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PassReason {
     /// Another vCPU may precede the chosen one.
@@ -379,7 +384,8 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 }
 
 impl Credit {
-    /// Creates the policy. Claims of guests count only with a `belief`.
+    /// Creates the policy. With `belief`, claims of guests count by these rules. Without it they
+    /// are ignored.
     pub(crate) fn new(
         rules: CreditRules,
         topology: &Topology,
@@ -423,7 +429,7 @@ impl Credit {
         }
     }
 
-    /// Returns the pick of a CPU if no vCPU is chosen or the chosen one is not eligible.
+    /// Returns the pick of a CPU for which no vCPU is chosen, or whose chosen vCPU is not eligible.
     fn stand_in(&self, at: &Moment, cpu: CpuId) -> Pick {
         // By Xen's rules an idle CPU waits until a pass is requested or it has idled for a slice.
         let waits =
@@ -432,7 +438,7 @@ impl Credit {
         stand_in.map_or(Pick::Idle, |vcpu| run(vcpu, self.turn(vcpu)))
     }
 
-    /// Requests a pass of a CPU.
+    /// Requests a scheduling pass on a CPU.
     #[inline]
     fn request(&mut self, cpu: CpuId, why: PassReason) {
         let this = &mut self.cpus[cpu.index()];
@@ -441,14 +447,14 @@ impl Credit {
         self.requested.insert(cpu);
     }
 
-    /// Requests a pass of these CPUs.
+    /// Requests a scheduling pass on each of these CPUs.
     #[inline]
     fn request_all(&mut self, cpus: impl IntoIterator<Item = CpuId>, why: PassReason) {
         cpus.into_iter().for_each(|cpu| self.request(cpu, why));
     }
 
-    /// Requests a pass of idle CPUs whose chosen vCPU is barred and which no other vCPU could take.
-    /// The pass makes them free for newcomers.
+    /// Requests a pass on each idle CPU whose chosen vCPU is barred by the host and for which no
+    /// other vCPU was found. The pass makes the CPU free for vCPUs that wake.
     #[inline]
     fn notice_refusals(&mut self, at: &Moment) {
         let idle = at.idle().without(&self.free).without(&self.requested);
@@ -459,7 +465,8 @@ impl Credit {
         }
     }
 
-    /// Chooses the vCPU that started because the chosen one is not eligible.
+    /// Makes a vCPU the chosen one because it started in place of a chosen vCPU that is not
+    /// eligible.
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
         self.put_back(at, cpu, PassReason::Preempted);
@@ -470,7 +477,7 @@ impl Credit {
         self.take(at, cpu, vcpu);
     }
 
-    /// Moves a vCPU whose affinity no longer allows its home CPU.
+    /// Moves a vCPU to another home CPU if its affinity no longer allows its home CPU.
     fn expel(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.vcpus[vcpu].on.is_some() {
             return self.migrate(vcpu);
@@ -497,7 +504,7 @@ impl Credit {
     }
 
     /// Starts the ticks. Xen ran a pass on each CPU before the first vCPU joined, so an idle CPU
-    /// looks for work after one slice (section 15, item 13).
+    /// looks for work after one slice (section 15 of the reference on Credit, item 13).
     fn begin(&mut self, now: Time) {
         if core::mem::replace(&mut self.has_begun, true) {
             return;

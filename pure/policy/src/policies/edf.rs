@@ -33,7 +33,7 @@
 //!
 //! With a phase, periods begin at fixed times. The first period is shorter, and a period that is
 //! cut short has a prorated budget. So for any phase a vCPU demands at most slice/period of the
-//! time since the begin of a period. Admission need not know phases, and a phase yields no CPU
+//! time since the start of a period. Admission need not know phases, and a phase yields no CPU
 //! time.
 //!
 //! With placement by splitting (`split`), a vCPU that fits on no CPU as a whole runs the subtasks
@@ -112,44 +112,46 @@ struct Edf {
     quantum: Span,
     /// Two queues per CPU, `owed` and `served`, by deadline.
     deadlines: Queues<Time>,
-    /// One queue per CPU: the vCPUs in `served` that may use slack.
+    /// One queue per CPU: the vCPUs in `served` that may use slack, in order of `SlackRank`.
     spare: Queues<SlackRank>,
-    /// Least slack that any vCPU in `spare` has received, by CPU. A newcomer starts from there.
+    /// Least slack that any vCPU in `spare` has received, by CPU. A vCPU that wakes starts from
+    /// this amount.
     spare_floor: Vec<Span>,
     spare_time: Vec<SpareTime>,
     servers: Roster<EdfServer>,
-    /// vCPUs that share unused budget, by VM.
+    /// vCPUs that share unused budget with their siblings, by VM.
     families: SiblingGroups,
     loans: Loans,
     /// Clock that defines phases.
     clock: GridClock,
-    /// True if a period begins when a vCPU wakes.
+    /// True if a new period begins when a vCPU wakes.
     begins_at_wake: bool,
 }
 
-/// Slack of one CPU, as a means to pay for overruns.
+/// Slack of one CPU, from which overruns are paid.
 #[derive(Clone, Copy, Debug)]
 struct SpareTime {
     /// Number of times that the CPU became quiescent.
     rests: u32,
-    /// Share that is neither reserved nor lent.
+    /// Share of the CPU that is neither reserved nor lent.
     share: CpuShare,
 }
 
 impl SpareTime {
-    /// Returns the part of `time` that was not reserved.
+    /// Returns the part of `time` in which the CPU had no reserved or lent work.
     fn of(self, time: Span) -> Span {
         let ns = u128::from(time.ns()) * u128::from(self.share.ppm()) / 1_000_000;
         Span::from_ns(u64::try_from(ns).expect("a share is at most one CPU"))
     }
 }
 
-/// Order of vCPUs in slack.
+/// Order in which vCPUs get slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SlackRank {
-    /// vCPUs with backlog come first, by their current deadline.
+    /// The vCPU has backlog. Such vCPUs come first, in order of their current deadlines.
     Late(Time),
-    /// Then work-conserving vCPUs, by the slack that they have received.
+    /// The vCPU is work-conserving and has no backlog. Such vCPUs follow, in order of the slack
+    /// that they have received, least first.
     Unclaimed(Span),
 }
 
@@ -157,38 +159,39 @@ enum SlackRank {
 struct EdfServer {
     periods: Periods,
     exact: bool,
-    /// True if its period begins when it wakes.
+    /// True if a new period of this vCPU begins when it wakes.
     begins_at_wake: bool,
-    /// True if its slices pay for all of its overrun (`overrun = "repay"`).
+    /// True if the vCPU's slices pay for all of its overrun (`overrun = "repay"`).
     repays: bool,
-    /// CPU to which it is bound. If it is split, the CPU of its current subtask.
+    /// CPU to which the vCPU is bound. For a split vCPU, the CPU of its current subtask.
     cpu: CpuId,
-    /// Progress through its subtasks. `None` if it is not split.
+    /// Progress through the subtasks. `None` if the vCPU is not split.
     in_parts: Option<SubtaskCursor>,
     /// End of the current period.
     deadline: Time,
     /// Budget of the current period, before deductions.
     worth: Span,
-    /// Budget left in this period, including a loan.
+    /// Budget left in this period, including borrowed budget.
     remaining: Span,
-    /// Excess over the fluid rate under previous parameters, to be deducted from the next slices.
+    /// Excess over the fluid rate from earlier parameters, to be deducted from the next slices.
     advance: Span,
     /// Overrun to be deducted from the next slices.
     debt: Span,
-    /// Part of the debt for which other vCPUs of its CPU may still have to wait.
+    /// Part of the debt for which other vCPUs of the same CPU may still have to wait.
     urgent: Span,
-    /// Time at which `urgent` was updated, and the `rests` of its CPU then.
+    /// Time at which `urgent` was last updated, and the value of the CPU's `rests` at that time.
     counted: (Time, u32),
     stops: OverrunHistory,
-    /// Budget that it did not receive by past deadlines although it was runnable.
+    /// Budget that the vCPU did not receive by past deadlines although it was runnable.
     backlog: Span,
-    /// Slack received. Raised to the floor of its CPU when it wakes.
+    /// Slack that the vCPU has received. Raised to `spare_floor` of its CPU when it wakes.
     spare_used: Span,
-    /// Time of its last block. `NEVER` while it is runnable.
+    /// Time at which the vCPU blocked. `NEVER` while it is runnable.
     asleep_since: Time,
-    /// True if it was blocked in this period. Budget that it then misses is not backlog.
+    /// True if the vCPU was blocked in this period. Budget that it does not receive in the period
+    /// is then no backlog.
     slept: bool,
-    /// State of borrowing. `None` if it does not share unused budget.
+    /// State of borrowing. `None` if the vCPU does not share unused budget with its siblings.
     by_use: Option<Box<UnusedBudget>>,
 }
 
@@ -229,8 +232,8 @@ impl Policy for Edf {
         Ok(())
     }
 
-    /// New parameters start a new period at once, so they take effect with the next scheduling
-    /// decision.
+    /// Changes the parameters. A new period starts at once, so the parameters take effect with the
+    /// next scheduling decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let periods = periods(share)?;
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
@@ -336,8 +339,8 @@ impl Policy for Edf {
         server.elsewhere()
     }
 
-    /// A split vCPU that still occupies this CPU can run on its next CPU only afterwards. So that
-    /// CPU is rescheduled too.
+    /// Prepares a pick. A split vCPU that still occupies this CPU can start on its next CPU only
+    /// after it left this one. So the next CPU is rescheduled too.
     fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if self.promised.strict().is_empty() {
             return CpuSet::NONE;
@@ -453,8 +456,8 @@ impl Edf {
         }
     }
 
-    /// Periods with a phase stay at fixed times, and siblings borrow unused budget of fixed
-    /// periods.
+    /// Returns true if a new period of a vCPU with these parameters begins when it wakes. Never if
+    /// it has a phase, since such periods stay at fixed times, or if it borrows from siblings.
     fn begins_at_wake(&self, share: &Values) -> bool {
         self.begins_at_wake && share.maybe_span(&PHASE).is_none() && !is_by_use(share)
     }
@@ -510,7 +513,7 @@ impl Edf {
         }
     }
 
-    /// Moves a runnable vCPU to the queues where it belongs now.
+    /// Moves a runnable vCPU to the queues that match its budget and backlog.
     #[inline(never)] // Most charges move no vCPU.
     fn enqueue(&mut self, vcpu: VcpuId) {
         self.dequeue(vcpu);

@@ -1,7 +1,7 @@
-//! GAPS: Credit, in which a VM with urgent work may precede others that have credit too.
-//! Source: Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for
-//! Highly Consolidated Server*, 2008. Accounts, lists and passes are those of Credit. This module
-//! only selects the base rules of Credit and how far guests' reports are believed.
+//! GAPS: Credit, in which a VM with urgent work may precede others that have credit too. Source:
+//! Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for Highly
+//! Consolidated Server*, 2008. Accounts, lists and passes are those of Credit. This module only
+//! selects the base rules of Credit and the rules by which guests' reports count.
 
 mod page;
 
@@ -18,39 +18,39 @@ use crate::policies::credit::{
 };
 use crate::{Field, Spec, Topology, Values};
 
-/// Upper limit of `list-time`.
+/// Longest `list-time` that is accepted.
 const LONG: Span = Span::from_secs(3_600);
 
 const RULES: Field = Field::choice(
     "rules",
     &["bounded", "paper", "paper-ro"],
-    "Slackline's GAPS without starvation, the paper's, or the paper's by runnable tasks only",
+    "Slackline's GAPS without starvation, the paper's, or the paper's with runnable tasks only",
 );
 const BASE: Field = Field::choice(
     "base",
     &["as-rules", "exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"],
-    "rules of Credit below it: exact for bounded, xen-3.0.4 for the paper's",
+    "rules of Credit on which gaps builds: exact for bounded, xen-3.0.4 for the paper's",
 );
 const TELL: Field = Field::choice(
     "tell",
     &["guest", "inferred", "none"],
-    "source of claims: the guest's report, its answers to I/O, or none",
+    "source of claims: the guest's reports, the speed of its answers to I/O, or none",
 );
 const ANSWERS_WITHIN: Field = Field::span_within(
     "answers-within",
     "1ms",
     (Span::from_us(1), Span::from_secs(1)),
-    "tell = \"inferred\": CPU time within which a quick server answers",
+    "for tell = \"inferred\": CPU time within which a VM that counts as a server answers",
 );
 const CONSIDER: Field = Field::choice(
     "consider",
     &["as-rules", "run-queue", "all"],
-    "tasks that count: runnable ones, or blocked ones with I/O pending too",
+    "tasks that count: runnable tasks, or also blocked tasks with I/O pending",
 );
 const MATCH: Field = Field::choice(
     "match",
     &["list", "any", "exact"],
-    "pending I/O is for tasks woken by I/O lately, for any, or for those the driver names",
+    "blocked tasks that count: woken by I/O lately, any, or named by the driver domain",
 );
 const LIST: Field =
     Field::whole("list", "5", (0, 5), "number of tasks woken by I/O that count, the latest first");
@@ -58,39 +58,39 @@ const LIST_TIME: Field = Field::span_within(
     "list-time",
     "1h",
     (Span::ZERO, LONG),
-    "how long after its wake-up such a task counts for new I/O",
+    "how long a task counts as woken by I/O, from its wake-up",
 );
 const AMONG: Field = Field::choice(
     "among",
     &["as-rules", "under", "all"],
-    "claims count among vCPUs with credit, or among all",
+    "vCPUs whose claims count: those with credit, or all",
 );
 const BOUND: Field = Field::choice(
     "bound",
     &["as-rules", "off", "on"],
-    "apply boost-cap and boost-depth; on for bounded",
+    "apply boost-cap and boost-depth; on with rules = \"bounded\"",
 );
 const BOOST_CAP: Field = Field::share(
     "boost-cap",
     "25%",
     CpuShare::ONE,
-    "part of its own share that a VM may have ahead of others",
+    "part of its own share that a VM may receive ahead of others",
 );
 const BOOST_DEPTH: Field = Field::span_within(
     "boost-depth",
     "10ms",
     (Span::ZERO, Span::from_secs(1)),
-    "how much of that a VM may save up",
+    "how much of the allowance of boost-cap a VM may save up",
 );
 const ENDS: Field = Field::choice(
     "ends",
     &["as-rules", "slice", "claim"],
-    "a turn ahead of others ends with the timeslice, or with the claim too",
+    "a timeslice ahead of others lasts its normal length, or ends earlier with the claim",
 );
 const PLACE: Field = Field::choice(
     "place",
     &["as-rules", "tail", "kept"],
-    "place in the queue after a turn ahead: the tail, or the old place",
+    "place in the queue after a timeslice ahead of others: the tail, or the former place",
 );
 
 /// Description of the policy.

@@ -47,12 +47,12 @@ const RESERVE: Field =
 const OVERRUN: Field = Field::choice(
     "overrun",
     &["carry", "forgive"],
-    "time used beyond the budget: deducted from the next, or forgiven (RTDS)",
+    "CPU time used beyond the budget: deducted from the next budget, or forgiven (RTDS)",
 );
 const ASLEEP: Field = Field::choice(
     "asleep",
     &["kept", "trimmed"],
-    "budget after a wake-up: all that is left (RTDS), or what cannot make others late",
+    "a vCPU that wakes keeps all its budget (RTDS), or only what cannot make others late",
 );
 const MISSES: Field = Field::choice(
     "misses",
@@ -79,7 +79,7 @@ const EXTRA: Field = Field {
     name: "extra",
     kind: Kind::Flag,
     default: Some("true"),
-    help: "continues one level lower without budget; false is a hard limit",
+    help: "may run at a lower level after its budget is exhausted; false is a hard limit",
 };
 
 /// Description of the policy.
@@ -113,20 +113,20 @@ struct Gedf {
     rules: GedfRules,
     books: SetBooks,
     holds: Holds<CpuSet>,
-    /// Runnable vCPUs that run, or have budget left and wait.
+    /// Runnable vCPUs: those that run, and those that wait with budget left.
     order: RankOrder,
     /// One queue per CPU: the ends of the periods of runnable vCPUs.
     periods: Queues<Time>,
     servers: Roster<GedfServer>,
 }
 
-/// Parameters of the policy, and what follows from them.
+/// Parameters of the policy, and values derived from them.
 #[derive(Clone, Copy)]
 struct GedfRules {
     carries: bool,
     carries_misses: bool,
     trims: bool,
-    /// Number of CPUs plus one. Half of this is the number of budgets by which a vCPU may be tardy.
+    /// Number of CPUs plus one. A vCPU may be tardy by half as many budgets.
     half_budgets: u64,
     /// Largest budget admitted so far.
     largest: Span,
@@ -136,11 +136,11 @@ struct GedfRules {
 struct GedfServer {
     reservation: Reservation,
     extra: bool,
-    /// CPUs against whose capacity its share counts.
+    /// CPUs against whose capacity the vCPU's share counts: its affinity.
     allowed: CpuSet,
-    /// End of the period that began last.
+    /// End of the vCPU's period that began last.
     period_end: Time,
-    /// Deadline of the current budget: the end of its period.
+    /// Deadline of the current budget: the end of the period to which the budget belongs.
     deadline: Time,
     /// Number of times that the budget of this period was exhausted.
     level: u64,
@@ -148,9 +148,9 @@ struct GedfServer {
     remaining: Span,
     /// Overrun still to be deducted from the next budgets.
     debt: Span,
-    /// Time of its last block.
+    /// Time at which the vCPU last blocked.
     asleep_since: Time,
-    /// True if it was blocked in this period. A budget that it then misses is not carried over.
+    /// True if the vCPU was blocked in this period. A budget that it misses is then dropped.
     slept: bool,
 }
 
@@ -162,7 +162,7 @@ impl Policy for Gedf {
         Ok(())
     }
 
-    /// New parameters start a new period at once, so they take effect with the next scheduling
+    /// Changes the parameters. A new period starts at once, so they take effect with the next
     /// decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let mut server = GedfServer::new(share, at.allowed(vcpu), at.now())?;
@@ -213,8 +213,8 @@ impl Policy for Gedf {
         self.tell(at, cpu)
     }
 
-    /// The timer of a CPU covers the periods of the vCPU that runs there, since that vCPU is
-    /// charged before the timer expires.
+    /// Handles the start of a vCPU. The timer of a CPU covers the periods of the vCPU that runs
+    /// there, since that vCPU is charged before the timer expires.
     fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = at.cpu_of(vcpu).expect("a vCPU that started occupies a CPU");
         if let Some(before) = self.order.runs_on(cpu).filter(|&before| before != vcpu) {
@@ -247,7 +247,7 @@ impl Policy for Gedf {
         CpuSet::NONE
     }
 
-    /// If the host barred the vCPU, it has lost its CPU.
+    /// Handles the end of a timeslice. A vCPU that the host barred has lost its CPU and waits.
     fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, _: TimesliceEnd) -> CpuSet {
         if at.cpu_of(vcpu).is_none() {
             self.requeue(at, vcpu);
@@ -344,9 +344,9 @@ impl Gedf {
         }
     }
 
-    /// Reserves a share for a vCPU, in place of its previous one. `before` is the previous share
-    /// and the CPU time used in excess of its fluid rate. Returns the excess over the fluid rate of
-    /// the new share.
+    /// Reserves a share for a vCPU, in place of its previous share. `before` is the previous share
+    /// and the CPU time used in excess of its fluid rate. Returns the CPU time used in excess of
+    /// the fluid rate that is to be deducted from the new budgets.
     fn promise(
         &mut self,
         at: &Moment,
@@ -381,7 +381,7 @@ impl Gedf {
         Ok(advance)
     }
 
-    /// Returns true if no vCPU has budget left or could claim some by waking.
+    /// Returns true if the host is quiescent: no vCPU has budget left or can wake with some.
     fn rests(&self, at: &Moment) -> bool {
         let sleeps = at.members().filter(|&vcpu| !at.is_awake(vcpu));
         let mut asleep = sleeps.filter_map(|vcpu| self.servers.get(vcpu));
@@ -392,9 +392,9 @@ impl Gedf {
             && !asleep.any(|server| server.claims_to_run(at.now(), self.rules))
     }
 
-    /// Returns the CPU that should run the waiting `vcpu` now. Idle CPUs come first, of these the
-    /// one it ran on last. Otherwise it is the CPU of the lowest-ranked running vCPU, if `vcpu`
-    /// ranks before that one. CPUs that will be rescheduled anyway are left out.
+    /// Returns the CPU that should run the waiting `vcpu` now: an idle CPU, preferably the one that
+    /// the vCPU ran on last. Otherwise the CPU of the running vCPU with the worst rank, if `vcpu`
+    /// has a better one. CPUs that will be rescheduled anyway are left out.
     fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
         if !self.order.waits(vcpu) {
             return None;
@@ -410,7 +410,7 @@ impl Gedf {
     }
 
     /// Marks a CPU for rescheduling and returns it. If its occupant can continue on an idle CPU,
-    /// that CPU is returned too: the newcomer may be confined while the occupant is not.
+    /// returns that CPU too. The newcomer may be unable to run there, while the occupant is able.
     fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
@@ -419,8 +419,8 @@ impl Gedf {
         [cpu].into_iter().chain(refuge).collect()
     }
 
-    /// Returns the CPU to reschedule for a runnable vCPU without a CPU. Its timer also covers the
-    /// end of the vCPU's period.
+    /// Returns the CPU to reschedule for a runnable vCPU that occupies no CPU. The timer of that
+    /// CPU also covers the end of the vCPU's period.
     fn cpu_to_tell(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let allowed = at.allowed(vcpu);
         let last = || at.last_cpu_of(vcpu).filter(|&cpu| allowed.contains(cpu));
@@ -434,7 +434,7 @@ impl Gedf {
         self.periods.insert(cpu.index(), self.servers[vcpu].period_end, vcpu);
     }
 
-    /// Puts a runnable vCPU where it belongs now.
+    /// Enters a runnable vCPU among the running or the waiting ones, by its current rank.
     fn requeue(&mut self, at: &Moment, vcpu: VcpuId) {
         self.order.put(at, vcpu, rank_of(&self.servers, vcpu));
     }
@@ -452,7 +452,7 @@ fn rank_of(servers: &Roster<GedfServer>, vcpu: VcpuId) -> Option<Rank> {
 }
 
 impl GedfServer {
-    /// Creates a blocked vCPU whose period begins now.
+    /// Creates the account of a blocked vCPU whose period begins now.
     fn new(share: &Values, allowed: CpuSet, now: Time) -> Result<GedfServer, ReservationError> {
         let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
         Ok(GedfServer {
@@ -473,7 +473,7 @@ impl GedfServer {
         (self.level, self.deadline)
     }
 
-    /// Replenishes the budget, less debt, with a new deadline.
+    /// Replenishes the budget, less debt, and sets its deadline.
     fn begin_job(&mut self, deadline: Time) {
         let budget = self.reservation.slice();
         let paid = self.debt.min(budget);
@@ -485,7 +485,7 @@ impl GedfServer {
         self.fill_up();
     }
 
-    /// Falls by one level and fills the budget up, if it is exhausted and extra time is allowed.
+    /// Adds one to the level and refills the budget, if it is exhausted and slack is allowed.
     fn fill_up(&mut self) {
         if self.remaining.is_zero() && self.extra {
             self.level += 1;
@@ -504,8 +504,8 @@ impl GedfServer {
         passed
     }
 
-    /// Handles the end of the period of a runnable vCPU. One that was runnable throughout and did
-    /// not receive its budget is tardy, and keeps the budget if misses are carried.
+    /// Handles the end of the period of a runnable vCPU. A vCPU that was runnable throughout and
+    /// did not receive its budget is tardy. It keeps the budget if misses are carried over.
     fn end_period(&mut self, now: Time, rules: GedfRules) {
         self.pass_periods(now);
         let has_ended = self.slept || self.level > 0 || self.remaining.is_zero();
@@ -552,8 +552,8 @@ impl GedfServer {
         !rules.trims || now.since(self.period_end) % period < budget
     }
 
-    /// Returns the CPU time used in excess of budget × elapsed / period, plus debt. A tardy vCPU,
-    /// or one without a budget in this period, has no excess but its debt.
+    /// Returns the CPU time used in excess of budget × elapsed / period, plus debt. For a tardy
+    /// vCPU, or one without a budget in this period, returns only the debt.
     fn advance(&self, now: Time) -> Span {
         if self.deadline <= now {
             return self.debt;
@@ -589,8 +589,8 @@ impl GedfServer {
         }
     }
 
-    /// Continues with the budget of the next period, which was due in the meantime. Tardiness
-    /// beyond the bound of global EDF is dropped.
+    /// Begins the budget of the next period for a tardy vCPU. Tardiness beyond the bound of global
+    /// EDF is dropped.
     fn next_job(&mut self, now: Time, rules: GedfRules) {
         let next = self.deadline.after(self.reservation.period()).min(self.period_end);
         let most = Span::from_ns(rules.largest.ns().saturating_mul(rules.half_budgets) / 2);

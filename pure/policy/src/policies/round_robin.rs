@@ -1,7 +1,8 @@
-//! Round robin: all runnable vCPUs take turns of one quantum, in one queue for all CPUs.
+//! Round robin: all runnable vCPUs get timeslices of one quantum in turn, in one queue for all
+//! CPUs.
 //!
 //! A vCPU that wakes goes to the end of the queue, as does one that has used its quantum. No vCPU
-//! is preempted. It is the simplest policy and the baseline of comparisons.
+//! is preempted. This is the simplest policy and the baseline of comparisons.
 //!
 //! Holds after every call: a runnable vCPU is in the queue or in a timeslice, never in both.
 //!
@@ -47,8 +48,8 @@ Rules:
 - A vCPU that wakes, or has used its quantum, goes to the tail of the queue.
 - No vCPU is preempted.
 - rules = \"xen-2.0\" decides as rrobin in Xen 2.0. Each CPU has its own queue,
-  and a vCPU joins the CPU with the fewest. A vCPU that wakes goes to the head
-  of its queue and runs when the current quantum ends.
+  and a vCPU joins the CPU with the fewest vCPUs. A vCPU that wakes goes to the
+  head of its queue and runs when the current quantum ends.
 
 Limits:
 - A vCPU that may run on every CPU waits at most
@@ -73,7 +74,7 @@ See also: `slackline help credit` (weights), `edf` (reservations).",
 struct RoundRobin {
     quantum: Span,
     queue: FifoQueue,
-    /// Part of its timeslice that each vCPU has used.
+    /// Part of its timeslice that each vCPU has used, for vCPUs that were interrupted.
     used: Roster<Span>,
 }
 
@@ -146,8 +147,8 @@ impl RoundRobin {
         self.queue.push(vcpu);
     }
 
-    /// Returns the first eligible vCPU of the queue. That is the first one unless the host barred
-    /// it.
+    /// Returns the first vCPU of the queue that is eligible for `cpu`. Mostly that is the first
+    /// one.
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.queue.iter().find(|&vcpu| at.is_eligible(vcpu, cpu))
     }
@@ -158,7 +159,7 @@ mod tests {
     use crate::picture::picture;
 
     #[test]
-    fn runnable_vcpus_take_turns_of_one_quantum() {
+    fn round_robin_runs_each_runnable_vcpu_for_one_quantum() {
         picture(
             "round-robin quantum=3ms",
             "
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn blocking_vcpu_forfeits_the_rest_of_its_timeslice() {
+    fn round_robin_vcpu_that_blocks_forfeits_its_remaining_quantum() {
         picture(
             "round-robin quantum=4ms",
             "
@@ -182,9 +183,9 @@ mod tests {
         );
     }
 
-    /// `c` waits for the end of the current timeslice, but no longer.
+    /// vCPU `c` waits only for the end of the current timeslice.
     #[test]
-    fn waking_vcpu_is_next_by_xen_rules() {
+    fn round_robin_waking_vcpu_is_next_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=3ms",
             "
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn last_of_simultaneous_wakes_runs_first_by_xen_rules() {
+    fn round_robin_last_of_simultaneous_wakes_runs_first_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cpu_has_its_own_queue_by_xen_rules() {
+    fn round_robin_each_cpu_has_its_own_queue_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn two_cpus_serve_one_queue() {
+    fn round_robin_cpus_serve_one_queue() {
         picture(
             "round-robin quantum=2ms",
             "

@@ -4,7 +4,7 @@
 //! behaviour of the trees of 2005 and 2006, cited as [Xen 3.0] by section of the reference.
 //!
 //! A runnable vCPU is in the *ready* queue of its CPU while it has budget left, ordered by the end
-//! of its period. Otherwise it is in the *waiting* queue, ordered by the begin of its next period.
+//! of its period. Otherwise it is in the *waiting* queue, ordered by the start of its next period.
 //! The head of the ready queue runs on its guarantee. If that queue is empty there is slack, which
 //! is divided in quanta. vCPUs in the *penalty* queue, which lost some of a slice by blocking, come
 //! first. vCPUs in the *extra* queue follow, by weight. A vCPU is bound to one CPU at admission,
@@ -17,7 +17,7 @@
 //! until when. `pick` returns that decision until the next pass.
 //!
 //! Holds after every call: a runnable vCPU with periods is in exactly one of the ready and the
-//! waiting queue, also while it runs. The timer of a CPU is the begin of the next period of the
+//! waiting queue, also while it runs. The timer of a CPU is the start of the next period of the
 //! first vCPU that waited at its last pass.
 //!
 //! Departs from its source: scores are relative to the position of the queue instead of being
@@ -90,20 +90,20 @@ struct Sedf {
     rules: SedfRules,
     cpus: Vec<SedfCpu>,
     looks: DispatchOverhead,
-    /// Two queues per CPU, by the end of a period and by the begin of the next one. Ties are first
+    /// Two queues per CPU, by the end of a period and by the start of the next one. Ties are first
     /// come, first served.
     deadlines: Queues<(Time, u64)>,
-    /// One queue per CPU: vCPUs that are made up to from slack.
+    /// One queue per CPU: vCPUs that get slack as compensation for lost or missed budget.
     penalties: Queues<(Score, u64)>,
-    /// One queue per CPU: vCPUs that may use slack, by score.
+    /// One queue per CPU: vCPUs that may use slack by weight, in order of score.
     extras: Queues<(Score, u64)>,
-    /// Number of entries into any queue so far. Among equals the lower ticket comes first.
+    /// Number of entries into any queue so far. Of equal keys the lower ticket comes first.
     tickets: u64,
     servers: Roster<SedfServer>,
     holds: Holds<CpuId>,
-    /// Slices by weight that are fixed for a period.
+    /// Slices by weight that were given up and are not free yet.
     leavings: ReleasedSlices,
-    /// Split reservations. `None` if the policy does not split.
+    /// Split reservations. `None` if the policy never splits a vCPU.
     parting: Option<Box<SplitState>>,
     balancer: Option<Box<Balancer>>,
 }
@@ -111,14 +111,14 @@ struct Sedf {
 /// State of one CPU.
 #[derive(Debug, Default)]
 struct SedfCpu {
-    /// Decision of the last pass. `None` is idle.
+    /// Decision of the last scheduling pass. `None` if the CPU is idle.
     turn: Option<PassDecision>,
-    /// True if the CPU idles by decision although a vCPU might use slack.
+    /// True if the last pass left the CPU idle although a vCPU could use slack.
     waits: bool,
-    /// True if a pass is requested.
+    /// True if a scheduling pass is requested.
     is_requested: bool,
     alarm: Option<Time>,
-    /// Position of the extra queue.
+    /// Base score of the queue for slack, from which vCPUs that wake start.
     base: Score,
     tally: CpuTally,
 }
@@ -139,7 +139,7 @@ impl ReservationBooks for Vec<SedfCpu> {
     }
 }
 
-/// Returns place and slice of a whole reservation. `None` if the vCPU is split or reserves nothing.
+/// Returns CPU and slice of a whole reservation. `None` if the vCPU is split or reserves nothing.
 fn booking(server: &SedfServer) -> Option<Booking<CpuId>> {
     let slice = server.terms.reservation().ok().flatten();
     slice.filter(|_| server.in_parts.is_none()).map(|slice| (server.cpu, slice))
@@ -414,7 +414,8 @@ impl Sedf {
         }
     }
 
-    /// Returns the excess of a vCPU over the fluid rate, including its current timeslice.
+    /// Returns the CPU time that a vCPU used in excess of the fluid rate, including its current
+    /// timeslice.
     fn advance(&self, now: Time, vcpu: VcpuId) -> Span {
         let server = &self.servers[vcpu];
         let turn = self.cpus[server.cpu.index()].turn;
@@ -422,12 +423,12 @@ impl Sedf {
         server.advance(now, own.map_or(Span::ZERO, |turn| turn.ran), &self.rules)
     }
 
-    /// Requests a pass of a CPU.
+    /// Requests a scheduling pass on a CPU.
     fn request(&mut self, cpu: CpuId) {
         self.cpus[cpu.index()].is_requested = true;
     }
 
-    /// Returns the slice of a vCPU for a period of the length that it reserves.
+    /// Returns the slice of a vCPU for a period of the reserved length.
     fn full_slice(&self, vcpu: VcpuId) -> Span {
         let server = &self.servers[vcpu];
         match server.terms.weight {
@@ -442,8 +443,8 @@ impl Sedf {
         !self.rules.fills_gaps || !self.full_slice(vcpu).is_zero()
     }
 
-    /// Settles the current timeslice of a vCPU. Returns false if it has none. The next pass decides
-    /// what follows.
+    /// Ends the current timeslice of a vCPU and accounts for it. Returns false if the vCPU has
+    /// none. The next pass decides what its CPU runs.
     fn stop(&mut self, at: &Moment, vcpu: VcpuId) -> bool {
         let cpu = &mut self.cpus[self.servers[vcpu].cpu.index()];
         let turn = cpu.turn.take_if(|turn| turn.vcpu == vcpu);
@@ -470,8 +471,8 @@ impl Sedf {
         }
     }
 
-    /// Returns true if a vCPU is owed time from slack. With extra support this counts at a wake
-    /// even if slack is divided without regard to it. [Xen 3.0, §15 item 9]
+    /// Returns true if slack must compensate a vCPU for lost or missed budget. With extra support
+    /// this counts at a wake even if slack is divided without regard to it. [Xen 3.0, §15 item 9]
     fn is_penalised(&self, vcpu: VcpuId) -> bool {
         if self.rules.unblocking == Unblocking::ExtraSupport {
             !self.servers[vcpu].due_from_slack().is_zero()

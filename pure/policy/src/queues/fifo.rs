@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 
 use slackline_units::{DomId, VcpuId};
 
-/// Node that stands before the first and behind the last vCPU.
+/// Index of the node that stands before the first vCPU and behind the last one.
 const ENDS: usize = 0;
 
-/// FIFO queue. All operations cost O(1) except iteration.
+/// FIFO queue of vCPUs. All operations cost O(1) except iteration.
 #[derive(Clone, Debug)]
 pub(crate) struct FifoQueue {
     /// Circular doubly linked list that starts at `ENDS`. The vCPU in slot `n` is node `n + 1`. The
@@ -93,7 +93,7 @@ mod tests {
     proptest! {
         /// Compares the queue with a plain vector under random operations.
         #[test]
-        fn fifo_agrees_with_a_plain_vector(
+        fn fifo_queue_agrees_with_a_plain_vector(
             steps in prop::collection::vec((0u32..12, any::<bool>()), 1..200),
         ) {
             let mut line = FifoQueue::new();

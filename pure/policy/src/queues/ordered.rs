@@ -1,10 +1,10 @@
 //! Ordered queues of vCPUs, one or more per CPU, in which any vCPU can be found and moved.
 //!
-//! A vCPU that enters a queue mostly belongs at its end, since one that has just run waits longest
-//! for its next timeslice. So a queue has two parts: a run, which grows at its end in O(1), and a
-//! four-ary heap of vCPUs that belong further ahead. A table of places finds each vCPU. Operations
-//! cost O(1) or O(log n). A vCPU is in at most one of the queues of a `Queues`. Ties go to the
-//! lower id.
+//! A vCPU that enters a queue mostly belongs at its end, since a vCPU that has just run waits
+//! longest for its next timeslice. So a queue has two parts: a run, which grows at its end in O(1),
+//! and a four-ary heap of vCPUs that belong before the end. A table of positions finds each vCPU.
+//! Operations cost O(1) or O(log n). A vCPU is in at most one of the queues of a `Queues`. Of equal
+//! keys the lower id is first.
 
 mod run;
 
@@ -14,7 +14,7 @@ use slackline_units::VcpuId;
 
 use run::{Links, SortedRun};
 
-/// Children per node: fewer levels than a binary heap, and siblings share a cache line.
+/// Children per heap node. Four make fewer levels than two, and siblings share a cache line.
 const ARITY: usize = 4;
 
 /// Queues of vCPUs, each ordered by `K`, lowest first.
@@ -26,7 +26,7 @@ pub(crate) struct Queues<K> {
     places: Vec<QueuePosition>,
 }
 
-/// One queue. Each of its vCPUs is in one of the two parts.
+/// One queue. Each of its vCPUs is either in the sorted run or in the heap.
 #[derive(Clone, Debug)]
 struct OrderedQueue<K> {
     run: SortedRun,
@@ -37,14 +37,15 @@ struct OrderedQueue<K> {
 #[derive(Clone, Copy, Debug)]
 struct QueuePosition {
     queue: u32,
-    /// Index in the heap, or `IN_RUN`.
+    /// Index in the heap, or `IN_RUN` if the vCPU is in the sorted run.
     at: u32,
 }
 
-/// Position of a vCPU in a run. No heap is that long.
+/// Value of `at` for a vCPU in a run. No heap is that long.
 const IN_RUN: u32 = u32::MAX;
 
-/// Place of a vCPU that is in no queue. There are fewer queues than this.
+/// Position of a vCPU that is in no queue. The number of its queue is higher than that of any
+/// queue.
 const NOWHERE: QueuePosition = QueuePosition { queue: u32::MAX, at: 0 };
 
 impl<K: Ord + Copy> Queues<K> {
@@ -61,15 +62,15 @@ impl<K: Ord + Copy> Queues<K> {
         run.is_empty() && heap.is_empty()
     }
 
-    /// Returns the lowest vCPU of a queue. `None` if it is empty.
+    /// Returns the vCPU with the lowest key of a queue. `None` if the queue is empty.
     #[inline]
     pub(crate) fn first(&self, queue: usize) -> Option<(K, VcpuId)> {
         let OrderedQueue { run, heap } = &self.queues[queue];
         lower(self.links.first(*run), heap.first())
     }
 
-    /// Returns the lowest vCPU for which `holds` is true. Examines only the lower vCPUs for which
-    /// it is false, and their children in the heap.
+    /// Returns the vCPU with the lowest key for which `holds` is true. Examines only the vCPUs with
+    /// lower keys, for which it is false, and their children in the heap.
     #[inline(always)]
     pub(crate) fn first_that(
         &self,
@@ -80,7 +81,7 @@ impl<K: Ord + Copy> Queues<K> {
         if holds(first.1) { Some(first) } else { self.search(queue, &holds) }
     }
 
-    /// Returns the lowest vCPU of a queue other than `but`.
+    /// Returns the vCPU with the lowest key of a queue, apart from `but`.
     #[inline(always)]
     pub(crate) fn first_but(&self, queue: usize, but: VcpuId) -> Option<(K, VcpuId)> {
         let first = self.first(queue)?;
@@ -143,7 +144,7 @@ impl<K: Ord + Copy> Queues<K> {
         self.links.iter(*run).chain(heap.iter().copied())
     }
 
-    /// Returns the queue of `vcpu`. `None` if it is in none.
+    /// Returns the queue of `vcpu`. `None` if the vCPU is in no queue.
     #[inline]
     pub(crate) fn queue_of(&self, vcpu: VcpuId) -> Option<usize> {
         let place = self.places.get(vcpu.slot()).filter(|place| place.queue != NOWHERE.queue);
@@ -204,7 +205,7 @@ impl<K: Ord + Copy> Queues<K> {
         }
     }
 
-    /// Puts `moved` at the free position `at` or above it.
+    /// Puts `moved` at the free heap position `at` or nearer to the root.
     #[inline(always)] // Otherwise `moved` is passed through memory.
     fn rise(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
         let (heap, places) = (&mut self.queues[queue].heap[..], &mut self.places[..]);
@@ -221,9 +222,9 @@ impl<K: Ord + Copy> Queues<K> {
         places[moved.1.slot()] = place(queue, at);
     }
 
-    /// Puts `moved` into the subtree at the free position `at`, or above it. The hole moves down
-    /// along the lowest children to the bottom, and `moved` rises from there. It mostly belongs
-    /// near the bottom, so no comparisons with it are needed on the way down.
+    /// Puts `moved` into the heap's subtree at the free position `at`, or nearer to the root. The
+    /// hole moves down along the lowest children to the bottom, and `moved` rises from there. It
+    /// mostly belongs near the bottom, so no comparisons with it are needed on the way down.
     fn settle(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
         let (heap, places) = (&mut self.queues[queue].heap[..], &mut self.places[..]);
         while let Some(least) = lowest_below(heap, at) {
@@ -235,7 +236,7 @@ impl<K: Ord + Copy> Queues<K> {
     }
 }
 
-/// Returns the lower of two options.
+/// Returns the lesser value of two options. An absent value counts as greater than all others.
 #[inline]
 fn lower<T: Ord + Copy>(this: Option<T>, that: Option<&T>) -> Option<T> {
     match (this, that) {
@@ -245,7 +246,7 @@ fn lower<T: Ord + Copy>(this: Option<T>, that: Option<&T>) -> Option<T> {
     }
 }
 
-/// Returns the index of the lowest child of a heap node. `None` if it has no children.
+/// Returns the index of the child of a heap node with the lowest key. `None` if it has no children.
 #[inline]
 fn lowest_below<T: Ord>(heap: &[T], at: usize) -> Option<usize> {
     let first = at * ARITY + 1;

@@ -1,4 +1,4 @@
-//! Kinds of work that need devices, as programs for the tasks of a system.
+//! Kinds of work that need devices, as programs of tasks in an operating system.
 
 use slackline_units::Span;
 
@@ -10,11 +10,11 @@ use crate::limits::MOST_TASKS;
 use crate::table::{Mistake, Table};
 use crate::{Draw, Program, Step, Task};
 
-/// Names of these kinds of work.
+/// Names of the kinds of work that need devices.
 pub(crate) const DEVICE_KINDS: &[&str] =
     &["web-server", "echo", "disk-read", "send", "sink", "compile"];
 
-/// Reads work of a kind that needs a system with devices.
+/// Reads work of a kind that needs an operating system with devices.
 pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
     match kind {
         "web-server" => web_server(table),
@@ -61,7 +61,7 @@ fn web_server(table: &Table<'_>) -> Result<Work, Mistake> {
     Ok(Work::new(vec![repeating(steps); processes], connections))
 }
 
-/// Reads bursts of computing between reads from a file server.
+/// Reads work of kind `compile`: bursts of computing between reads from a file server.
 fn compile(table: &Table<'_>) -> Result<Work, Mistake> {
     let table = table.taught(&keys::COMPILE)?;
     let jobs = table.maybe("jobs", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);
@@ -79,5 +79,5 @@ fn each(table: &Table<'_>) -> Result<Step, Mistake> {
 }
 
 fn repeating(steps: Vec<Step>) -> Task {
-    Task::new(Program { steps, repeat: true })
+    Task::new(Program::repeated(steps))
 }

@@ -1,4 +1,4 @@
-//! Amounts of data and rates, as users write them.
+//! Reading of amounts of data and of rates, as users write them.
 
 use slackline_units::Span;
 use toml::de::DeValue;
@@ -6,7 +6,8 @@ use toml::de::DeValue;
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, decimal};
 
-/// Units of data in bytes. A suffix that ends another one stands after it.
+/// Units of data with their sizes in bytes. A unit whose name is the end of another one comes
+/// later.
 const BYTES: [(&str, u64); 7] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
@@ -27,10 +28,11 @@ const RATES: [(&str, u64); 6] = [
     ("GB/s", 8_000_000_000),
 ];
 
-/// Largest amount or rate: a thousand times what any host has.
+/// Largest amount of data, in bytes, or rate, in bits per second: a thousand times that of any
+/// host.
 const MOST: u64 = 1_000_000_000_000_000;
 
-/// Reads an amount of data in bytes. It is not zero.
+/// Reads an amount of data in bytes, which must not be zero.
 pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Mistake> {
     scaled(item, &BYTES, "an amount of data, as in \"10KiB\"")
 }
@@ -40,7 +42,7 @@ pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Mistake> {
 pub(crate) fn mean_between(item: &Item<'_>) -> Result<Span, Mistake> {
     const LEAST: u64 = 10;
     const MOST: u64 = 1_000_000 * PARTS;
-    /// Smallest parts of an event per second: 1 / 10,000.
+    /// Number of smallest steps of a rate in one event per second.
     const PARTS: u64 = 10_000;
     let parts = match item.value() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())
@@ -55,7 +57,7 @@ pub(crate) fn mean_between(item: &Item<'_>) -> Result<Span, Mistake> {
     Ok(Span::from_secs(1) * PARTS / parts)
 }
 
-/// Reads a rate in bits per second. It is not zero.
+/// Reads a rate in bits per second, which must not be zero.
 pub(crate) fn rate(item: &Item<'_>) -> Result<u64, Mistake> {
     scaled(item, &RATES, "a rate, as in \"1Gbit/s\" or \"30MB/s\"")
 }

@@ -1,4 +1,4 @@
-//! TOML to devices, driver and clients.
+//! Reading of devices, the driver domain and clients from TOML.
 
 use slackline_policy::nearest;
 use slackline_units::{CpuId, Span, TaskId, Time};
@@ -39,7 +39,7 @@ pub(crate) fn cost(costs: &mut Costs, item: &Item<'_>) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Reads devices, driver domain and clients, if there are any.
+/// Reads the devices, the driver domain and the clients. `None` if the scenario has none.
 pub(crate) fn read(
     root: &Table<'_>,
     domains: &[Domain],
@@ -85,7 +85,7 @@ fn driver(table: Table<'_>, domains: &[Domain], names: &Names) -> Result<Driver,
     Ok(driver)
 }
 
-/// Reads the number of a CPU of a host with `cpus` CPUs.
+/// Reads a CPU number of a host with `cpus` CPUs.
 fn cpu(item: &Item<'_>, cpus: usize) -> Result<Option<CpuId>, Mistake> {
     Ok(Some(CpuId::new(item.count(0..=cpus - 1)?)))
 }
@@ -186,7 +186,7 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
     Ok(Client { to, delay, from, until, task, kind })
 }
 
-/// Returns the id of the task that an item names, which identifies its jobs.
+/// Returns the id of the task that an item of the file names. The id identifies the task's jobs.
 fn task(item: &Item<'_>, (domain, system): (&str, &System)) -> Result<TaskId, Mistake> {
     let name = item.text()?;
     let named = system.names.iter().find(|task| task.name == name);

@@ -1,42 +1,65 @@
-//! Work of kind `jobs`: a list of jobs, each with the time when it is ready or with the time to
+//! Work of kind `jobs`: a list of jobs. Each job has the time at which it is ready, or the time to
 //! sleep before it.
 
 use slackline_units::Span;
 
-use super::{HEADED_READY, HEADED_THINK, number};
+use super::{HEADED_READY, HEADED_THINK};
 use crate::error::ErrorKind;
 use crate::keys;
+use crate::recording::{number, whole_text};
 use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, Program, Step};
 
 const FOREVER: &str = "forever";
 
-/// Meaning of the times of the jobs.
+/// Meaning of the time that each job has.
 #[derive(Clone, Copy)]
 enum Times {
-    /// Ready times, from joining.
+    /// Time at which the job is ready, counted from joining.
     Ready,
-    /// Times to sleep, from the end of the job before.
+    /// Time to sleep before the job, counted from the end of the job before it.
     Think,
 }
 
-/// A job: its time, and its work. `None` never ends.
+/// A job: its time, and its work in CPU time. Work of `None` never ends.
 type Job = (Span, Option<Span>);
 
 pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
-    let table = table.taught(&keys::JOBS)?;
+    let (item, times, jobs) = list(run, table.taught(&keys::JOBS)?)?;
+    program(&item, times, jobs)
+}
+
+/// Reads jobs that end, each with its ready time from the start of the run.
+pub(crate) fn ready(run: &RunContext<'_>, table: &Table<'_>) -> Result<Vec<(Span, Span)>, Mistake> {
+    let (item, _, jobs) = list(run, table.taught(&keys::INTERFERENCE)?)?;
+    let mut last = Span::ZERO;
+    let one = |(index, (time, work)): (usize, Job)| {
+        let work = work.ok_or_else(|| item.fault(ErrorKind::EndlessJob { job: index + 1 }))?;
+        if time < last {
+            return Err(item.fault(ErrorKind::UnorderedJobs { job: index + 1, time, last }));
+        }
+        last = time;
+        Ok((time, work))
+    };
+    jobs.into_iter().enumerate().map(one).collect()
+}
+
+fn list<'a>(
+    run: &RunContext<'_>,
+    table: Table<'a>,
+) -> Result<(Item<'a>, Times, Vec<Job>), Mistake> {
     if let Some(item) = table.get("file") {
         if let Some(other) = ["work", "ready", "think"].into_iter().find_map(|key| table.get(key)) {
             let kind = ErrorKind::SaidTwice { one: "file", other: name_of(&other) };
             return Err(Mistake::new(other.key_at, kind));
         }
         let path = item.text()?;
-        let text = (run.load)(path);
+        let text = (run.load)(path).and_then(|file| whole_text(file.as_ref()));
         let text =
             text.map_err(|reason| item.fault(ErrorKind::NoFile { path: shown(path), reason }))?;
         let (times, jobs) = of_file(&item, path, &text)?;
-        return program(&item, times, jobs);
+        return Ok((item, times, jobs));
     }
     let item = table.need("work", "work = [\"3ms\", \"2ms\"]")?;
     let works = item.elements("an array of durations")?;
@@ -49,7 +72,7 @@ pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, M
         let (times, jobs) = (spans.len(), works.len());
         return Err(of.fault(ErrorKind::UnevenJobs { times, jobs }));
     }
-    program(&of, times, spans.into_iter().zip(works).collect())
+    Ok((of, times, spans.into_iter().zip(works).collect()))
 }
 
 fn name_of(item: &Item<'_>) -> &'static str {
@@ -64,7 +87,8 @@ fn work(item: &Item<'_>) -> Result<Option<Span>, Mistake> {
     if item.value().as_str() == Some(FOREVER) { Ok(None) } else { item.span().map(Some) }
 }
 
-/// Makes steps of jobs. Jobs without work are left out. Their time to sleep is added to the next.
+/// Creates the program of a list of jobs. Jobs without work are left out, and their time to sleep
+/// is added to that of the next job.
 fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mistake> {
     let mut steps = Vec::with_capacity(jobs.len() * 2);
     let mut before: Option<Span> = None;
@@ -90,10 +114,10 @@ fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mis
         before = Some(time);
         steps.push(work.map_or(Step::ComputeForever, |work| Step::Compute(Draw::Fixed(work))));
     }
-    Ok(Program { steps, repeat: false })
+    Ok(Program::once(steps))
 }
 
-/// Returns the release of a job. `None` if the job before has the same ready time.
+/// Returns the release step of a job. `None` if the job before it has the same ready time.
 fn release(before: Option<Span>, ready: Span) -> Option<Step> {
     let none = Draw::Fixed(Span::ZERO);
     let period = before.map_or(Span::from_ns(1), |before| ready - before);
@@ -101,8 +125,8 @@ fn release(before: Option<Span>, ready: Span) -> Option<Step> {
     (!period.is_zero()).then_some(Step::Release { period, deadline: None, offset, gap, jitter })
 }
 
-/// Reads lines of a time and a work in nanoseconds, below a title. Empty lines and those that begin
-/// with `#` are left out.
+/// Reads a file of jobs: a title, then lines of a time and an amount of work in nanoseconds. Skips
+/// empty lines and those that begin with `#`.
 fn of_file(item: &Item<'_>, path: &str, text: &str) -> Result<(Times, Vec<Job>), Mistake> {
     let mut times = None;
     let mut jobs = Vec::new();

@@ -1,9 +1,9 @@
-//! Errors of scenarios: message, place and hint.
+//! Tests of the errors of scenarios: message, position and hint.
 
 use proptest::prelude::*;
 use slackline_scenario::{Scenario, ScenarioError};
 
-/// A scenario without a fault. Each case of `bad.txt` changes one thing.
+/// A scenario without a fault. Each case of `bad.txt` makes one change to it.
 const GOOD: &str = r#"title = "good"
 length = "30s"
 policy = { name = "edf", reserve = "0.1cpu" }
@@ -28,7 +28,7 @@ that = "share of web.0"
 is = "within 2% of promised"
 "#;
 
-/// Returns the cases of `bad.txt`, as `(key, value)` lines.
+/// Returns the cases of `bad.txt`, each as lines of `(key, value)`.
 fn cases() -> Vec<Vec<(&'static str, String)>> {
     let mut cases = vec![Vec::<(&str, String)>::new()];
     for line in include_str!("../bad.txt").lines().filter(|line| !line.starts_with('#')) {
@@ -45,7 +45,7 @@ fn cases() -> Vec<Vec<(&'static str, String)>> {
 }
 
 #[test]
-fn bad_scenario_gets_message_place_and_hint() {
+fn invalid_scenario_is_refused_with_message_position_and_hint() {
     assert!(Scenario::read(GOOD).is_ok());
     let mut wrong = String::new();
     for case in cases() {
@@ -82,21 +82,21 @@ fn replaying(recording: &str) -> Result<Scenario, ScenarioError> {
 }
 
 #[test]
-fn recording_of_idle_vm_is_replayed() {
+fn recording_of_an_idle_vm_with_a_block_is_accepted() {
     assert!(replaying("0,100000000\n").is_ok());
     let error = replaying("0,0\n").unwrap_err();
     assert!(error.to_string().ends_with("its runs and blocks take no time"), "{error}");
 }
 
 #[test]
-fn recording_with_another_title_is_refused_with_the_right_one() {
+fn recording_file_with_a_wrong_header_is_refused_with_the_right_header() {
     let error = replaying("# by hand\nblock_ns,run_ns\n1,2\n").unwrap_err();
     let says = "line 2: the header must be `run_ns,block_ns`, not `block_ns,run_ns`";
     assert!(error.to_string().ends_with(says), "{error}");
 }
 
 #[test]
-fn recording_is_read_line_by_line() {
+fn recording_file_errors_name_their_line() {
     assert!(replaying("run_ns,block_ns\n# taken by hand\n\n3000000, 7000000\n").is_ok());
     let error = replaying("1,2\n3;4\n").unwrap_err();
     let says = "domain `web`: `web.csv`, line 2: `3;4` is not two durations in nanoseconds";
@@ -112,7 +112,7 @@ fn recording_is_read_line_by_line() {
 }
 
 #[test]
-fn columns_count_characters_with_any_line_ending() {
+fn error_columns_count_characters_with_any_line_ending() {
     let text = GOOD.replace("\"good\"", "\"gut für alle\", x").replace('\n', "\r\n");
     let error = Scenario::read(&format!("\u{feff}{text}")).unwrap_err();
     assert_eq!((error.line, error.column), (1, 23));
@@ -122,14 +122,14 @@ fn columns_count_characters_with_any_line_ending() {
 }
 
 #[test]
-fn endless_brackets_are_an_error() {
+fn scenario_of_100_000_nested_brackets_is_an_error() {
     for text in ["[".repeat(100_000), format!("a = {}", "[".repeat(100_000))] {
         assert!(Scenario::read(&text).is_err());
     }
 }
 
 #[test]
-fn unknown_policy_of_caller_is_an_error_without_a_place() {
+fn unknown_policy_given_by_the_caller_is_an_error_without_position() {
     let scenario = Scenario::read(GOOD).unwrap();
     let error = scenario.with_policy("robin").unwrap_err();
     assert_eq!(error.to_string(), "no policy is called `robin`");
@@ -137,18 +137,19 @@ fn unknown_policy_of_caller_is_an_error_without_a_place() {
     assert_eq!((error.line, error.column), (0, 0));
 }
 
-/// A few characters, some of them control characters.
+/// Pattern of a few random characters, some of them control characters.
 const OTHER: &str = "[ -~\n\u{80}-\u{9f}é]{0,4}";
 
 proptest! {
     #[test]
-    fn any_text_is_a_scenario_or_an_error_without_panic(text in ".*") {
+    fn arbitrary_text_is_a_scenario_or_an_error_without_panic(text in ".*") {
         let _ = Scenario::read(&text);
     }
 
-    /// Pieces of a good file in any order, with other text in between, get further than noise.
+    /// Parts of a valid file are replaced by random characters. Such a text is read further than
+    /// noise before its error is found.
     #[test]
-    fn mutilated_scenario_is_a_scenario_or_a_printable_error(
+    fn mutilated_scenario_is_read_or_gives_a_printable_error(
         cuts in prop::collection::vec((0..GOOD.len(), 0..12_usize, OTHER), 1..4),
     ) {
         let mut text = GOOD.to_owned();

@@ -1,4 +1,4 @@
-//! Meaning of scenarios, key by key.
+//! Tests of the meaning of scenarios, key by key.
 
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
@@ -7,7 +7,7 @@ use slackline_scenario::{
 };
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
-/// A scenario with every key.
+/// A scenario that sets every key.
 const FULL: &str = r#"
 title  = "everything at once"
 length = "30s"
@@ -122,7 +122,7 @@ fn full() -> Scenario {
     Scenario::read(FULL).unwrap_or_else(|error| panic!("{}: {error}", error.line))
 }
 
-/// Returns a scenario with the required keys only, and with `rest` after its domain.
+/// Returns a scenario with only the required keys, and with `rest` after its domain.
 fn least(rest: &str) -> Scenario {
     let text = format!(
         "title = \"least\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
@@ -131,10 +131,10 @@ fn least(rest: &str) -> Scenario {
     Scenario::read(&text).unwrap_or_else(|error| panic!("{rest}: {error}"))
 }
 
-/// Groups of CPUs as users write them in a scenario.
+/// Groups of CPUs as lists of CPU numbers, as users write them.
 type Lists<'a> = &'a [&'a [usize]];
 
-/// One group of all four CPUs.
+/// One group that contains all four CPUs.
 const ONE: Lists<'_> = &[&[0, 1, 2, 3]];
 
 /// Builds the topology with these cores, caches, nodes and sockets.
@@ -175,7 +175,7 @@ fn scenario_with_every_key_is_read() {
 }
 
 #[test]
-fn missing_keys_take_their_defaults() {
+fn missing_scenario_keys_take_their_defaults() {
     let scenario = least("");
     assert_eq!((scenario.warmup, scenario.seed), (Span::ZERO, 1));
     assert_eq!(scenario.policy.to_string(), "round-robin");
@@ -228,7 +228,7 @@ fn topology_follows_the_host_keys() {
 }
 
 #[test]
-fn slots_and_ids_have_no_gaps() {
+fn scenario_vcpu_slots_and_ids_have_no_gaps() {
     let scenario = full();
     for (index, domain) in scenario.domains.iter().enumerate() {
         assert_eq!(domain.id.number() as usize, index);
@@ -245,8 +245,8 @@ fn slots_and_ids_have_no_gaps() {
     assert_eq!(names[9..], ["old", "traced", "polite.0", "polite.1", "dodger"]);
 }
 
-/// The domain of the balancer comes last and is confined to CPU 0. A call costs 5 us, and 50 ns for
-/// each of 14 vCPUs.
+/// The domain of the balancer comes last, and its affinity is CPU 0. A balancer call costs 5 us,
+/// and 50 ns for each of 14 vCPUs.
 #[test]
 fn balancer_domain_exists_if_the_policy_balances_at_a_cost() {
     assert_eq!(full().simulated().domains.len(), 8, "edf does not");
@@ -267,7 +267,7 @@ fn balancer_domain_exists_if_the_policy_balances_at_a_cost() {
 }
 
 #[test]
-fn work_becomes_a_program() {
+fn workload_of_each_domain_becomes_a_program() {
     let scenario = full();
     let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
     let program = |index: usize| &scenario.domains[index].program;
@@ -302,7 +302,7 @@ fn work_becomes_a_program() {
 }
 
 #[test]
-fn recording_becomes_runs_and_blocks() {
+fn recording_becomes_a_program_of_runs_and_blocks() {
     let text = FULL.replace(
         "list = [\"3ms\", \"7ms\", \"1ms\", \"0s\", \"2ms\"]",
         "file = \"recorded/web.csv\"",
@@ -347,7 +347,7 @@ fn live_targets_are_read_with_threads_agent_and_relay() {
 }
 
 #[test]
-fn share_is_given_or_default_or_missing() {
+fn share_of_a_domain_is_given_or_default_or_missing() {
     let scenario = full();
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
     let sound = &scenario.domains[1];
@@ -362,8 +362,8 @@ fn share_is_given_or_default_or_missing() {
     assert_eq!((error.line, error.column), (4, 1));
 }
 
-/// Each vCPU of a domain gets an equal share, rounded down. Its unused budget is for its siblings
-/// unless the file says otherwise. A domain with one vCPU has none to lend to.
+/// Each vCPU of a domain gets an equal share, rounded down. Its unused budget is lent to its
+/// siblings unless the file says otherwise. A domain with one vCPU has no siblings to lend to.
 #[test]
 fn cpu_of_a_domain_is_divided_equally_among_its_vcpus() {
     let edf = find("edf").unwrap();
@@ -392,7 +392,7 @@ fn cpu_of_a_domain_is_divided_equally_among_its_vcpus() {
 }
 
 #[test]
-fn single_vcpus_may_differ_from_their_domain() {
+fn single_vcpus_may_override_share_and_affinity_of_their_domain() {
     let scenario = full();
     let edf = find("edf").unwrap();
     let job = &scenario.domains[2];
@@ -409,7 +409,7 @@ fn single_vcpus_may_differ_from_their_domain() {
     assert_eq!(scenario.domains[0].cpus(scenario.domains[0].vcpus[0]), None);
 }
 
-/// A setting of a vCPU overrides that of its domain.
+/// The settings of a vCPU override those of its domain.
 #[test]
 fn vcpus_may_start_on_a_cpu_and_blocked() {
     let scenario = full();
@@ -423,9 +423,9 @@ fn vcpus_may_start_on_a_cpu_and_blocked() {
     assert_eq!(sound.wakes(sound.vcpus[0]), sound.joins);
 }
 
-/// Compares with a search through all instants.
+/// Compares with a search through all instants in order.
 #[test]
-fn next_instant_is_the_first_after_now() {
+fn next_clock_instant_is_the_first_after_now() {
     for (period, offset) in [(10, 0), (10, 3), (10, 9), (10, 25), (1, 0), (7, 6)] {
         for now in 0..60 {
             let instants = (0..=60).map(|n| offset % period + n * period);
@@ -438,7 +438,7 @@ fn next_instant_is_the_first_after_now() {
 }
 
 #[test]
-fn changes_are_in_order_of_time() {
+fn scenario_changes_are_ordered_by_time() {
     let scenario = full();
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
     let secs = |secs| Time::START + Span::from_secs(secs);
@@ -456,7 +456,7 @@ fn changes_are_in_order_of_time() {
 }
 
 #[test]
-fn another_policy_takes_its_own_parameters() {
+fn scenario_run_under_another_policy_takes_that_policys_parameters() {
     let scenario = full();
     let other = scenario.with_policy("round-robin").unwrap();
     assert_eq!(other.policy.to_string(), "round-robin quantum=3ms");
@@ -471,7 +471,7 @@ fn another_policy_takes_its_own_parameters() {
 }
 
 #[test]
-fn claims_have_metric_subject_and_hosts() {
+fn scenario_claims_have_metric_subject_and_hosts() {
     let scenario = full();
     let [share, latency] = scenario.claims.as_slice() else { panic!("two claims") };
     assert_eq!((share.metric.as_str(), share.of.as_deref()), ("share", Some("web.1")));
@@ -484,7 +484,7 @@ fn claims_have_metric_subject_and_hosts() {
 }
 
 #[test]
-fn every_test_reads_back_as_written() {
+fn every_claim_test_reads_back_as_written() {
     let ppm = |ppm| Amount::Ppm(ppm);
     let amount = AmountOrPromised::Amount;
     let promised = AmountOrPromised::Promised;

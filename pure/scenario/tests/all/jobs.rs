@@ -1,4 +1,4 @@
-//! Work of kind `jobs`.
+//! Tests of work of kind `jobs`.
 
 use slackline_scenario::{Draw, Program, Scenario, Step};
 use slackline_units::Span;
@@ -37,15 +37,15 @@ fn release(period: Span, offset: u64) -> Step {
 }
 
 #[test]
-fn jobs_with_think_times_sleep_before_each_job() {
+fn recorded_jobs_with_think_times_sleep_before_each_job() {
     let work = "{ kind = \"jobs\", think = [\"0s\", \"4ms\", \"1ms\", \"2ms\"], \
                 work = [\"3ms\", \"2ms\", \"0s\", \"forever\"] }";
     let steps = vec![compute(3), sleep(4), compute(2), sleep(3), Step::ComputeForever];
-    assert_eq!(program(work, ""), Program { steps, repeat: false }, "a job without work is sleep");
+    assert_eq!(program(work, ""), Program::once(steps), "a job without work is sleep");
 }
 
 #[test]
-fn ready_jobs_are_released_at_their_times_and_equal_times_once() {
+fn recorded_jobs_become_releases_merged_at_equal_times() {
     let work = "{ kind = \"jobs\", file = \"web.csv\" }";
     let file = "# recorded\nready_ns,work_ns\n1000000,3000000\n6000000,2000000\n\n\
                 6000000,1000000\n9000000,forever\n";
@@ -59,11 +59,11 @@ fn ready_jobs_are_released_at_their_times_and_equal_times_once() {
         release(ms(3), 9),
         Step::ComputeForever,
     ];
-    assert_eq!(program(work, file), Program { steps, repeat: false });
+    assert_eq!(program(work, file), Program::once(steps));
 }
 
 #[test]
-fn file_of_jobs_without_a_title_or_with_a_wrong_line_is_refused() {
+fn jobs_file_without_header_or_with_an_invalid_line_is_refused() {
     let refused = |file: &'static str| {
         let text = "title = \"jobs\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
                     [[domain]]\nname = \"web\"\nwork = { kind = \"jobs\", file = \"web.csv\" }\n";

@@ -17,6 +17,7 @@ use crate::row::{Reason, Row};
 use crate::world::{JoiningDomain, LedgerContents, World};
 use crate::writer::Writer;
 
+use super::expiry::has_expired;
 use super::machines::is_over;
 use super::reserve::join;
 use super::{ChangeOrigin, DoneChange, Service, Settings, TRY_AGAIN};
@@ -65,10 +66,15 @@ impl Service {
         service
     }
 
-    /// Looks up the VMs of all rows, oldest first. Removes rows of processes that have ended.
+    /// Looks up the VMs of all rows, oldest first. Removes rows of processes that have ended, and
+    /// rows whose end has passed.
     fn heirs(&mut self, now: Time, rows: Vec<Row>, world: &mut impl World) -> Vec<RestoredRow> {
         let mut heirs: Vec<RestoredRow> = Vec::with_capacity(rows.len());
         for row in rows {
+            if has_expired(&row, now, world) {
+                self.over(now, row, EventKind::Expired);
+                continue;
+            }
             let found = world.look(&row.binding, row.user);
             if is_over(&row, &found) {
                 self.over(now, row, EventKind::Vanished);

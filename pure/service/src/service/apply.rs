@@ -23,7 +23,7 @@ use crate::row::{Reason, Row};
 use crate::terms::{Terms, TermsChange};
 use crate::world::World;
 
-use super::reserve::{MOST_RESERVATIONS, check_run, join, refusal};
+use super::reserve::{MOST_RESERVATIONS, check_end, check_run, join, new_terms, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 /// Maximum number of reservations in one list.
@@ -40,7 +40,7 @@ enum Step {
 /// A step that was done, with the data to undo it.
 enum Undo {
     Create(Name),
-    Change(Row),
+    Change(Box<Row>),
     Release(Box<Entry>),
 }
 
@@ -92,7 +92,7 @@ impl Service {
         if targets.len() > MOST_TARGETS {
             return Err(Refusal::TooManyTargets { is: targets.len(), most: MOST_TARGETS });
         }
-        let mut steps = self.plan(asked, targets, *prune)?;
+        let mut steps = self.plan(now, asked, (targets, *prune), world)?;
         steps.sort_by(|a, b| a.name().cmp(b.name()));
         let shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
         steps.retain(|step| !matches!(step, Step::Keep { .. }));
@@ -118,9 +118,10 @@ impl Service {
     /// the list leaves out are released.
     fn plan(
         &self,
+        now: Time,
         asked: &ClientRequest,
-        targets: &[Request],
-        prune: bool,
+        (targets, prune): (&[Request], bool),
+        world: &mut impl World,
     ) -> Result<Vec<Step>, Refusal> {
         let mut steps = Vec::new();
         let mut listed = BTreeSet::new();
@@ -130,10 +131,11 @@ impl Service {
                 let says = "it is listed twice".to_owned();
                 return Err(of(name, Refusal::Unkeepable(says)));
             }
-            let step = match self.book.row(name) {
+            let step = check_target_end(target, now, world);
+            let step = step.and_then(|()| match self.book.row(name) {
                 Some(row) => self.plan_change(asked, target, row),
                 None => self.plan_new(asked, target),
-            };
+            });
             steps.push(step.map_err(|why| of(name, why))?);
         }
         let rest = self.book.iter().filter(|entry| !listed.contains(&entry.row.name));
@@ -156,8 +158,9 @@ impl Service {
         target: &Request,
         row: &Row,
     ) -> Result<Step, Refusal> {
-        let Request::Reserve { amount, exact, phase, vcpus, binding, user, .. } = target else {
-            return Err(Refusal::Unkeepable("the request reserves nothing".into()));
+        let Request::Reserve { amount, exact, phase, vcpus, binding, user, until, .. } = target
+        else {
+            return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
         if !asked.owns(row) {
             return Err(Refusal::NotOwner { name: row.name.clone() });
@@ -174,6 +177,7 @@ impl Service {
             exact: Some(*exact),
             phase: Some(*phase),
             vcpus: Some(vcpus),
+            until: Some(*until),
         };
         let terms = change.of(row.terms).map_err(Refusal::Terms)?;
         if terms == row.terms {
@@ -186,14 +190,15 @@ impl Service {
     /// Plans a new reservation. Its VM is not looked up here. It is found in the same way as one
     /// that starts later.
     fn plan_new(&self, asked: &ClientRequest, target: &Request) -> Result<Step, Refusal> {
-        let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = target else {
-            return Err(Refusal::Unkeepable("the request reserves nothing".into()));
+        let Request::Reserve { name, amount, vcpus, binding, user, .. } = target else {
+            return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
         let Some(binding) = binding.clone() else {
             return Err(Refusal::NoMachine { what: format!("a VM for {name} without `for`") });
         };
         if !binding.lasts() {
-            let says = format!("a list cannot reserve for {binding}: a process does not come back");
+            let says =
+                format!("a list cannot reserve for {binding}: a process id ends with its process");
             return Err(Refusal::Unkeepable(says));
         }
         self.check_free(&binding, None)?;
@@ -202,8 +207,7 @@ impl Service {
             return Err(Refusal::NotYours { binding, user, principal: asked.principal });
         }
         let vcpus = vcpus.ok_or_else(|| Refusal::VcpusUnknown { what: binding.clone() })?;
-        let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
-        let terms = terms.map_err(Refusal::Terms)?;
+        let terms = new_terms(target, *amount, vcpus)?;
         check_run(asked, None, terms)?;
         let row = Row {
             name: name.clone(),
@@ -216,6 +220,7 @@ impl Service {
             since: 0,
             revision: 0,
             identity: None,
+            by_uuid: None,
         };
         Ok(Step::Create { row })
     }
@@ -260,7 +265,7 @@ impl Service {
             Step::Change { before, terms, .. } => {
                 self.afford_change(asked, before, *terms)?;
                 self.enforce(&before.name, *terms, world)?;
-                Ok(Some(Undo::Change(before.clone())))
+                Ok(Some(Undo::Change(Box::new(before.clone()))))
             }
             Step::Create { row } => {
                 self.afford(asked.principal, &row.name, row.terms)?;
@@ -384,6 +389,12 @@ impl Service {
             }
         }
     }
+}
+
+/// Checks that the end of a listed reservation, if it has one, is in the future.
+fn check_target_end(target: &Request, now: Time, world: &mut impl World) -> Result<(), Refusal> {
+    let Request::Reserve { until, .. } = target else { return Ok(()) };
+    check_end(*until, now, world)
 }
 
 /// Returns the refusal of a list because of one reservation.

@@ -15,7 +15,7 @@ use crate::row::{Reason, Row};
 use crate::terms::{Terms, TermsChange};
 use crate::world::World;
 
-use super::reserve::{check_run, join, refusal};
+use super::reserve::{check_end, check_run, join, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
@@ -25,15 +25,20 @@ impl Service {
         asked: &ClientRequest,
         world: &mut impl World,
     ) -> Replied {
-        let Request::Change { name, amount, exact, phase, vcpus, if_revision } = &asked.request
+        let Request::Change { name, amount, exact, phase, vcpus, until, if_revision } =
+            &asked.request
         else {
             return Ok(None);
         };
         let before = self.expected(name, *if_revision)?;
-        let change = TermsChange { amount: *amount, exact: *exact, phase: *phase, vcpus: *vcpus };
+        let (amount, exact, phase) = (*amount, *exact, *phase);
+        let change = TermsChange { amount, exact, phase, vcpus: *vcpus, until: *until };
         let terms = change.of(before.terms).map_err(Refusal::Terms)?;
         if terms == before.terms {
             return Ok(self.is_so(now, asked, before));
+        }
+        if terms.until() != before.terms.until() {
+            check_end(terms.until(), now, world)?;
         }
         check_run(asked, Some(before.terms), terms)?;
         self.afford_change(asked, &before, terms)?;
@@ -78,6 +83,10 @@ impl Service {
     ) -> Result<(), Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let entry = self.book.get_mut(name).ok_or_else(unknown)?;
+        if terms.is_enforced_as(entry.row.terms) {
+            entry.row.terms = terms;
+            return Ok(());
+        }
         let (domain, binding) = (entry.domain, entry.row.binding.clone());
         let declined = |declined| refusal(declined, &terms, &binding);
         if entry.is_out() {

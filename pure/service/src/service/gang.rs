@@ -31,7 +31,7 @@ impl Service {
         if let Some(entry) = self.book.get(name) {
             return self.hold_again(asked, entry, (gang, member)).map(Some);
         }
-        let (row, _) = self.checked(asked, member, world)?;
+        let (row, _) = self.checked(now, asked, member, world)?;
         let row = Row { gang: Some(Gang { name: gang.clone(), is_strict: false }), ..row };
         let domain = self.domains.take(now, &row.binding, row.identity);
         self.domains.promised(domain, row.terms.each().period());

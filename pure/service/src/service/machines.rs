@@ -35,21 +35,28 @@ impl Service {
                 }
                 Err(_) => continue,
             };
-            if !row.means(&machine) {
-                self.stand(&name, Standing::Promised(Reason::foreign(&row, &machine)));
-                continue;
-            }
-            if let Some(by) = self.book.holder(machine.identity, Some(&name)).cloned() {
-                self.stand(&name, Standing::Promised(Reason::Taken(by)));
-                continue;
-            }
-            match self.sit(&name, machine, world) {
-                Ok(()) => self.machine_is(now, &name, EventKind::Appeared),
-                Err(Refusal::NoMachine { .. }) => {}
-                Err(why) => {
-                    let reason = Reason::Unavailable(why.to_string());
-                    self.stand(&name, Standing::Promised(reason));
-                }
+            self.give(now, &row, machine, world);
+        }
+    }
+
+    /// Gives a VM to the reservation that waits for it, unless it is of another user or has another
+    /// reservation.
+    pub(super) fn give(&mut self, now: Time, row: &Row, machine: Machine, world: &mut impl World) {
+        let name = &row.name;
+        if !row.means(&machine) {
+            self.stand(name, Standing::Promised(Reason::foreign(row, &machine)));
+            return;
+        }
+        if let Some(by) = self.book.holder(machine.identity, Some(name)).cloned() {
+            self.stand(name, Standing::Promised(Reason::Taken(by)));
+            return;
+        }
+        match self.sit(name, machine, world) {
+            Ok(()) => self.machine_is(now, name, EventKind::Appeared),
+            Err(Refusal::NoMachine { .. }) => {}
+            Err(why) => {
+                let reason = Reason::Unavailable(why.to_string());
+                self.stand(name, Standing::Promised(reason));
             }
         }
     }
@@ -112,9 +119,11 @@ impl Service {
         let before = entry.row.clone();
         entry.row.user = entry.machine().map_or(before.user, |machine| machine.user);
         entry.row.identity = identity;
+        let machine = entry.machine().cloned();
+        entry.row.note_uuid(machine.as_ref());
         entry.row.revision = self.writer.number();
         let after = entry.row.clone();
-        let (kind, happened) = (Kind::Machine(identity), Some(happened));
+        let (kind, happened) = (Kind::Machine, Some(happened));
         self.did(
             now,
             &ChangeOrigin::Itself,

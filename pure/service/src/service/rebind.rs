@@ -12,7 +12,7 @@ use crate::name::Name;
 use crate::principal::Verb;
 use crate::refusal::Refusal;
 use crate::request::Request;
-use crate::row::Reason;
+use crate::row::{Reason, Row};
 use crate::world::World;
 
 use super::reserve::found;
@@ -46,13 +46,15 @@ impl Service {
         }
         self.check_free_for(name, binding, machine.as_ref())?;
         let identity = machine.as_ref().map(|machine| machine.identity);
+        let mut row = Row { binding: binding.clone(), by_uuid: None, ..before.clone() };
+        row.note_uuid(machine.as_ref());
         self.take_machine(name, binding, machine, world)?;
         let revision = self.writer.number();
         let Some(entry) = self.book.get_mut(name) else { return Ok(None) };
-        entry.row.binding = binding.clone();
+        (entry.row.binding, entry.row.by_uuid) = (row.binding, row.by_uuid);
         (entry.row.user, entry.row.identity, entry.row.revision) = (user, identity, revision);
         let after = entry.row.clone();
-        let kind = Kind::Bound(binding.clone(), identity);
+        let kind = Kind::Bound(binding.clone());
         let happened = Some(EventKind::Asked(Verb::Change));
         let done = DoneChange { kind, before: Some(before), after, happened };
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))

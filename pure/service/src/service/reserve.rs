@@ -1,7 +1,7 @@
 //! Making of new reservations.
 
 use slackline_policy::AdmitError;
-use slackline_units::{Span, Time};
+use slackline_units::{Span, Time, WallTime};
 
 use crate::binding::Binding;
 use crate::book::{Entry, Standing};
@@ -14,7 +14,7 @@ use crate::principal::{Role, Verb};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
-use crate::terms::Terms;
+use crate::terms::{Amount, Terms};
 use crate::world::{JoiningDomain, World};
 
 use super::{ChangeOrigin, DoneChange, Replied, Service};
@@ -34,20 +34,22 @@ impl Service {
         if self.book.get(name).is_some() {
             return self.reserve_again(now, asked, world);
         }
-        let (row, machine) = self.checked(asked, &asked.request, world)?;
+        let (row, machine) = self.checked(now, asked, &asked.request, world)?;
         self.make(now, (asked, row, machine), world)
     }
 
     /// Checks a request to reserve, up to admission. Returns the row, and the VM if it is there.
     pub(super) fn checked(
         &mut self,
+        now: Time,
         asked: &ClientRequest,
         request: &Request,
         world: &mut impl World,
     ) -> Result<(Row, Option<Machine>), Refusal> {
-        let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = request else {
-            return Err(Refusal::Unkeepable("the request reserves nothing".into()));
+        let Request::Reserve { name, amount, vcpus, binding, user, until, .. } = request else {
+            return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
+        check_end(*until, now, world)?;
         let binding = match binding {
             Some(binding) => binding.clone(),
             None => named(name, world)?,
@@ -65,11 +67,10 @@ impl Service {
         let there = machine.as_ref().and_then(|one| u16::try_from(one.vcpus.len()).ok());
         let unknown = || Refusal::VcpusUnknown { what: binding.clone() };
         let vcpus = vcpus.or(there.filter(|there| *there > 0)).ok_or_else(unknown)?;
-        let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
-        let terms = terms.map_err(Refusal::Terms)?;
+        let terms = new_terms(request, *amount, vcpus)?;
         check_run(asked, None, terms)?;
         self.afford(asked.principal, name, terms)?;
-        let row = Row {
+        let mut row = Row {
             name: name.clone(),
             owner: asked.principal,
             terms,
@@ -80,7 +81,9 @@ impl Service {
             since: 0,
             revision: 0,
             identity: machine.as_ref().map(|machine| machine.identity),
+            by_uuid: None,
         };
+        row.note_uuid(machine.as_ref());
         Ok((row, machine))
     }
 
@@ -168,6 +171,26 @@ impl Service {
         let done = DoneChange { kind: Kind::Reserved, before: None, after: row, happened };
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
+}
+
+/// Returns the terms of a new reservation.
+pub(super) fn new_terms(request: &Request, amount: Amount, vcpus: u16) -> Result<Terms, Refusal> {
+    let Request::Reserve { exact, phase, until, .. } = request else {
+        return Err(Refusal::Unkeepable("the request reserves nothing".into()));
+    };
+    let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
+    Ok(terms.map_err(Refusal::Terms)?.with_end(*until))
+}
+
+/// Checks that the end of a reservation, if it has one, is in the future.
+pub(super) fn check_end(
+    until: Option<WallTime>,
+    now: Time,
+    world: &mut impl World,
+) -> Result<(), Refusal> {
+    let Some(until) = until else { return Ok(()) };
+    let now = WallTime::at(now, world.wall_ahead());
+    if until > now { Ok(()) } else { Err(Refusal::EndPassed { until, now }) }
 }
 
 /// Checks that a slice longer than [`Terms::LONGEST_RUN`] is requested by an administrator only. A
@@ -286,13 +309,12 @@ fn of_whole_period(room: Span, terms: &Terms) -> Span {
 
 /// Returns true if a request to reserve would result in this row.
 pub(super) fn is_promised(request: &Request, row: &Row) -> bool {
-    let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = request else {
+    let Request::Reserve { name, amount, vcpus, binding, user, .. } = request else {
         return false;
     };
     let vcpus = vcpus.unwrap_or(row.terms.vcpus());
-    let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
     *name == row.name
-        && terms == Ok(row.terms)
+        && new_terms(request, *amount, vcpus) == Ok(row.terms)
         && binding.as_ref().is_none_or(|binding| *binding == row.binding)
         && user.is_none_or(|user| user == row.user)
 }

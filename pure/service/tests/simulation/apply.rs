@@ -20,6 +20,7 @@ fn reserve(name: &str, slice_ms: u64) -> Request {
         vcpus: Some(1),
         binding: Some(format!("qemu:{name}").parse().expect("a binding")),
         user: None,
+        until: None,
     }
 }
 
@@ -54,7 +55,7 @@ fn named(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn list_swaps_capacity_that_single_changes_cannot_swap() {
+fn apply_swaps_capacity_that_single_changes_cannot_swap() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 6), ("b", 2)])).expect("there is room");
     assert!(ask(&mut run, ROOT, reserve_change("b", 6)).is_err(), "no room for that alone");
@@ -69,12 +70,12 @@ fn list_swaps_capacity_that_single_changes_cannot_swap() {
 
 fn reserve_change(name: &str, slice_ms: u64) -> Request {
     let Request::Reserve { name, amount, .. } = reserve(name, slice_ms) else { unreachable!() };
-    let (exact, phase, vcpus, if_revision) = (None, None, None, None);
-    Request::Change { name, amount: Some(amount), exact, phase, vcpus, if_revision }
+    let (exact, phase, vcpus, until, if_revision) = (None, None, None, None, None);
+    Request::Change { name, amount: Some(amount), exact, phase, vcpus, until, if_revision }
 }
 
 #[test]
-fn list_with_one_refused_reservation_changes_none() {
+fn apply_with_one_refused_reservation_changes_none() {
     let mut run = Run::new(1, None, false);
     run.model.kernel.start("a", 0, 1);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2), ("c", 1)])).expect("there is room");
@@ -93,7 +94,7 @@ fn list_with_one_refused_reservation_changes_none() {
 }
 
 #[test]
-fn dry_run_answers_the_changes_and_makes_none() {
+fn apply_dry_run_answers_the_changes_and_makes_none() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
     let targets = vec![reserve("a", 4), reserve("c", 1)];
@@ -104,7 +105,7 @@ fn dry_run_answers_the_changes_and_makes_none() {
 }
 
 #[test]
-fn list_that_is_applied_again_keeps_all() {
+fn apply_of_an_unchanged_list_keeps_every_reservation() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
     let events = run.model.disk.events.len();
@@ -127,7 +128,7 @@ fn prune_by_an_operator_releases_own_reservations_only() {
 }
 
 #[test]
-fn death_before_the_commit_leaves_all_old_and_after_it_all_new() {
+fn apply_interrupted_by_a_crash_leaves_all_old_or_all_new() {
     for (is_there, expected) in [(false, [3, 2]), (true, [1, 6])] {
         let mut run = Run::new(1, None, false);
         ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
@@ -139,7 +140,7 @@ fn death_before_the_commit_leaves_all_old_and_after_it_all_new() {
 }
 
 #[test]
-fn list_longer_than_the_limit_is_refused() {
+fn apply_of_a_list_longer_than_the_limit_is_refused() {
     let mut run = Run::new(1, None, false);
     let names: Vec<String> = (0..1_001).map(|number| format!("vm{number}")).collect();
     let targets = names.iter().map(|name| reserve(name, 1)).collect();

@@ -49,6 +49,7 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
     in_force(&listed, model)?;
     identities(&listed, model)?;
     owners(&listed, model)?;
+    ends(&listed, model)?;
     within_budgets(&listed)?;
     capacity(model)?;
     given(model)?;
@@ -88,7 +89,9 @@ fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Check
         let Some(has) = model.scheduler.domains.get(domain) else {
             return Err(format!("{name} is {} and nothing is promised to it", one.state));
         };
-        hold!(has.terms == one.row.terms, "{name} is listed as {}, is {}", one.row, has.terms);
+        // The scheduler does not know of a change of the end alone.
+        let same = has.terms.with_end(None) == one.row.terms.with_end(None);
+        hold!(same, "{name} is listed as {}, is {}", one.row, has.terms);
         let places = usize::from(one.row.terms.vcpus());
         hold!(has.places.len() == places, "{name} has {} places", has.places.len());
         let sits = has.places.iter().filter_map(|place| place.sits);
@@ -184,6 +187,16 @@ fn owners(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked
     Ok(())
 }
 
+/// Checks that no reservation is listed whose end has passed.
+fn ends(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
+    let wall = model.now.after(model.wall_ahead).ns();
+    for one in listed.values().filter(|one| one.state != State::Held) {
+        let is_over = one.row.terms.until().is_some_and(|until| until.ns() <= wall);
+        hold!(!is_over, "{} should have ended by {wall} ns", one.row);
+    }
+    Ok(())
+}
+
 /// Checks that a VM with a hard limit never received more at a place than its reservation there
 /// since the start, plus one slice, the largest it had. In any interval the excess is at most two
 /// slices, since unused budget is not carried over.
@@ -268,12 +281,19 @@ fn is_fact(event: &Event) -> bool {
         (Some(before), Some(after)) => {
             let machine = Row {
                 identity: after.identity,
+                by_uuid: after.by_uuid.clone(),
                 user: after.user,
                 revision: after.revision,
                 ..before.clone()
             };
-            machine == *after
+            // A renamed domain has another binding.
+            let binding = match event.what {
+                EventKind::Renamed(_) => after.binding.clone(),
+                _ => before.binding.clone(),
+            };
+            Row { binding, ..machine } == *after
         }
+        (Some(before), None) if event.what == EventKind::Expired => before.terms.until().is_some(),
         (Some(before), None) => !before.binding.lasts(),
         (None, Some(_)) => false,
     }
@@ -325,7 +345,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     }
     match (&sent.request, &event.before, &event.after) {
         (
-            Request::Reserve { name, amount, exact, phase, vcpus, binding, user },
+            Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until },
             None,
             Some(after),
         ) => {
@@ -337,12 +357,16 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
             let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
             *name == after.name
                 && is_bound
-                && terms == Ok(after.terms)
+                && terms.map(|terms| terms.with_end(*until)) == Ok(after.terms)
                 && after.owner == sent.principal
                 && user.is_none_or(|user| user == after.user)
                 && !after.paused
         }
-        (Request::Change { name, amount, exact, phase, vcpus, .. }, Some(before), Some(after)) => {
+        (
+            Request::Change { name, amount, exact, phase, vcpus, until, .. },
+            Some(before),
+            Some(after),
+        ) => {
             let exact = exact.unwrap_or(before.terms.exact());
             let vcpus = vcpus.unwrap_or(before.terms.vcpus());
             let by_use = amount
@@ -351,6 +375,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
             let phase = phase.unwrap_or(before.terms.phase());
             let terms = amount.terms(exact, vcpus).and_then(|terms| terms.with_phase(phase));
             let Ok(terms) = terms.map(|terms| terms.spread_by_use(by_use)) else { return false };
+            let terms = terms.with_end(until.unwrap_or(before.terms.until()));
             *name == before.name && like(before, terms, before.paused, after)
         }
         (Request::Rebind { name, binding, .. }, Some(before), Some(after)) => {
@@ -358,6 +383,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
                 binding: binding.clone(),
                 user: after.user,
                 identity: after.identity,
+                by_uuid: after.by_uuid.clone(),
                 revision: after.revision,
                 ..before.clone()
             };
@@ -378,7 +404,9 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
 
 /// Returns the single request that does to a reservation what the list does to it.
 fn single(target: &Request, verb: Verb) -> Option<Request> {
-    let Request::Reserve { name, amount, exact, phase, vcpus, .. } = target else { return None };
+    let Request::Reserve { name, amount, exact, phase, vcpus, until, .. } = target else {
+        return None;
+    };
     match verb {
         Verb::Reserve => Some(target.clone()),
         Verb::Change => Some(Request::Change {
@@ -387,6 +415,7 @@ fn single(target: &Request, verb: Verb) -> Option<Request> {
             exact: Some(*exact),
             phase: Some(*phase),
             vcpus: *vcpus,
+            until: Some(*until),
             if_revision: None,
         }),
         _ => None,

@@ -4,13 +4,13 @@ use slackline_service::gang::Gang;
 use slackline_service::{
     Amount, Binding, CpuLoad, Input, Key, Name, Principal, Refusal, Request, Role, Ticket,
 };
-use slackline_units::{CpuId, CpuShare, Reservation, Span};
+use slackline_units::{CpuId, CpuShare, Reservation, Span, WallTime};
 
 use crate::checks::Checked;
 use crate::draw::Draw;
 use crate::kernel::DAEMON;
 use crate::run::Run;
-use crate::world::Lie;
+use crate::world::{Lie, Model};
 
 const MACHINES: [&str; 4] = ["m0", "m1", "m2", "m3"];
 /// Usual owner of each VM: the operator twice, root, and the user of processes that root starts.
@@ -140,20 +140,23 @@ impl Drawn {
         let if_revision = draw.percent(10).then(|| draw.below(20));
         let key = draw.percent(60).then(|| format!("k{}", self.asked).parse().expect("a key"));
         let amount = amount(draw, self.asked);
+        let until = end(&self.run.model, self.asked);
         let request = match draw.below(100) {
             0..40 => {
                 let exact = !draw.percent(15);
                 let binding = binding(draw, &name);
                 let user = draw.percent(10).then(|| draw.one_of(&USERS));
                 let phase = phase(draw);
-                Request::Reserve { name, amount, exact, phase, vcpus, binding, user }
+                Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until }
             }
             40..65 => {
                 let exact = draw.percent(10).then(|| draw.percent(50));
                 let amount = draw.percent(90).then_some(amount);
                 let vcpus = vcpus.filter(|_| draw.percent(30));
                 let phase = draw.percent(20).then(|| phase(draw));
-                Request::Change { name, amount, exact, phase, vcpus, if_revision }
+                // Every third change removes the end, and the others keep it or set another one.
+                let until = until.map(Some).or(self.asked.is_multiple_of(3).then_some(None));
+                Request::Change { name, amount, exact, phase, vcpus, until, if_revision }
             }
             65..68 => match binding(draw, &name) {
                 Some(binding) => Request::Rebind { name, binding, if_revision },
@@ -181,8 +184,10 @@ impl Drawn {
                 let binding = draw.percent(90).then(|| binding(draw, &name)).flatten();
                 let amount = amount(draw, 1_000 * (number + 1) + self.asked);
                 let (exact, phase, vcpus) = (draw.percent(50), phase(draw), Some(1));
-                let user = None;
-                targets.push(Request::Reserve { name, amount, exact, phase, vcpus, binding, user });
+                let (user, until) = (None, end(&self.run.model, self.asked + number));
+                let target =
+                    Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until };
+                targets.push(target);
             }
         }
         Request::Apply { targets, prune: draw.percent(20), dry_run: draw.percent(10) }
@@ -197,8 +202,9 @@ impl Drawn {
                 let amount = amount(draw, self.asked);
                 let (exact, phase) = (true, phase(draw));
                 let (vcpus, binding) = (Some(1), binding(draw, &name));
+                let (user, until) = (None, end(&self.run.model, self.asked));
                 let member =
-                    Request::Reserve { name, amount, exact, phase, vcpus, binding, user: None };
+                    Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until };
                 Request::Hold { gang, member: Box::new(member) }
             }
             5..9 => {
@@ -282,6 +288,15 @@ fn amount(draw: &mut Draw, number: u64) -> Amount {
     let tenths = draw.one_of(&[1, 1, 2, 2, 3, 4, 6, 8]);
     let slice = period / 10 * tenths + Span::from_ns(number);
     Amount::Each(Reservation::new(slice, period).expect("less than a period"))
+}
+
+/// Returns the end of every sixth reservation: up to three seconds ahead, or past and refused.
+/// It draws nothing, so that other draws of a seed stay as they are.
+fn end(model: &Model, asked: u64) -> Option<WallTime> {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let ahead = Span::from_ns((asked / 6 % 5) * SECOND_NS).left_after(Span::from_secs(1));
+    let at = WallTime::at(model.now.after(ahead), model.wall_ahead);
+    asked.is_multiple_of(6).then_some(at)
 }
 
 /// Draws a phase: mostly none, and sometimes one that is not shorter than the period.

@@ -46,6 +46,7 @@ fn alphabet(number: usize) -> Vec<Request> {
         vcpus: None,
         binding: Some(machine.parse().expect("a binding")),
         user: None,
+        until: None,
     };
     let change = |ms| Request::Change {
         name: name("web"),
@@ -53,6 +54,7 @@ fn alphabet(number: usize) -> Vec<Request> {
         exact: None,
         phase: None,
         vcpus: None,
+        until: None,
         if_revision: None,
     };
     vec![
@@ -118,7 +120,7 @@ fn sequences(length: usize) -> Vec<Vec<Request>> {
 }
 
 #[test]
-fn death_before_any_call_leaves_each_command_whole_or_undone() {
+fn crash_before_any_call_leaves_each_command_whole_or_undone() {
     let mut deaths = 0;
     for commands in (1..=3).flat_map(sequences) {
         for ledger in [Ledger::Quick, Ledger::Slow, Ledger::Fails] {

@@ -91,6 +91,7 @@ impl Starter {
                         vcpus: Some(1),
                         binding: Some("qemu:m0".parse().expect("a binding")),
                         user: None,
+                        until: None,
                     }),
                 }
             }
@@ -243,6 +244,7 @@ fn fill(starter: &mut Starter) -> Checked {
         vcpus: Some(1),
         binding: Some("qemu:other".parse().expect("a binding")),
         user: None,
+        until: None,
     };
     starter.hosts[host].ask(ROOT, request, None)?;
     starter.pass(Span::from_ms(50))

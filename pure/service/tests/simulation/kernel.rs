@@ -34,8 +34,17 @@ impl Kernel {
         let (started, inode) = (self.started, 1000 + self.started);
         let identity = Identity::Process { pid, started, inode };
         let is_vouched = user == DAEMON;
-        let machine = Machine { identity, user, is_vouched, vcpus: (0..vcpus).collect() };
+        let (by_uuid, vcpus) = (None, (0..vcpus).collect());
+        let machine = Machine { identity, user, is_vouched, by_uuid, vcpus };
         self.processes.insert(pid, Process { name: name.to_owned(), machine });
+    }
+
+    /// Starts a libvirt domain with one vCPU, of an unprivileged user.
+    pub(crate) fn start_domain(&mut self, name: &str, user: u32, by_uuid: &Binding) {
+        self.start(name, user, 1);
+        let started = self.processes.values_mut().find(|process| process.name == name);
+        let started = started.expect("it was just started");
+        started.machine.by_uuid = Some(by_uuid.clone());
     }
 
     /// Ends the VM of that name.

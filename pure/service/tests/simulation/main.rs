@@ -6,9 +6,11 @@ mod checks;
 mod disk;
 mod draw;
 mod drawn;
+mod ends;
 mod exhaustive;
 mod gangs;
 mod kernel;
+mod renames;
 mod run;
 mod scheduler;
 mod users;
@@ -36,7 +38,7 @@ fn failure(seed: u64, lie: Option<Lie>) -> String {
 }
 
 #[test]
-fn reservations_are_kept_or_reverted_as_a_whole_under_faults() {
+fn random_faults_leave_reservations_kept_or_reverted_as_a_whole() {
     #[allow(clippy::disallowed_methods)] // How much is tried, not what comes of it.
     let asked = std::env::var(SEEDS).unwrap_or_default();
     let (seeds, from) = asked.split_once(" from ").unwrap_or((&asked, "0"));
@@ -67,7 +69,7 @@ fn reservations_are_kept_or_reverted_as_a_whole_under_faults() {
 /// none. Seed 1743187: a defect of these checks, which charged the rest of a period of a VM that
 /// ended to the VM that took its place at that instant.
 #[test]
-fn seeds_that_once_found_a_defect_pass() {
+fn simulation_seeds_that_once_found_a_defect_pass() {
     for seed in [42_634, 192_023, 207_015, 540_112, 1_743_187] {
         if drawn::run(seed, None, false).is_err() {
             panic!("{}", failure(seed, None));
@@ -96,7 +98,7 @@ fn gang_begins_on_all_hosts_or_none_under_faults() {
 /// A removed vCPU accrues the excess that it received at its own rate. The rate of the remaining
 /// vCPUs does not count for it, also after it is added again.
 #[test]
-fn removed_vcpu_accrues_excess_at_its_own_rate() {
+fn excess_of_a_removed_vcpu_accrues_at_its_own_rate() {
     let terms = |slice_ms, vcpus| {
         let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
         Terms::new(each.expect("valid terms"), true, vcpus).expect("valid terms")
@@ -121,7 +123,7 @@ fn removed_vcpu_accrues_excess_at_its_own_rate() {
 
 /// An event reports the step of the clock if it is at least a tenth of a period with a phase.
 #[test]
-fn clock_step_is_an_event_if_reservations_have_a_phase() {
+fn clock_step_is_logged_if_reservations_have_a_phase() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |name: &str, phase| Request::Reserve {
@@ -134,6 +136,7 @@ fn clock_step_is_an_event_if_reservations_have_a_phase() {
         vcpus: Some(1),
         binding: Some(format!("qemu:{name}").parse().expect("a binding")),
         user: None,
+        until: None,
     };
     let set = |run: &mut Run, us, is_ahead| {
         let by = Span::from_us(us);
@@ -154,7 +157,7 @@ fn clock_step_is_an_event_if_reservations_have_a_phase() {
 /// An hour of measurements that waver about the limit, while the ledger fails now and then: begins
 /// and ends of each CPU take turns, and both are written down.
 #[test]
-fn overload_of_a_cpu_is_logged_once_at_its_begin_and_once_at_its_end() {
+fn cpu_overload_is_logged_once_at_begin_and_once_at_end() {
     let mut run = Run::new(2, None, false);
     let share = CpuShare::from_ppm;
     let (second, limit) = (Span::from_secs(1), share(950_000));
@@ -188,7 +191,7 @@ fn overload_of_a_cpu_is_logged_once_at_its_begin_and_once_at_its_end() {
 /// The name of a process that has ended is free before anybody told the service of its end, as
 /// after a death of the service.
 #[test]
-fn name_of_an_ended_process_is_free_without_notice() {
+fn reservation_name_of_an_ended_process_is_free_without_notice() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |run: &mut Run| {
@@ -203,6 +206,7 @@ fn name_of_an_ended_process_is_free_without_notice() {
             vcpus: Some(1),
             binding: Some(format!("pid:{pid}").parse().expect("a binding")),
             user: None,
+            until: None,
         };
         run.ask(root, request, None).expect("no check fails");
         run.pass(Span::from_ms(100)).expect("no check fails");
@@ -221,7 +225,7 @@ fn name_of_an_ended_process_is_free_without_notice() {
 }
 
 #[test]
-fn checks_find_every_defect_seeded_in_the_world() {
+fn simulation_checks_find_every_seeded_defect() {
     for lie in Lie::ALL {
         let found = (0..2000).find(|&seed| drawn::run(seed, Some(lie), false).is_err());
         assert!(found.is_some(), "{lie:?} is not found in 2,000 seeds");

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use slackline_service::gang::LEASE;
 use slackline_service::{
-    ClientRequest, Identity, Input, Key, LedgerFault, Machine, Principal, Request, Role, Service,
-    Settings, State, Ticket,
+    ClientRequest, Identity, Input, Key, LedgerFault, Machine, Principal, Request, Role, Row,
+    Service, Settings, State, Ticket,
 };
 use slackline_units::{DomId, Span, Time};
 
@@ -93,7 +93,7 @@ impl Run {
     }
 
     /// Checks that all stored reservations are restored, except those for processes that have
-    /// ended.
+    /// ended, and those whose end has passed.
     fn recovered(&self) -> Checked {
         let rows: BTreeMap<_, _> =
             self.service.listed().map(|(_, one)| (one.row.name.clone(), one.row)).collect();
@@ -109,6 +109,7 @@ impl Run {
                         return Err(format!("{name} comes back as {there}, and was {row}"));
                     }
                 }
+                None if self.has_passed(row) => {}
                 None if row.binding.lasts() => return Err(format!("{name} is lost")),
                 None => {}
             }
@@ -117,6 +118,12 @@ impl Run {
             Some(name) => Err(format!("{name} comes from nowhere")),
             None => Ok(()),
         }
+    }
+
+    /// Returns true if the end of a stored reservation has passed.
+    fn has_passed(&self, row: &Row) -> bool {
+        let wall = self.model.now.after(self.model.wall_ahead).ns();
+        row.terms.until().is_some_and(|until| until.ns() <= wall)
     }
 
     /// Lets time pass, with all events that are due meanwhile.
@@ -193,7 +200,7 @@ impl Run {
                 Some(machine) => Input::Vcpus { domain, machine },
             })?;
         }
-        let waiting = self.service.waiting().map(|(binding, _)| binding.clone());
+        let waiting = self.service.waiting().map(|row| row.binding.clone());
         let waiting: Vec<_> = waiting.collect();
         for binding in waiting {
             if !binding.lasts() || self.model.kernel.meant(&binding).is_some() {

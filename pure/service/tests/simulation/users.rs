@@ -32,6 +32,7 @@ fn reserve(name: &str, amount: Amount, user: Option<u32>) -> Request {
         vcpus: Some(1),
         binding: Some(format!("qemu:{name}").parse().expect("a binding")),
         user,
+        until: None,
     }
 }
 
@@ -42,6 +43,7 @@ fn change(name: &str, amount: Amount) -> Request {
         exact: None,
         phase: None,
         vcpus: None,
+        until: None,
         if_revision: None,
     }
 }
@@ -87,7 +89,7 @@ fn tenant_changes_its_own_reservations_only() {
 }
 
 #[test]
-fn raising_a_reservation_counts_against_the_caller_too() {
+fn raised_reservation_counts_against_budgets_of_owner_and_caller() {
     let mut run = Run::new(1, None, false);
     let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: None };
     run.service.set_budgets([(ALICE, budget)].into());
@@ -109,7 +111,7 @@ fn raising_a_reservation_counts_against_the_caller_too() {
 }
 
 #[test]
-fn run_longer_than_a_second_needs_an_administrator() {
+fn reservation_that_may_run_over_a_second_needs_an_administrator() {
     let mut run = Run::new(1, None, false);
     let week = Span::from_secs(604_800);
     let days = each(Span::from_secs(508_000), week);

@@ -296,6 +296,10 @@ impl World for Model {
         }
     }
 
+    fn wall_ahead(&mut self) -> Span {
+        self.wall_ahead
+    }
+
     fn room(&mut self, period: Span) -> Vec<CpuCapacity> {
         self.call(|| format!("room {period}"));
         let cpus = (0..self.scheduler.cpus()).map(CpuId::new);

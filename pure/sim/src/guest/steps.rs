@@ -1,7 +1,8 @@
 //! The interpreter of workload steps, for programs of vCPUs and of tasks alike.
 
 use slackline_scenario::io::DeviceStep;
-use slackline_scenario::{Program, Releases, Step, Stream, next_instant};
+use slackline_scenario::{ErrorKind, Program, RecordedSpan, RecordingReader, Releases, Step};
+use slackline_scenario::{Stream, next_instant};
 use slackline_units::{Span, Time};
 
 use super::locks::SPIN;
@@ -43,11 +44,46 @@ pub(crate) struct Work<'a> {
     pub(crate) draws: Stream,
     /// Releases since the program began. They are kept here so that a guest fits in a cache line.
     releases: Releases,
+    /// Position in the recording of the program, if it has one.
+    recorded: Option<Box<RecordingPosition>>,
+}
+
+/// Position in a recording.
+struct RecordingPosition {
+    reader: RecordingReader,
+    /// Reason why the recording cannot be read. The program is then over.
+    failed: Option<ErrorKind>,
 }
 
 impl<'a> Work<'a> {
     pub(crate) fn new(program: &'a Program, draws: Stream) -> Work<'a> {
-        Work { program, draws, releases: Releases::of_program_from(Time::START) }
+        let releases = Releases::of_program_from(Time::START);
+        let recorded = program.recording.as_ref().map(|recording| {
+            Box::new(RecordingPosition { reader: recording.reader(), failed: None })
+        });
+        Work { program, draws, releases, recorded }
+    }
+
+    /// Returns the next need of the program's recording. `None` if it has none.
+    #[inline(never)]
+    fn recorded(&mut self, left: &mut Span, now: Time) -> Option<ProgramNeed> {
+        let recorded = self.recorded.as_mut().filter(|recorded| recorded.failed.is_none())?;
+        match recorded.reader.next_repeated() {
+            Ok(RecordedSpan::Run(span)) => {
+                *left = span;
+                Some(ProgramNeed::Cpu)
+            }
+            Ok(RecordedSpan::Block(span)) => Some(ProgramNeed::Sleep(now.after(span))),
+            Err(error) => {
+                recorded.failed = Some(error);
+                None
+            }
+        }
+    }
+
+    /// Takes the reason why the recording of the program could not be read to the end.
+    pub(crate) fn take_failure(&mut self) -> Option<ErrorKind> {
+        self.recorded.as_mut()?.failed.take()
     }
 }
 
@@ -118,7 +154,7 @@ impl Progress {
     /// Returns the jobs whose deadline has passed and that are not complete: the current one, and
     /// those that would have been released after it.
     pub(crate) fn overdue(&self, work: &Work<'_>, now: Time) -> Vec<Job> {
-        let Work { program, draws, releases } = work;
+        let Work { program, draws, releases, .. } = work;
         let have_begun = releases.have_begun();
         let open = Job { released: self.released, deadline: self.deadline };
         if open.deadline > now && have_begun {
@@ -152,16 +188,17 @@ impl Progress {
     #[inline(always)]
     pub(crate) fn advance(
         &mut self,
-        Work { program, draws, releases }: &mut Work<'_>,
+        work: &mut Work<'_>,
         now: Time,
         at_once: &mut StepLimit,
         mut done: impl FnMut(Job),
     ) -> ProgramNeed {
         while at_once.0 > 0 {
             at_once.0 -= 1;
+            let Work { program, draws, releases, .. } = &mut *work;
             let Some(step) = program.steps.get(self.step as usize) else {
                 if !program.repeat || program.steps.is_empty() {
-                    return ProgramNeed::Nothing;
+                    return work.recorded(&mut self.left, now).unwrap_or(ProgramNeed::Nothing);
                 }
                 self.step = 0;
                 continue;

@@ -5,7 +5,7 @@
 //! takes effect when it is complete.
 
 use slackline_scenario::io::DeviceStep;
-use slackline_scenario::{self as scenario, Domain, Draw, Purpose, Scenario, Stream};
+use slackline_scenario::{self as scenario, Domain, Draw, ErrorKind, Purpose, Scenario, Stream};
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Tasks, Time, VcpuId};
 
@@ -110,6 +110,12 @@ pub(crate) struct Systems<'a, D> {
 }
 
 impl<'a, D: Copy> Systems<'a, D> {
+    /// Takes the reason why a recording could not be read to the end.
+    pub(crate) fn take_failure(&mut self) -> Option<ErrorKind> {
+        let tasks = self.systems.iter_mut().flat_map(|system| &mut system.tasks);
+        tasks.map(|task| &mut task.work).find_map(Work::take_failure)
+    }
+
     pub(crate) fn new(scenario: &'a Scenario) -> Systems<'a, D> {
         let mut this = Systems {
             systems: Vec::new(),
@@ -521,7 +527,7 @@ impl<D: Copy> Context<'_, '_, D> {
         if task.still_to_run().is_zero() {
             let (vcpu, task, released) = (system.vcpus[0].id, task.spec.id, task.progress.began());
             let (deadline, done) = (Time::NEVER, self.now);
-            self.systems.record(Record::Job { vcpu, task, released, deadline, done });
+            self.systems.record(Record::Job { vcpu, task, client: None, released, deadline, done });
             self.systems.set_state(of, State::Over);
             return;
         }
@@ -565,7 +571,7 @@ impl<D: Copy> Context<'_, '_, D> {
             let need = progress.advance(work, self.now, &mut at_once, |job| {
                 let (task, done) = (spec.id, self.now);
                 let (released, deadline) = (job.released, job.deadline);
-                effects.record(Record::Job { vcpu, task, released, deadline, done });
+                effects.record(Record::Job { vcpu, task, client: None, released, deadline, done });
             });
             let ProgramNeed::Device(step) = need else { return need };
             if devices.step(of, step, self) == TaskStep::Wait {

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use slackline_scenario::io::{ClientKind, Direction, PingEnds, SEGMENT};
 use slackline_scenario::{Stream as Draws, io};
-use slackline_units::{Span, TaskId, Time};
+use slackline_trace::Record;
+use slackline_units::{ClientId, Span, TaskId, Time};
 
 use super::flow::packets;
 use super::packet::{Packet, PacketMessage};
@@ -119,6 +120,12 @@ impl Io<'_> {
             return;
         }
         this.has_begun = true;
+        if let Ok(number) = u16::try_from(client) {
+            let (at, vcpu) = (context.now, context.systems.first(this.system));
+            let client = ClientId::new(number);
+            context.systems.record(Record::ClientStarted { at, client, vcpu });
+        }
+        let this = &mut self.clients[client];
         match this.spec.kind {
             ClientKind::Open { every, .. } | ClientKind::Pings { every, .. } => {
                 let first = context.now.after(this.asks.draw(&every));

@@ -10,7 +10,7 @@
 
 use slackline_scenario::io::{Direction, SEGMENT};
 use slackline_trace::Record;
-use slackline_units::{Span, Time};
+use slackline_units::{ClientId, Span, Time};
 
 use super::frontend::IoRecipient;
 use super::packet::{Packet, PacketMessage};
@@ -283,8 +283,9 @@ impl Io<'_> {
         let tasks = &self.frontends[usize::from(flow.system)].spec.tasks;
         let task = tasks.get(usize::from(flow.task)).and_then(|task| task.id);
         let (released, deadline, done) = (flow.began, Time::NEVER, context.now);
-        context.systems.record(Record::Job { vcpu, task, released, deadline, done });
         let client = flow.client;
+        let by = u16::try_from(client).ok().map(ClientId::new);
+        context.systems.record(Record::Job { vcpu, task, client: by, released, deadline, done });
         self.ask_again(client, packet, context);
     }
 

@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn items_without_the_queue_equal_items_with_it(text in text()) {
+    fn trace_is_equal_with_and_without_the_event_queue_shortcut(text in text()) {
         let scenario = Scenario::read(&text)
             .unwrap_or_else(|error| panic!("{}: {error} in\n{text}", error.line));
         let (quick, slow) = (run(&scenario, false), run(&scenario, true));

@@ -34,7 +34,7 @@ proptest! {
 
     /// Holds for all hints and sleeps of the other vCPUs.
     #[test]
-    fn full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn atropos_full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
         let trace = run(&EXACT, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
@@ -42,7 +42,7 @@ proptest! {
 
     /// Two always runnable vCPUs with extra time differ in it by at most a quantum.
     #[test]
-    fn slack_shares_differ_by_at_most_a_quantum(tasks in set(6, 700_000)) {
+    fn atropos_slack_shares_differ_by_at_most_one_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: Span = Span::from_ms(5);
         let always = |task: Task| Task { sleeps: Vec::new(), ..task };
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
@@ -70,7 +70,7 @@ proptest! {
     /// A timeslice overruns by at most one lateness, which is paid back. So after any number of
     /// periods, a vCPU without extra time has received at most one lateness more than its slices.
     #[test]
-    fn late_timers_cause_at_most_one_lateness_of_excess(tasks in set(6, 500_000)) {
+    fn atropos_excess_on_late_timers_is_at_most_one_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };
@@ -86,7 +86,7 @@ proptest! {
     /// A vCPU that wakes once after a long sleep receives its share of the hint within the hint, in
     /// any phase of its period.
     #[test]
-    fn latency_hint_is_met_on_a_full_cpu(
+    fn atropos_latency_hint_is_met_on_a_full_cpu(
         others in set(5, 600_000),
         (sleep, parts) in (100 * MS..300 * MS, 2..20_u64),
     ) {
@@ -128,7 +128,7 @@ proptest! {
 
 /// Durations of a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn period_of_a_year_is_exact() {
+fn atropos_period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
     let task =
         |slice, period, is_exact, sleeps| Task { slice, period, is_exact, sleeps, change: None };

@@ -80,7 +80,7 @@ fn hosts_by_hand() -> Vec<Case> {
 
 /// Cases R1 to R9 of the reference, from 2 s on.
 #[test]
-fn balanced_runs_equal_hand_computed_shares() {
+fn balanced_vcpus_receive_the_hand_computed_shares() {
     for Case { id, cpus, guests, shares, moves } in hosts_by_hand() {
         for ((balancer, expected), moves) in shares.into_iter().zip(moves) {
             let host = Host { cpus, balancer, length: 62_000 * MS, ..Host::default() };
@@ -101,7 +101,7 @@ fn balanced_runs_equal_hand_computed_shares() {
 /// Cases R1 to R4 with tau by runs give the same shares. R5 by the thesis depends on the first
 /// migration.
 #[test]
-fn tau_by_runs_gives_the_same_shares() {
+fn balancer_with_tau_by_runs_gives_the_hand_computed_shares() {
     for Case { id, cpus, guests, shares, .. } in hosts_by_hand().into_iter().take(4) {
         let [_, (balancer, expected)] = shares;
         let fields = ", tau = 'runs'".to_owned();
@@ -116,7 +116,7 @@ fn tau_by_runs_gives_the_same_shares() {
 
 /// Case R10: two islands of two CPUs, with three and four loops. No vCPU crosses.
 #[test]
-fn islands_are_balanced_separately() {
+fn balancer_moves_no_vcpu_between_cpus_with_disjoint_affinities() {
     let island = |cpus: &[usize], starts: &[usize]| {
         let guest = |&cpu: &usize| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
         starts.iter().map(guest).collect::<Vec<_>>()
@@ -138,7 +138,7 @@ fn islands_are_balanced_separately() {
 /// Case R11, figure 4.3: a vCPU on CPU 1 may also run on CPU 3, so all four CPUs are one group. It
 /// crosses the bridge. vCPUs without affinity to CPU 2 never run there.
 #[test]
-fn only_vcpu_with_affinity_crosses_the_bridge_between_islands() {
+fn balancer_moves_only_the_vcpu_with_affinity_to_both_cpu_groups() {
     let on = |cpu: usize, cpus: &[usize]| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
     let guests =
         vec![on(0, &[0, 1]), on(0, &[0, 1]), on(1, &[0, 1]), on(1, &[0, 1, 3]), on(2, &[2, 3])];
@@ -162,7 +162,7 @@ fn only_vcpu_with_affinity_crosses_the_bridge_between_islands() {
 /// are on the other CPU. In any phase of the start each loop receives the same, at most an exchange
 /// apart, and dom0 receives its slice in each period.
 #[test]
-fn three_loops_beside_dom0_receive_equal_time_in_any_phase() {
+fn balanced_loops_beside_dom0_receive_equal_time_in_any_phase() {
     for (balancer, phase) in ["thesis", "repaired"]
         .into_iter()
         .flat_map(|balancer| (0..10).map(move |tenth| (balancer, tenth * 50 + tenth * tenth)))
@@ -230,7 +230,7 @@ fn vcpu_follows_affinity_changes_while_it_runs() {
 /// Three loops on two CPUs receive two thirds of every second with two migrations, one in each
 /// period of half a second. In R9 the plan achieves what swapping cannot.
 #[test]
-fn planned_shares_are_exact_with_few_migrations() {
+fn planned_balancer_gives_exact_shares_with_two_migrations_a_second() {
     type Case = (&'static [(usize, u64)], &'static [u64]);
     let cases: [Case; 3] = [
         (&[(0, 1), (0, 1), (1, 1)], &[667, 667, 667]),
@@ -255,7 +255,7 @@ fn planned_shares_are_exact_with_few_migrations() {
 
 /// The same beside dom0, at ten phases, without a missed slice.
 #[test]
-fn planned_loops_beside_dom0_stay_equal() {
+fn planned_balancer_keeps_loops_beside_dom0_equal() {
     for phase in (0..10).map(|tenth| tenth * 50 + tenth * tenth) {
         let mut guests = loops(&[(0, 1), (1, 1), (1, 1)]);
         guests.iter_mut().for_each(|guest| guest.joins = phase * MS);
@@ -273,7 +273,7 @@ fn planned_loops_beside_dom0_stay_equal() {
 /// The two threads of a core exchange vCPUs as two cores do: three equal loops receive two thirds
 /// of the time each, with one exchange of two vCPUs in each half second.
 #[test]
-fn threads_of_one_core_exchange_vcpus() {
+fn balancer_exchanges_vcpus_between_threads_of_one_core() {
     for balancer in ["thesis", "repaired"] {
         let host = Host {
             threads: 2,
@@ -294,7 +294,7 @@ fn threads_of_one_core_exchange_vcpus() {
 /// Cases R12 and R13: two and three loops on two cores of two threads. A thread does 0.65 of a
 /// core's work while the other one is busy. Work is in thousandths of a core.
 #[test]
-fn balancer_counts_threads_of_a_core_as_partial_cpus() {
+fn balancer_counts_a_thread_of_a_busy_core_as_partial_cpu() {
     let whole = |work: [u64; 3], moves| (work, moves);
     let cases = [
         ("thesis", "0.65cpu", vec![(0, 1), (1, 1)], whole([650, 650, 0], 0)),

@@ -46,7 +46,7 @@ fn pause(who: &str, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn nodes_continue_together_when_the_last_reaches_the_barrier() {
+fn bsp_nodes_continue_when_the_last_node_reaches_the_barrier() {
     let slow = node("slow", 0, "compute = '10ms', exchange = '2ms', latency = '100us'");
     let quick = node("quick", 1, "compute = '3ms', latency = '300us'");
     let rounds = rounds(&format!("[host]\ncpus = 2\n{slow}{quick}"));
@@ -56,7 +56,7 @@ fn nodes_continue_together_when_the_last_reaches_the_barrier() {
 }
 
 #[test]
-fn two_programs_do_not_wait_for_each_other() {
+fn nodes_of_different_bsp_programs_do_not_wait_for_each_other() {
     let program = |name: &str, compute: &str| {
         format!(
             "[[domain]]\nname = '{name}'\nvcpus = 2\n\
@@ -72,7 +72,7 @@ fn two_programs_do_not_wait_for_each_other() {
 
 /// A node with a fifth of a CPU takes five times as long, and the others wait for it.
 #[test]
-fn the_slowest_node_sets_the_pace() {
+fn slowest_bsp_node_limits_the_rounds_of_all_nodes() {
     let spread: String =
         (0..3).map(|cpu| node(&format!("n{cpu}"), cpu, "compute = '2ms'")).collect();
     let held = "[[domain]]\nname = 'held'\ncpus = [3]\n\
@@ -87,7 +87,7 @@ fn the_slowest_node_sets_the_pace() {
 }
 
 #[test]
-fn paused_node_delays_all_and_departed_node_is_not_awaited() {
+fn paused_bsp_node_delays_all_and_departed_node_is_not_awaited() {
     let stays = node("stays", 0, "compute = '9950us'");
     let goes = node("goes", 1, "compute = '9950us'");
     // Paused while it computes, it does the rest of its work later.
@@ -104,7 +104,7 @@ fn paused_node_delays_all_and_departed_node_is_not_awaited() {
 
 /// The last node to be waited for leaves, so that the waiting one continues.
 #[test]
-fn waiting_node_continues_when_the_missing_node_leaves() {
+fn waiting_bsp_node_continues_when_the_missing_node_leaves() {
     let quick = node("quick", 0, "compute = '1ms', latency = '10us'");
     let slow = node("slow", 1, "compute = '500ms'");
     let rounds = rounds(&format!("[host]\ncpus = 2\n{quick}{slow}leaves = '100ms'\n"));
@@ -114,7 +114,7 @@ fn waiting_node_continues_when_the_missing_node_leaves() {
 
 /// A pause that ends while a node waits does not end the wait.
 #[test]
-fn end_of_a_pause_does_not_end_a_barrier_wait() {
+fn bsp_barrier_wait_continues_after_a_pause_ends() {
     let quick = node("quick", 0, "compute = '1ms'");
     let slow = node("slow", 1, "compute = '499950us'");
     let changes = pause("quick", "100ms", "200ms");
@@ -125,7 +125,7 @@ fn end_of_a_pause_does_not_end_a_barrier_wait() {
 /// A node that waits keeps its budget. So nodes on CPUs of their own synchronise in any phase: half
 /// of each CPU gives half of the rate, apart from the latency of the network.
 #[test]
-fn nodes_with_half_of_each_cpu_have_half_the_rate() {
+fn bsp_nodes_with_half_of_each_cpu_have_half_the_rate() {
     let node = |name: &str, cpu: usize, phase: &str| {
         format!(
             "[[domain]]\nname = '{name}'\ncpus = [{cpu}]\n\

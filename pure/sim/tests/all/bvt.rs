@@ -202,7 +202,7 @@ proptest! {
 
     /// Clocks are exact, so the error is at most the allowance.
     #[test]
-    fn two_hogs_differ_by_at_most_the_allowance(
+    fn bvt_hogs_differ_from_their_weights_by_at_most_the_allowance(
         tasks in hogs(6), allowance in allowance(),
     ) {
         let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);
@@ -213,7 +213,7 @@ proptest! {
     /// Bound of the papers: the error is at most the allowance and one minimum charging unit, in
     /// time charged.
     #[test]
-    fn rounding_up_adds_one_charging_unit(
+    fn bvt_rounding_up_adds_at_most_one_charging_unit_of_error(
         tasks in hogs(6), allowance in allowance(), unit in 1_000..2_000_000_u64,
     ) {
         let parameters =
@@ -226,7 +226,7 @@ proptest! {
     /// vCPUs that sleep change nothing between always runnable ones. No wait is longer than the
     /// timeslices of the others, and no CPU time is lost.
     #[test]
-    fn sleepers_accrue_no_credit_and_no_vcpu_starves(
+    fn bvt_sleepers_accrue_no_credit_and_no_vcpu_starves(
         tasks in tasks(6), allowance in allowance(),
     ) {
         let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);

@@ -245,7 +245,7 @@ proptest! {
     /// left. Right after an accounting that is at most a period for each active vCPU and one more,
     /// on either side. One more period may have passed since.
     #[test]
-    fn shares_go_by_weight(
+    fn credit_long_run_cpu_time_follows_weights(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(hog(), 1..=5),
         gangs in gangs(),
@@ -263,7 +263,7 @@ proptest! {
 
     /// In any pattern of sleeps and wakes, a domain uses at most its cap in each period.
     #[test]
-    fn caps_hold_in_every_period(
+    fn credit_cap_holds_in_every_period_for_any_sleep_pattern(
         cpus in 1..=3_usize,
         doms in prop::collection::vec((any_dom(), 1..=150_u64), 1..=4),
         gangs in gangs(),
@@ -282,7 +282,7 @@ proptest! {
 
     /// No CPU is idle while a vCPU without a cap waits that may run on it.
     #[test]
-    fn work_is_conserved(
+    fn credit_leaves_no_cpu_idle_while_an_uncapped_vcpu_waits(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(confined_dom(), 1..=6),
         gangs in gangs(),
@@ -299,7 +299,7 @@ proptest! {
     /// looked. It takes no vCPU that is still leaving another CPU. So a vCPU may wait beside an
     /// idle CPU for up to a slice after the last wake.
     #[test]
-    fn idle_cpu_looks_for_work_after_a_slice_under_xen(
+    fn vcpu_beside_an_idle_cpu_waits_one_slice_under_xen_credit(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(confined_dom(), 1..=6),
         rules in prop::sample::select(vec!["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
@@ -325,7 +325,7 @@ proptest! {
 
     /// Every wait is within the bound in the manual.
     #[test]
-    fn waits_are_bounded(
+    fn credit_waits_stay_within_the_documented_bound(
         cpus in 1..=3_usize,
         doms in prop::collection::vec(any_dom(), 1..=5),
         gangs in gangs(),
@@ -347,7 +347,7 @@ proptest! {
 
     /// Under all rules and with late timers, time goes on and each CPU runs one vCPU at a time.
     #[test]
-    fn time_is_conserved_under_all_rules(
+    fn credit_runs_one_vcpu_per_cpu_under_all_rules(
         cpus in 1..=3_usize,
         doms in prop::collection::vec(confined_dom(), 1..=5),
         rules in prop::sample::select(vec!["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
@@ -361,7 +361,7 @@ proptest! {
 /// A domain whose fair share exceeds its vCPUs leaves the rest to the others, by their weights.
 /// Here three vCPUs receive two thirds of a CPU each on three CPUs.
 #[test]
-fn unused_fair_share_goes_to_the_others_by_weight() {
+fn credit_divides_unused_fair_shares_among_others_by_weight() {
     let dom =
         |weight, vcpus| Dom { weight, cap: None, vcpus, sleeps: Vec::new(), confined: Vec::new() };
     let doms = [dom(384, 1), dom(64, 1), dom(128, 2)];
@@ -374,7 +374,7 @@ fn unused_fair_share_goes_to_the_others_by_weight() {
 
 /// Three equal vCPUs on two CPUs receive two thirds of a CPU each under all rules.
 #[test]
-fn three_on_two_cpus_have_two_thirds_each() {
+fn credit_gives_three_hogs_on_two_cpus_two_thirds_each() {
     let dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![dom; 3];
     let host = host(2, 60 * SECOND);
@@ -390,7 +390,7 @@ fn three_on_two_cpus_have_two_thirds_each() {
 /// Three vCPUs with a cap of 66 % each reach it on two CPUs, to within a timeslice. Timeslices are
 /// short enough for the third to run when the first two have reached theirs.
 #[test]
-fn three_capped_domains_reach_their_caps_on_two_cpus() {
+fn credit_gives_three_capped_domains_their_caps_on_two_cpus() {
     let hog =
         Dom { weight: 256, cap: Some(66), vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![hog; 3];
@@ -479,7 +479,7 @@ const TABLE: [Expected; 21] = [
 /// It is twice that if the phase decides between parking and a slice more. Both extremes of the
 /// errors are reached and not exceeded.
 #[test]
-fn capped_hogs_receive_the_same_as_under_xen() {
+fn capped_hogs_under_xen_rules_match_the_recorded_xen_usage() {
     const PHASES: u64 = 100;
     for Expected { rules, cap, long_run, errors } in TABLE {
         let mut seen = (i64::MAX, i64::MIN);
@@ -506,7 +506,7 @@ fn capped_hogs_receive_the_same_as_under_xen() {
 /// Under the rules without flaws, it receives its cap in every period. A second differs by at most
 /// the cap of one period.
 #[test]
-fn capped_hogs_receive_their_caps_under_exact_rules() {
+fn capped_hogs_receive_their_caps_under_exact_credit_rules() {
     for cap in [1, 2, 5, 10, 50, 90] {
         for second in usage("exact", cap, 3_333).seconds {
             let part = cap * 10_000 * PERIOD / SECOND;
@@ -519,7 +519,7 @@ fn capped_hogs_receive_their_caps_under_exact_rules() {
 /// reschedules. As recorded of the original, a vCPU beside them without a cap receives 75 % of a
 /// CPU. It would be 100 % if an idle CPU rescheduled before the second was in the queue.
 #[test]
-fn vcpus_unparked_together_are_queued_before_a_cpu_reschedules() {
+fn credit_queues_all_unparked_vcpus_before_a_cpu_reschedules() {
     let capped = Dom { cap: Some(50), vcpus: 2, ..HOG };
     let doms = [capped, HOG];
     let length = 60 * SECOND;
@@ -534,7 +534,7 @@ fn vcpus_unparked_together_are_queued_before_a_cpu_reschedules() {
 /// behind those before. Here vCPU 2 becomes active after 1, and both after 0. (Reference, 7.2 and
 /// 7.3.)
 #[test]
-fn accounting_visits_newest_active_vcpu_first() {
+fn credit_accounting_visits_the_newest_active_vcpu_first() {
     let trace = simulate(
         "title = \"order\"\nlength = \"300ms\"\n\
          policy = { name = \"credit\", rules = \"xen-3.0.4\" }\n[host]\ncpus = 1\n\
@@ -555,7 +555,7 @@ fn accounting_visits_newest_active_vcpu_first() {
 /// even below its cap. So both of its vCPUs are often parked at once, a CPU is idle, and the rival
 /// receives half of a CPU. The test in 3.0.4 ended that.
 #[test]
-fn cap_limits_to_fair_share_only_under_xen_303() {
+fn credit_cap_limits_to_fair_share_only_under_xen_303_rules() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
     let doms = [dom(Some(150), 2), dom(None, 1)];
     for (rules, rival) in [("xen-3.0.3", 50), ("xen-3.0.4", 100), ("exact", 100)] {
@@ -570,7 +570,7 @@ fn cap_limits_to_fair_share_only_under_xen_303() {
 /// Reference, section 7.7, item 1. A vCPU that always sleeps during ticks is never charged, and
 /// receives all of the 95 % that it wants. Charged for its CPU time, it receives its half.
 #[test]
-fn vcpu_that_dodges_ticks_gains_only_under_xens_rules() {
+fn vcpu_that_sleeps_at_ticks_gains_only_under_xen_credit_rules() {
     for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {
         let trace = simulate(&format!(
             "title = \"ticks\"\nlength = \"60s\"\n\

@@ -16,7 +16,7 @@ fn trace(scenario: &Scenario) -> (Vec<u8>, Option<String>) {
 }
 
 #[test]
-fn every_scenario_runs_the_same_twice() {
+fn every_scenario_gives_the_same_trace_in_two_runs() {
     for (name, scenario) in scenarios() {
         assert_eq!(trace(&scenario), trace(&scenario), "{name}");
     }
@@ -44,7 +44,7 @@ fn draws(scenario: &Scenario) -> bool {
 }
 
 #[test]
-fn another_seed_gives_another_trace_if_anything_is_drawn() {
+fn another_seed_changes_the_trace_of_scenarios_with_random_draws() {
     let mut some = false;
     for (name, scenario) in scenarios() {
         let mut other = scenario.clone();
@@ -104,7 +104,7 @@ fn computed(text: &str) -> Vec<Span> {
 }
 
 #[test]
-fn draws_of_a_vcpu_do_not_depend_on_others() {
+fn random_draws_of_a_vcpu_do_not_depend_on_other_vcpus() {
     let (alone, beside) = (computed(ALONE), computed(&format!("{ALONE}{BESIDE}")));
     // Beside others it may complete fewer of them in the same time.
     let common = alone.len().min(beside.len());

@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn edf_full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
         let trace = run(&EXACT, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
@@ -49,7 +49,9 @@ proptest! {
 
     /// Each packed set fills one CPU to the last nanosecond, and the next set goes to the next CPU.
     #[test]
-    fn full_cpus_are_independent(sets in prop::collection::vec(set(4, 1_000_000), 2..=3)) {
+    fn edf_gives_every_slice_on_several_full_cpus(
+        sets in prop::collection::vec(set(4, 1_000_000), 2..=3),
+    ) {
         let host = Host { cpus: sets.len(), length: 200_000_000, ..EXACT };
         let tasks = sets.concat();
         let trace = run(&host, &tasks);
@@ -60,7 +62,7 @@ proptest! {
     /// Reservations of a full CPU change in mid-period. No other vCPU misses a slice, and the
     /// changed one lacks exactly its excess.
     #[test]
-    fn changed_reservation_costs_no_other_vcpu_a_slice(
+    fn edf_reservation_change_costs_no_other_vcpu_a_slice(
         tasks in set(6, 1_000_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
     ) {
@@ -75,7 +77,7 @@ proptest! {
 
     /// The same with phases: the budget of a period that is cut short is prorated.
     #[test]
-    fn changed_phase_costs_no_other_vcpu_a_slice(
+    fn edf_phase_change_costs_no_other_vcpu_a_slice(
         tasks in set(6, 1_000_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
     ) {
@@ -91,7 +93,7 @@ proptest! {
     /// While a timer is late, one that is already due may replace it. It cannot expire before now,
     /// so time goes on.
     #[test]
-    fn very_late_timers_keep_time_monotonic(tasks in set(7, 1_000_000)) {
+    fn edf_time_stays_monotonic_with_very_late_timers(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         check_time(&run(&host, &tasks), &host)?;
     }
@@ -102,7 +104,7 @@ proptest! {
     /// For six vCPUs with periods above 1.5 ms, a slice and a lateness in each period less a
     /// lateness fit in a CPU.
     #[test]
-    fn late_timers_shorten_no_slice(tasks in set(6, 500_000)) {
+    fn edf_late_timers_shorten_no_slice(tasks in set(6, 500_000)) {
         let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
@@ -127,7 +129,7 @@ proptest! {
 /// ms: an excess of 1 ms, by which its first new slice is shorter. t1 receives its 11 ms of 22 ms
 /// as if nothing had changed.
 #[test]
-fn change_on_a_full_cpu_takes_nothing_from_others() {
+fn edf_change_on_a_full_cpu_takes_nothing_from_other_vcpus() {
     const MS: u64 = 1_000_000;
     let task = |slice, period, change| Task {
         slice: slice * MS,
@@ -147,7 +149,7 @@ fn change_on_a_full_cpu_takes_nothing_from_others() {
 /// Two vCPUs on each CPU join at 3 and at 8 ms. Their first periods end at 12 ms, with budgets of
 /// 3.6 and 1.6 ms. From then on both begin together.
 #[test]
-fn periods_in_phase_begin_together_whenever_vcpus_join() {
+fn edf_periods_with_phase_begin_together_whenever_vcpus_join() {
     let text = "title = \"in phase\"\nlength = \"42ms\"\n\
         policy = { name = \"edf\", reserve = \"0cpu\" }\nhost = { cpus = 2 }\n";
     let domain = |name, joins| {
@@ -169,7 +171,7 @@ fn periods_in_phase_begin_together_whenever_vcpus_join() {
 
 /// Durations of a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn period_of_a_year_is_exact() {
+fn edf_period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
     assert_eq!(slackline_scenario::LONGEST, Span::from_ns(YEAR));
     let task =
@@ -188,7 +190,7 @@ fn period_of_a_year_is_exact() {
 
 /// A vCPU that wakes late shares the rest of its period by reservation, to the nanosecond.
 #[test]
-fn late_waker_gets_its_share_of_the_rest_exactly() {
+fn edf_late_wake_gets_an_exactly_prorated_budget() {
     for parts in [2, 4, 5, 10] {
         let tasks = a_late_sleeper(parts);
         let host = Host { length: 20_000_000, ..EXACT };
@@ -204,7 +206,7 @@ fn late_waker_gets_its_share_of_the_rest_exactly() {
 /// enforcement is late by 80 us and up to 20 us more. Once that is known, slices end in time, apart
 /// from the part that differs between timeslices.
 #[test]
-fn constant_enforcement_lateness_adds_no_time_beside_short_blocks() {
+fn edf_constant_late_enforcement_gives_no_extra_time_despite_short_blocks() {
     let nap = "work = { kind = 'interactive', compute = '1500us', sleep = '30us' }";
     for work in ["work = { kind = 'spin' }", nap] {
         let text = format!(

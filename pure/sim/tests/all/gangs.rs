@@ -98,7 +98,7 @@ fn have_the_same(without: &[Had], with: &[Had]) {
 
 /// Siblings that stay out of step by a few milliseconds spend nearly all of their time spinning.
 #[test]
-fn gang_does_more_work_at_no_cost_to_others() {
+fn relaxed_gang_does_more_work_at_no_cost_to_other_domains() {
     for (hogs, times) in [(hogs(4, 256), 50), (hogs(5, 205), 3)] {
         let (without, with) = (run("", &hogs), run("gang = 'relaxed'", &hogs));
         have_the_same(&without, &with);
@@ -114,7 +114,7 @@ fn gang_does_more_work_at_no_cost_to_others() {
 
 /// Beside vCPUs that sleep and wake, and take precedence when they wake.
 #[test]
-fn waking_vcpus_keep_precedence_beside_a_gang() {
+fn domains_with_waking_vcpus_keep_their_time_beside_a_gang() {
     let others = hogs(3, 256)
         + "[[domain]]\nname = 'int'\ncopies = 2\nshare.credit = { weight = 256 }\n\
            work = { kind = 'interactive', compute = 'exponential 2ms', sleep = '5ms' }\n";
@@ -125,7 +125,7 @@ fn waking_vcpus_keep_precedence_beside_a_gang() {
 
 /// On a host of its own no vCPU of the guest ever waits for a CPU.
 #[test]
-fn gang_alone_on_its_host_gains_nothing() {
+fn gang_alone_on_its_host_does_the_same_work() {
     let (without, with) = (run("", ""), run("gang = 'relaxed'", ""));
     assert_eq!(without[0].rounds, with[0].rounds);
 }
@@ -133,7 +133,7 @@ fn gang_alone_on_its_host_gains_nothing() {
 /// Two others with a whole CPU each leave two CPUs to four vCPUs. They can never all run. But a
 /// vCPU that spins is preempted soon, so the holder of the lock runs sooner.
 #[test]
-fn gang_on_too_few_cpus_still_mostly_spins() {
+fn gang_on_too_few_cpus_does_more_work_but_mostly_spins() {
     let others = hogs(2, 512);
     let (without, with) = (run("", &others), run("gang = 'relaxed'", &others));
     have_the_same(&without, &with);
@@ -143,7 +143,7 @@ fn gang_on_too_few_cpus_still_mostly_spins() {
 
 /// A domain that does not ask for it is no gang, and the rule alone changes nothing.
 #[test]
-fn only_a_domain_that_asks_is_a_gang() {
+fn gang_rule_applies_only_to_domains_that_request_it() {
     let others = hogs(4, 256);
     let none = run_asking(false, "gang = 'none'", &others);
     let relaxed = run_asking(false, "gang = 'relaxed'", &others);

@@ -198,7 +198,7 @@ fn less(this: Span, than: Span) -> i64 {
 /// A server alone with its hog: the wire twice, the driver twice and the guest once, each
 /// dispatched.
 #[test]
-fn bare_path_takes_the_sum_of_its_parts() {
+fn gaps_response_beside_one_hog_is_the_sum_of_path_costs() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {
         let scenario = SetUp { policy, guests: 1, length: "9s", driver: "", ..B }.scenario();
         let all = responses(&run(&scenario), 0, Time::START + WARM);
@@ -216,7 +216,7 @@ fn bare_path_takes_the_sum_of_its_parts() {
 /// after each answer. The first answer takes 96 ms, as the driver wakes behind three vCPUs that are
 /// boosted as well.
 #[test]
-fn server_answers_at_hand_computed_times() {
+fn gaps_server_answers_at_hand_computed_times() {
     let responses = |policy: &str, asks: &[u64]| {
         let mut text = format!(
             "title = 't'\nlength = '600ms'\npolicy = {{ {policy} }}\n\
@@ -264,7 +264,7 @@ fn server_answers_at_hand_computed_times() {
 
 /// Without hints the policy is Credit.
 #[test]
-fn guest_without_hints_is_scheduled_as_under_credit() {
+fn gaps_schedules_guests_without_hints_as_credit_does() {
     for (gaps, credit) in [
         ("name = 'gaps'", "name = 'credit'"),
         ("name = 'gaps', rules = 'paper'", "name = 'credit', rules = 'xen-3.0.4'"),
@@ -283,7 +283,7 @@ fn guest_without_hints_is_scheduled_as_under_credit() {
 /// The response is shorter with hints from run queues, and shortest with those on tasks that wait
 /// for I/O. The gain grows with the number of guests.
 #[test]
-fn papers_order_of_response_times_holds_with_rotation_by_turn() {
+fn gaps_rotation_by_turn_reproduces_the_papers_order_of_response_times() {
     let mut gains = Vec::new();
     for guests in 4..=8 {
         let [credit, by_run_queues, all] =
@@ -299,7 +299,7 @@ fn papers_order_of_response_times_holds_with_rotation_by_turn() {
 
 /// Three guests claim more urgency than the fourth, and packets go to one of them, in ten phases.
 #[test]
-fn least_urgent_guest_starves_by_the_papers_rule_only() {
+fn least_urgent_guest_starves_only_under_gaps_paper_rules() {
     let outcome = |policy, seed| {
         let urgency = |guest| if guest == 4 { 120 } else { 1 };
         SetUp { policy, seed, asks: "rate = 10", driver: "", length: "35s", urgency, ..B }.run()
@@ -318,7 +318,7 @@ fn least_urgent_guest_starves_by_the_papers_rule_only() {
 /// or that it waits for I/O, most of the gain remains. That guest delays others by its limit of
 /// time ahead, and no more.
 #[test]
-fn bounded_rule_limits_the_delay_caused_by_a_liar() {
+fn gaps_bounded_rules_limit_the_delay_caused_by_false_claims() {
     let cases =
         [("rate = 20", B.driver), ("rate = 20", ""), ("rate = 300", B.driver), ("rate = 300", "")];
     for (asks, driver) in cases {
@@ -402,7 +402,7 @@ impl SetUp<'_> {
 /// by I/O, so matching by list is no better than none. Most of the time ahead is then not for the
 /// server, and costs credit that the server lacks later.
 #[test]
-fn exact_match_is_never_wrong_and_halves_the_response() {
+fn gaps_exact_match_has_no_wrong_boost_and_halves_the_response() {
     for rotation in ["pass", "turn"] {
         for others in ["rate = 50", "rate = 500"] {
             let medians = ["any", "list", "exact"].map(|matching| {
@@ -432,7 +432,7 @@ fn exact_match_is_never_wrong_and_halves_the_response() {
 
 /// The same under the bounded rule: it goes ahead of others only for the server.
 #[test]
-fn exact_match_is_never_wrong_under_the_bounded_rule() {
+fn gaps_exact_match_has_no_wrong_boost_under_bounded_rules() {
     for others in ["rate = 50", "rate = 500"] {
         let scored = |policy| SetUp { policy, asks: "rate = 5", others, ..OF_TWO }.scored();
         let (_, by_list) = scored("name = 'gaps'");
@@ -483,7 +483,7 @@ impl Compared {
 
 /// A server alone in a guest that computes is inferred as well as with hints, and nothing else is.
 #[test]
-fn quick_server_is_inferred_without_hints() {
+fn gaps_infers_a_quick_server_without_hints() {
     for asks in ["rate = 20", "rate = 300"] {
         let set_up = SetUp { asks, length: "60s", urgency: |_| 120, ..B };
         let compared = Compared::new(&set_up, "");
@@ -498,7 +498,7 @@ fn quick_server_is_inferred_without_hints() {
 /// one, and packets without answers hide a task that answers others quickly. A server that takes
 /// longer than the limit is not inferred. None of this takes CPU time from other guests.
 #[test]
-fn inferred_urgency_may_be_wrong_or_incomplete() {
+fn gaps_inferred_urgency_may_be_wrong_but_costs_other_guests_nothing() {
     let two = SetUp { urgency: |_| 140, ..OF_TWO };
     let lazily = |rate: &str| format!("{rate}\nends = 'received'");
     let (few, many) = (lazily("rate = 5"), lazily("rate = 50"));

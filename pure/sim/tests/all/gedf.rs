@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn full_cpu_gives_each_vcpu_its_budget_in_every_period(tasks in set(7, 1_000_000)) {
+    fn gedf_full_cpu_gives_each_vcpu_its_budget_in_every_period(tasks in set(7, 1_000_000)) {
         let tasks = always_awake(tasks);
         let trace = crate::sets::run(&EXACT, &GEDF, &tasks);
         check_slices(&trace, &tasks)?;
@@ -64,7 +64,7 @@ proptest! {
 
     /// With `asleep = "trimmed"`, vCPUs that block do not keep others from their budgets.
     #[test]
-    fn blocking_vcpus_with_trimmed_budgets_delay_no_other_vcpu(tasks in set(7, 1_000_000)) {
+    fn gedf_blocking_vcpus_with_trimmed_budgets_delay_no_other_vcpu(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = tasks.into_iter().filter(|task| task.slice >= 10_000).collect();
         let parameters = "reserve = \"0cpu\", asleep = \"trimmed\"";
         let trace = crate::sets::run(&EXACT, &Rules { parameters, ..GEDF }, &tasks);
@@ -75,7 +75,9 @@ proptest! {
     /// Several CPUs are reserved to the last nanosecond. The tardiness of every budget is within
     /// the bound, which is at most that in the manual page.
     #[test]
-    fn tardiness_is_within_the_bound(parts in prop::collection::vec(set(4, 1_000_000), 2..=4)) {
+    fn gedf_tardiness_is_within_the_documented_bound(
+        parts in prop::collection::vec(set(4, 1_000_000), 2..=4),
+    ) {
         let host = Host { cpus: parts.len(), length: 200 * MS, ..EXACT };
         let tasks = always_awake(parts.concat());
         let trace = crate::sets::run(&host, &GEDF, &tasks);
@@ -103,7 +105,9 @@ proptest! {
 
     /// No CPU is ever idle while at least as many vCPUs as CPUs take extra time.
     #[test]
-    fn extra_time_leaves_no_cpu_idle(parts in prop::collection::vec(set(4, 500_000), 2..=3)) {
+    fn gedf_leaves_no_cpu_idle_while_enough_vcpus_take_slack(
+        parts in prop::collection::vec(set(4, 500_000), 2..=3),
+    ) {
         let host = Host { cpus: parts.len(), length: 100 * MS, ..EXACT };
         let tasks = always_awake(parts.concat());
         prop_assume!(tasks.iter().filter(|task| !task.is_exact).count() >= host.cpus);
@@ -119,7 +123,7 @@ proptest! {
     /// A timeslice overruns by at most one lateness, which is taken from the next budget. Half of
     /// the CPUs is reserved, so no vCPU receives less either by the bound after its period.
     #[test]
-    fn late_timers_change_a_share_by_at_most_one_lateness(
+    fn gedf_late_timers_change_a_share_by_at_most_one_lateness(
         parts in prop::collection::vec(set(3, 500_000), 1..=3),
     ) {
         const LATENESS: u64 = 10_000;
@@ -142,7 +146,7 @@ proptest! {
 
 /// Durations of a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn period_of_a_year_is_exact() {
+fn gedf_period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
     let task =
         |slice, period| Task { slice, period, is_exact: true, sleeps: Vec::new(), change: None };

@@ -41,7 +41,7 @@ fn jobs(records: &[Record]) -> Vec<(u16, u64, u64)> {
 /// b       ..........b..bbbbb.......bbbb
 /// ```
 #[test]
-fn urgent_task_preempts_and_equal_tasks_take_turns() {
+fn urgent_guest_task_preempts_and_equal_tasks_alternate_by_quantum() {
     let records = run(&scenario(
         "30ms",
         "[[domain]]\nname = 'guest'\nkernel = { quantum = '5ms' }\n\
@@ -71,7 +71,7 @@ fn urgent_task_preempts_and_equal_tasks_take_turns() {
 }
 
 #[test]
-fn task_starves_while_a_more_urgent_task_runs() {
+fn guest_task_starves_while_a_more_urgent_task_runs() {
     let tasks = |high: &str| {
         let records = run(&scenario(
             "100ms",
@@ -95,7 +95,7 @@ fn task_starves_while_a_more_urgent_task_runs() {
 /// The two most urgent tasks run on two vCPUs. A task that wakes goes to the idle vCPU first, else
 /// to that with the less urgent task.
 #[test]
-fn run_queue_is_shared_by_the_vcpus_of_a_guest() {
+fn guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue() {
     let records = run(&scenario(
         "20ms",
         "[host]\ncpus = 2\n\
@@ -115,7 +115,7 @@ fn run_queue_is_shared_by_the_vcpus_of_a_guest() {
 /// takes 100 us. Nothing else has a cost, and the driver has its own CPU. So only tasks of the same
 /// or a higher priority can delay the answer.
 #[test]
-fn io_wakes_a_task_above_an_always_runnable_one() {
+fn io_wakes_a_guest_task_above_an_always_runnable_task() {
     let responses = |hog: u8| -> Vec<Span> {
         let records = run(&scenario(
             "200ms",
@@ -178,7 +178,7 @@ fn short(told: &VcpuHint) -> String {
 /// `hog` has the CPU from 10 to 20 ms. The guest wakes a task at 13 ms and reports it when it runs
 /// again.
 #[test]
-fn guest_reports_its_tasks_when_it_runs() {
+fn guest_with_hints_reports_woken_tasks_when_it_next_runs() {
     let (heard, _) = heard(scenario(
         "27ms",
         "[[domain]]\nname = 'guest'\ntells = true\n\
@@ -202,10 +202,10 @@ fn guest_reports_its_tasks_when_it_runs() {
     assert_eq!(told, expected);
 }
 
-/// As in `run_queue_is_shared_by_the_vcpus_of_a_guest`: a task that runs on one vCPU is reported
-/// for that one only, a waiting task for both. Either vCPU reports for both when it runs.
+/// As in `guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue`: a task that runs on one vCPU is
+/// reported for that one only, a waiting task for both. Either vCPU reports for both when it runs.
 #[test]
-fn vcpus_are_reported_with_current_and_possible_tasks() {
+fn guest_reports_running_and_waiting_tasks_for_each_vcpu() {
     let (heard, _) = heard(scenario(
         "20ms",
         "[host]\ncpus = 2\n\
@@ -245,7 +245,7 @@ fn vcpus_are_reported_with_current_and_possible_tasks() {
 
 /// Besides the truth, it reports a task that always wants the CPU or waits for I/O.
 #[test]
-fn lying_guest_reports_a_task_that_does_not_exist() {
+fn simulated_lying_guest_also_reports_a_task_that_does_not_exist() {
     let told = |tells: &str| {
         let (heard, _) = heard(scenario(
             "12ms",
@@ -268,8 +268,8 @@ fn lying_guest_reports_a_task_that_does_not_exist() {
 }
 
 /// The guest first runs when the driver has found no work, which takes 35 us. Then it goes on as in
-/// `packet_and_answer_take_the_sum_of_all_costs` of `io.rs`. The packet arrives at 100.72 us, and
-/// the driver is dispatched (35), takes it (10) and blocks. The guest is dispatched (30) and
+/// `ping_response_time_is_the_sum_of_all_path_costs` of `io.rs`. The packet arrives at 100.72 us,
+/// and the driver is dispatched (35), takes it (10) and blocks. The guest is dispatched (30) and
 /// receives it (15), and its task computes for 100.
 #[test]
 fn driver_reports_pending_io_and_guest_the_task_it_woke() {
@@ -354,7 +354,7 @@ fn driver_reports_the_tasks_for_which_io_is_pending() {
 /// `b` has a hint from 3 ms on, and reports it at 10 ms after the timeslice of `hog`. Meanwhile `a`
 /// leaves with an unreported hint of its own.
 #[test]
-fn guest_that_leaves_keeps_hints_of_others() {
+fn departing_guest_removes_no_pending_hint_of_other_guests() {
     let task = "work = { kind = 'periodic', period = '50ms', work = '4ms', offset = '3ms' }";
     let (heard, _) = heard(scenario(
         "20ms",
@@ -374,7 +374,7 @@ fn guest_that_leaves_keeps_hints_of_others() {
 
 /// Task `s` of two sends one packet per round trip. The acknowledgement is for it, since it waits.
 #[test]
-fn pending_acknowledgement_is_reported_for_the_sending_task() {
+fn driver_reports_a_pending_acknowledgement_for_the_sending_task() {
     let (heard, _) = heard(scenario(
         "20ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
@@ -399,7 +399,7 @@ fn pending_acknowledgement_is_reported_for_the_sending_task() {
 }
 
 #[test]
-fn hints_change_nothing_under_a_policy_that_ignores_them() {
+fn hints_leave_the_run_unchanged_under_policies_that_ignore_them() {
     let guest = |tells: bool| {
         scenario(
             "500ms",

@@ -258,7 +258,7 @@ fn sums(tasks: &[(u64, u64, Option<u64>)], overhead: &[[u64; 4]], idle: &[u64]) 
 
 /// 980 ms of work end with the 99th tick of 200 us. The 100th meets an idle CPU.
 #[test]
-fn ticks_at_the_ends_of_timeslices_are_paid() {
+fn tick_at_the_end_of_a_timeslice_costs_cpu_time() {
     let host = Host { length: 1_005_000, tick: 200, ..steps::PLAIN };
     let batch = Task { work: 490_000, ..Task::NOTHING };
     let (a, b) = ((490_000, 490_000_000, Some(989_800)), (490_000, 490_000_000, Some(999_800)));
@@ -267,7 +267,7 @@ fn ticks_at_the_ends_of_timeslices_are_paid() {
 
 /// Each of 1,000 timeslices begins with a switch of 100 us.
 #[test]
-fn switch_is_paid_in_every_timeslice() {
+fn switch_cost_is_charged_in_every_timeslice() {
     let host = Host { quantum: 1_000, switch: 100, ..steps::PLAIN };
     let each = (450_000, 450_000_000, None);
     agree(&host, "", &[HOG; 2], &sums(&[each; 2], &[[100_000, 0, 0, 0]], &[0]));
@@ -275,7 +275,7 @@ fn switch_is_paid_in_every_timeslice() {
 
 /// The same beside a third program. Each CPU has 90 % of its speed while both are busy.
 #[test]
-fn shared_bus_slows_work_but_no_switch() {
+fn bus_contention_slows_work_but_not_switches() {
     let slow = |busy| if busy > 1 { 900 } else { 1_000 };
     let host = Host { cpus: 2, quantum: 1_000, switch: 100, slow, ..steps::PLAIN };
     let (each, third) = ((450_000, 405_000_000, None), (999_900, 899_910_000, None));
@@ -295,7 +295,7 @@ fn ticks_of_an_idle_cpu_are_not_idle_time() {
 
 /// Each CPU has 99 ticks. On CPU 0 every second one falls on the start of a job of 5 ms in 20 ms.
 #[test]
-fn staggered_ticks_cost_a_busy_and_an_idle_cpu_alike() {
+fn staggered_ticks_cost_a_busy_and_an_idle_cpu_equal_time() {
     let host = Host { cpus: 2, tick: 500, staggered: true, ..steps::PLAIN };
     let task = Task { work: 5_000, period: Some(20_000), ..Task::NOTHING };
     let overhead = [[0, 0, 0, 49_500]; 2];
@@ -305,7 +305,7 @@ fn staggered_ticks_cost_a_busy_and_an_idle_cpu_alike() {
 
 /// 100 jobs of 1 ms begin after idle time, with a dispatch of 35 us each.
 #[test]
-fn dispatch_is_paid_for_each_job() {
+fn dispatch_cost_is_charged_for_each_job_after_idle_time() {
     let task = Task { work: 1_000, period: Some(10_000), dispatch: 35, ..Task::NOTHING };
     let by_hand = sums(&[(100_000, 100_000_000, None)], &[[0, 0, 3_500, 0]], &[896_500]);
     agree(&steps::PLAIN, "", &[task], &by_hand);
@@ -313,7 +313,7 @@ fn dispatch_is_paid_for_each_job() {
 
 /// Each of 200 timeslices of 5 ms begins with a refill of 300 us.
 #[test]
-fn cache_refill_is_paid_in_every_timeslice() {
+fn cache_refill_cost_is_charged_in_every_timeslice() {
     let host = Host { quantum: 5_000, ..steps::PLAIN };
     let hog = Task { cache: 300, ..HOG };
     let each = (470_000, 470_000_000, None);
@@ -322,7 +322,7 @@ fn cache_refill_is_paid_in_every_timeslice() {
 
 /// A cache of 300 us is filled once. Each of 50 jobs of 100 us then evicts 100 us of it.
 #[test]
-fn refill_is_at_most_the_evicted_part() {
+fn cache_refill_cost_is_at_most_the_evicted_part() {
     let job = Task { work: 100, period: Some(20_000), ..Task::NOTHING };
     let hog = (1_000_000 - 5_000 - 5_300, 1_000 * (1_000_000 - 5_000 - 5_300), None);
     let by_hand = sums(&[hog, (5_000, 5_000_000, None)], &[[0, 0, 5_300, 0]], &[0]);
@@ -332,7 +332,7 @@ fn refill_is_at_most_the_evicted_part() {
 /// The task migrates from CPU 0 to CPU 1 after half a second: a switch on each, and 500 us for the
 /// migration.
 #[test]
-fn migration_is_paid_on_the_new_cpu() {
+fn migration_cost_is_charged_on_the_new_cpu() {
     let host = Host { cpus: 2, switch: 100, migrate: 500, ..steps::PLAIN };
     let task = Task { moves: Some((500_000, 1)), ..HOG };
     let overhead = [[100, 0, 0, 0], [100, 500, 0, 0]];
@@ -342,7 +342,7 @@ fn migration_is_paid_on_the_new_cpu() {
 
 /// Two threads of a core do 65 % each of their work in the 900 ms that switch and ticks leave.
 #[test]
-fn threads_of_a_core_slow_work_but_no_overhead() {
+fn busy_core_sibling_slows_work_but_not_switches_or_ticks() {
     let slow = |busy| if busy > 1 { 650 } else { 1_000 };
     let host = Host { cpus: 2, switch: 1_000, tick: 1_000, slow, ..steps::PLAIN };
     let each = (900_000, 585_000_000, None);

@@ -41,7 +41,7 @@ fn used(records: &[Record], slot: usize, (from, to): (Time, Time)) -> Span {
 /// hog goes behind the one that was preempted before, which is first in the queue again and again.
 /// If a timeslice cut short at its start kept its place, the two hogs would alternate.
 #[test]
-fn vcpu_preempted_at_its_start_goes_to_the_tail() {
+fn credit_vcpu_preempted_at_its_timeslice_start_goes_to_queue_tail() {
     let sleeper = |offset| {
         format!(
             "work = {{ kind = 'periodic', period = '10ms', work = '1ms', offset = '{offset}' }}\n"
@@ -97,7 +97,7 @@ fn timeslice_that_coincides_with_an_event_ends_at_that_instant() {
 /// and looks for work. CPU 0 reschedules first and takes the second hog. CPU 1 then finds the third
 /// in the queue of CPU 0. If the idle CPU came first, the two would be swapped.
 #[test]
-fn idle_cpu_looks_for_work_in_order_of_cpus() {
+fn xen_credit_cpus_that_reschedule_together_do_so_in_cpu_order() {
     for rules in ["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         let records = records(
             "60ms",
@@ -115,7 +115,7 @@ fn idle_cpu_looks_for_work_in_order_of_cpus() {
 /// A change of affinity moves a vCPU from CPU 1 to CPU 0. CPU 0 reschedules first, while the vCPU
 /// still is on CPU 1. Its deadline is the earlier one, so it continues there at once.
 #[test]
-fn vcpu_moved_to_a_lower_cpu_continues_at_once() {
+fn vcpu_moved_to_a_lower_cpu_number_continues_at_that_instant() {
     let records = records(
         "20ms",
         "name = 'edf'",
@@ -143,7 +143,7 @@ fn blocked(records: &[Record], slot: usize) -> Vec<Time> {
 /// In turns of 10 ms `early` is stopped at 25 ms, in its second turn. `waiting` reaches its instant
 /// in the turn of `spin` and blocks when it has the CPU again.
 #[test]
-fn work_until_an_instant_ends_there_however_much_it_used() {
+fn work_until_an_instant_ends_there_for_any_cpu_time_used() {
     let until = |instant: &str| {
         let records = records(
             "60ms",
@@ -162,7 +162,7 @@ fn work_until_an_instant_ends_there_however_much_it_used() {
 
 /// Bursts from 12 to 16 ms of each 10 ms are as long on a thread at half speed.
 #[test]
-fn burst_until_an_instant_ends_there_at_any_speed() {
+fn work_burst_until_an_instant_ends_there_at_any_cpu_speed() {
     for smt in ["100%", "50%"] {
         let records = records(
             "40ms",
@@ -181,7 +181,7 @@ fn burst_until_an_instant_ends_there_at_any_speed() {
 
 /// The instant passes while the vCPU is paused: it blocks when it is resumed.
 #[test]
-fn vcpu_paused_over_its_instant_goes_on_after_it() {
+fn vcpu_paused_past_the_end_of_its_work_blocks_when_resumed() {
     let records = records(
         "40ms",
         "name = 'round-robin', quantum = '1s'",

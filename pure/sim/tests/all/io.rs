@@ -77,7 +77,7 @@ const FREE: &str = "[driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n";
 /// (15), computes (100), sends (12) and blocks. The driver is dispatched (35) and passes the answer
 /// on (10). Out: 0.72 + 100. The interrupt meets an idle CPU and is free.
 #[test]
-fn packet_and_answer_take_the_sum_of_all_costs() {
+fn ping_response_time_is_the_sum_of_all_path_costs() {
     let records = run(&scenario(
         "100ms",
         &format!(
@@ -106,7 +106,7 @@ fn packet_and_answer_take_the_sum_of_all_costs() {
 /// Ten kilobytes are eight packets, and each but the last is acknowledged. With opening, request
 /// and closing these are eleven packets in and ten out.
 #[test]
-fn request_takes_twenty_one_packets() {
+fn web_request_of_ten_kilobytes_takes_21_packets() {
     let records = run(&scenario(
         "1s",
         &format!(
@@ -129,7 +129,7 @@ fn request_takes_twenty_one_packets() {
 }
 
 #[test]
-fn packet_to_a_full_ring_is_lost_and_sent_again() {
+fn packet_to_a_full_ring_is_lost_and_retransmitted() {
     let with_ring = |ring: usize| {
         responses(
             &run(&scenario(
@@ -154,7 +154,7 @@ fn packet_to_a_full_ring_is_lost_and_sent_again() {
 /// Without costs a window takes a round trip: two milliseconds, plus at most ten packets on the
 /// wire (12.304 us each) and an acknowledgement (0.72 us).
 #[test]
-fn stream_moves_its_window_in_each_round_trip() {
+fn stream_transfers_one_window_per_round_trip() {
     let window = 10 * 1448;
     let stream = |way: &str, work: &str| {
         moved(&run(&scenario(
@@ -178,7 +178,7 @@ fn stream_moves_its_window_in_each_round_trip() {
 /// A round trip takes 2 ms. No data moves before the client begins, or later than a round trip
 /// after it stopped.
 #[test]
-fn client_sends_requests_between_its_start_and_its_end() {
+fn client_sends_requests_only_between_its_from_and_until_times() {
     for client in ["kind = 'ttcp'\nway = 'in'\nwindow = '14480B'", "kind = 'ab'\nat_once = 3"] {
         let records = run(&scenario(
             "1s",
@@ -200,7 +200,7 @@ fn client_sends_requests_between_its_start_and_its_end() {
 
 /// One request in 20 s on average: 500 in 10,000 s, within five standard deviations.
 #[test]
-fn client_below_one_request_a_second_keeps_its_rate() {
+fn client_rate_below_one_request_a_second_is_kept() {
     for client in ["kind = 'httperf'\nrate = 0.05", "kind = 'ping'\nrate = 0.05"] {
         let records = run(&scenario(
             "10000s",
@@ -219,7 +219,7 @@ fn client_below_one_request_a_second_keeps_its_rate() {
 /// ms later: three requests every 10 ms. The last answers arrive after 996 ms, the next ones at
 /// 1,006 ms.
 #[test]
-fn closed_client_thinks_after_each_answer() {
+fn simulated_closed_client_waits_its_think_time_after_each_answer() {
     let count = |think: &str| {
         let records = run(&scenario(
             "1001ms",
@@ -257,7 +257,7 @@ fn disk_read_takes_its_seek_and_transfer_time() {
 /// Two jobs of 50 ms each share a CPU that nothing else wants. They end after 100 ms, or later by
 /// the waits that the other job does not fill: at most a round trip for each of five bursts.
 #[test]
-fn jobs_end_when_they_have_computed_their_total() {
+fn compile_jobs_end_after_computing_their_total() {
     let records = run(&scenario(
         "1s",
         &format!(
@@ -274,7 +274,7 @@ fn jobs_end_when_they_have_computed_their_total() {
 }
 
 #[test]
-fn the_most_urgent_task_of_a_system_runs_first() {
+fn most_urgent_task_of_a_guest_with_devices_runs_first() {
     let tasks = |vcpus: usize| {
         run(&scenario(
             "1s",
@@ -299,7 +299,7 @@ fn the_most_urgent_task_of_a_system_runs_first() {
 /// Under every policy and with every change of domains, a host with devices goes on serving.
 /// Requests are answered, and the driver's recorded work is at most its CPU time.
 #[test]
-fn devices_keep_serving_under_every_policy_and_change() {
+fn device_requests_are_answered_under_every_policy_and_domain_change() {
     let text = |cpus: usize| {
         // A tenth of a CPU under policies with periods, and equal weights under the others.
         let of = |policy: &str, slice: &str| {

@@ -6,7 +6,11 @@ use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
 fn summary(text: &str) -> Summary {
-    let text = format!("title = 't'\npolicy = {{ name = 'edf' }}\n{text}");
+    summary_under("edf", text)
+}
+
+fn summary_under(policy: &str, text: &str) -> Summary {
+    let text = format!("title = 't'\npolicy = {{ name = '{policy}' }}\n{text}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
     let mut meter = Meter::new(&crate::common::header(&scenario));
     slackline_sim::run(&scenario, &mut meter).expect("the run completes");
@@ -27,7 +31,7 @@ fn metric(summary: &Summary, name: &str) -> Measure {
 /// Jobs of 30 ms in 30 ms with a third of a CPU: 100 of 300 end, the last one runs from 2,970 ms to
 /// 8,980 ms. The 300th is due as the run ends.
 #[test]
-fn jobs_that_are_never_done_are_late() {
+fn unfinished_jobs_count_as_late_at_their_deadlines() {
     let work = "period = '30ms', work = '30ms'";
     let run = summary(&format!(
         "length = '9s'\n{}",
@@ -48,7 +52,7 @@ fn jobs_that_are_never_done_are_late() {
 
 /// No job ever ends, and each of 100 is late.
 #[test]
-fn jobs_are_late_if_none_is_ever_done() {
+fn jobs_count_as_late_even_if_none_is_ever_done() {
     let work = "period = '100ms', work = '50ms'";
     let share = "slice = '100us', period = '100ms'";
     let run = summary(&format!("length = '10s'\n{}", overloaded(work, share, "")));
@@ -59,7 +63,7 @@ fn jobs_are_late_if_none_is_ever_done() {
 
 /// A vCPU that leaves at 1 s has passed ten deadlines, also if it is paused meanwhile.
 #[test]
-fn jobs_of_a_departed_vcpu_are_late_until_it_left() {
+fn late_jobs_of_a_departed_vcpu_count_until_its_departure() {
     let work = "period = '100ms', work = '50ms'";
     let share = "slice = '100us', period = '100ms'";
     let more = "leaves = '1s'\n[[change]]\nat = '500ms'\ndomain = 'x'\npaused = true\n";
@@ -69,7 +73,7 @@ fn jobs_of_a_departed_vcpu_are_late_until_it_left() {
 
 /// Deadlines are as the workload sets them, at half of the period. A job in time misses none.
 #[test]
-fn jobs_in_time_are_never_late() {
+fn jobs_done_by_their_deadline_are_never_late() {
     let work = "period = '10ms', work = '4ms', deadline = '5ms'";
     let share = "slice = '5ms', period = '10ms'";
     let run = summary(&format!("length = '1s'\n{}", overloaded(work, share, "")));
@@ -81,7 +85,7 @@ fn jobs_in_time_are_never_late() {
 
 /// Tasks of a guest have separate jobs and deadlines.
 #[test]
-fn jobs_of_tasks_that_are_never_done_are_late() {
+fn unfinished_jobs_of_guest_tasks_count_as_late_per_task() {
     let run = summary(
         "length = '1s'\n[[domain]]\nname = 'x'\n\
          share.edf = { slice = '1ms', period = '10ms', exact = true }\n\
@@ -113,7 +117,7 @@ fn released(length: &str, work: &str, seed: u64) -> Vec<Span> {
 
 /// Jitter moves one release only: release `n` is within 4 ms after `10 ms * n`.
 #[test]
-fn jitter_delays_each_release_separately() {
+fn release_jitter_delays_only_its_own_release() {
     let all = released("10s", "work = '1ms', jitter = 'uniform 1ms 4ms'", 1);
     assert!(all.len() >= 999, "{}", all.len());
     let late = |(n, &at): (usize, &Span)| at - Span::from_ms(10) * n as u64;
@@ -128,7 +132,7 @@ fn jitter_delays_each_release_separately() {
 
 /// A gap moves all later releases: by 10 ms at least, and 20 ms on average.
 #[test]
-fn gap_makes_arrivals_sporadic() {
+fn release_gap_delays_all_later_releases() {
     let all = released("100s", "work = '1us', gap = 'exponential 10ms'", 1);
     let least = all.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
     assert!(Span::from_ms(10) <= least && least < Span::from_us(10_100), "{least}");
@@ -141,7 +145,7 @@ fn gap_makes_arrivals_sporadic() {
 /// Arrivals are drawn separately from work. Random or excessive work moves no release, and another
 /// seed moves all.
 #[test]
-fn arrivals_do_not_depend_on_work() {
+fn drawn_release_times_do_not_depend_on_the_work() {
     let drawn = "jitter = 'uniform 0s 3ms', gap = 'exponential 5ms'";
     let one = released("1s", &format!("work = '1us', {drawn}"), 1);
     let other = released("1s", &format!("work = 'uniform 1us 90us', {drawn}"), 1);
@@ -153,7 +157,7 @@ fn arrivals_do_not_depend_on_work() {
 
 /// Jobs that never end are late at the drawn releases.
 #[test]
-fn jobs_never_done_are_late_at_drawn_releases() {
+fn unfinished_jobs_with_drawn_releases_count_as_late() {
     let work = "period = '10ms', gap = '10ms', jitter = '5ms', work = '1s'";
     let share = "slice = '1ms', period = '10ms'";
     let run = summary(&format!("length = '1s'\n{}", overloaded(work, share, "")));
@@ -164,7 +168,7 @@ fn jobs_never_done_are_late_at_drawn_releases() {
 /// `fast` runs first: 1 ms of each 10 ms. `slow` waits for it: 5 ms after 0, 20 and 40 ms, and is
 /// late by 2 ms each time.
 #[test]
-fn named_tasks_have_jobs_and_responses_of_their_own() {
+fn named_guest_tasks_have_separate_job_and_response_metrics() {
     let run = summary(
         "length = '55ms'\n[[domain]]\nname = 'x'\n\
          share.edf = { slice = '9ms', period = '10ms' }\n\
@@ -189,4 +193,40 @@ fn named_tasks_have_jobs_and_responses_of_their_own() {
         ]
     );
     assert_eq!(metric(&run, "jobs"), Measure::Count(9));
+}
+
+/// The server takes 1 ms for a request. Packets of `client0` travel for 1 ms and those of `client1`
+/// for 3 ms. `client2` sends a request that arrives as the run ends. `client3` would begin later.
+#[test]
+fn clients_have_answers_and_responses_of_their_own() {
+    let clients = ["'1ms'", "'3ms'", "'20ms'\nfrom = '85ms'", "'1ms'\nfrom = '200ms'"]
+        .map(|delay| {
+            format!("[[client]]\nkind = 'ping'\nevery = '20ms'\nto = 'dom1'\ndelay = {delay}\n")
+        })
+        .concat();
+    let run = summary_under(
+        "round-robin",
+        &format!(
+            "length = '100ms'\n[driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n\
+             [[domain]]\nname = 'dom1'\nwork = {{ kind = 'echo', each = '1ms' }}\n{clients}"
+        ),
+    );
+    let ms = |of: Span| of / Span::from_ms(1);
+    let rows = run.clients.iter().map(|it| {
+        let response = it.response.map(|of| (of.count, ms(of.mean), ms(of.worst)));
+        (it.client.to_string(), it.domain.as_str(), it.answered, response)
+    });
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        [
+            ("client0".into(), "dom1", 5, Some((5, 3, 3))),
+            ("client1".into(), "dom1", 5, Some((5, 7, 7))),
+            ("client2".into(), "dom1", 0, None),
+        ]
+    );
+    assert_eq!(run.lookup("response count", Some("dom1")), Ok(Measure::Count(10)));
+    assert_eq!(run.lookup("answered", Some("client1")), Ok(Measure::Count(5)));
+    assert_eq!(run.lookup("answered", Some("client2")), Ok(Measure::Count(0)));
+    assert_eq!(run.lookup("response p99", Some("client2")), Ok(Measure::Unknown));
+    assert!(run.lookup("answered", Some("client3")).is_err());
 }

@@ -36,7 +36,7 @@ fn two_batches(rest: &str) -> String {
 /// Two programs of 40 s are done when a CPU that loses 200 us of every 10 ms has worked for 80 s:
 /// 80 s / 0.98 = 81.632 s. The last tick before that comes at 81.63 s: 8,163 of them.
 #[test]
-fn credit_pays_ticks_at_the_end_of_a_timeslice() {
+fn credit_charges_ticks_that_fall_on_timeslice_ends() {
     for rules in ["", ", rules = 'xen-3.0.3'", ", rules = 'xen-3.0.4'"] {
         let host = "[host]\ntick_cost = '200us'\n";
         let policy = format!("name = 'credit'{rules}");
@@ -47,7 +47,7 @@ fn credit_pays_ticks_at_the_end_of_a_timeslice() {
 
 /// One CPU's ticks fall on its timeslices' ends, the other's in their middle.
 #[test]
-fn staggered_ticks_cost_every_cpu_alike() {
+fn staggered_ticks_cost_every_busy_cpu_equal_time() {
     let host = "[host]\ncpus = 2\nticks = 'staggered'\ntick_cost = '200us'\n";
     let on = |cpu: usize| two_batches(&format!("cpus = [{cpu}]"));
     let domains = on(0) + &on(1).replace("'a'", "'c'").replace("'b'", "'d'");
@@ -59,7 +59,7 @@ fn staggered_ticks_cost_every_cpu_alike() {
 
 /// Two tasks of half a CPU each, of 1,000 jobs, leave nothing for ticks of a tenth of it.
 #[test]
-fn edf_is_late_where_ticks_make_an_overload() {
+fn edf_misses_deadlines_if_tick_costs_overload_the_cpu() {
     let task = |name| {
         format!(
             "[[domain]]\nname = '{name}'\n\
@@ -82,7 +82,7 @@ fn edf_is_late_where_ticks_make_an_overload() {
 
 /// A quantum of 10 ms begins with a switch of 100 us and a tick of 200 us: 9.7 ms of work are left.
 #[test]
-fn tick_during_a_switch_is_paid_besides_the_switch() {
+fn tick_during_a_switch_costs_time_in_addition_to_the_switch() {
     let host = "[host]\nswitch = '100us'\ntick_cost = '200us'\n".to_owned();
     let rest = host + &two_batches("").replace("40s", "9700ms");
     let ends = ends(&scenario("30s", "name = 'round-robin', quantum = '10ms'", &rest));
@@ -113,7 +113,7 @@ fn tick_on_an_idle_cpu_delays_a_waking_vcpu() {
 /// `a` migrates to CPU 1 at 10 ms, and 100 us later `b` preempts it and computes for 1 ms. The 400
 /// us left of the migration are paid when `a` runs again, so `b` pays none of them.
 #[test]
-fn an_interrupted_migration_is_paid_by_the_vcpu_that_migrated() {
+fn interrupted_migration_cost_is_charged_to_the_vcpu_that_migrated() {
     let rest = "[host]\ncpus = 2\nmigrate = '500us'\n\
         [[domain]]\nname = 'a'\nwork = { kind = 'batch', total = '20ms' }\ncpus = [0]\n\
         share.sedf = { slice = '1ms', period = '100ms', extra = true }\n\

@@ -45,7 +45,7 @@ fn check(tasks: &[Task], length: u64) {
 
 /// A fully reserved CPU: a day in seven, a quarter of each day, and the rest in ten minutes.
 #[test]
-fn seven_day_periods_are_exact_over_four_weeks() {
+fn edf_seven_day_periods_are_exact_over_four_weeks() {
     let rest = 10 * MINUTE * 17 / 28;
     let quarter = DAY / 4;
     let tasks = [task(DAY, 7 * DAY, None), task(quarter, DAY, None), task(rest, 10 * MINUTE, None)];
@@ -61,7 +61,7 @@ fn millisecond_and_seven_day_periods_are_exact_together() {
 
 /// The reservation changes within seven days, also for a vCPU that waits then.
 #[test]
-fn change_within_seven_days_costs_no_vcpu_a_slice() {
+fn reservation_change_within_a_seven_day_period_costs_no_slice() {
     let change = Some((3 * DAY + 7, DAY / 3));
     let tasks = [task(2 * DAY, 7 * DAY, change), task(5 * HOUR, 10 * HOUR, None)];
     check(&tasks, 28 * DAY);

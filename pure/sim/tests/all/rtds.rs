@@ -87,7 +87,7 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
 /// It still runs as the next period begins, and stays. So it receives its budget then, as does the
 /// first one by its number.
 #[test]
-fn three_hogs_on_two_cpus_lose_budgets_as_under_rtds() {
+fn gedf_three_hogs_on_two_cpus_lose_budgets_as_under_rtds() {
     let tasks = [Task::hog(60, 100); 3];
     let by_hand = [6_000, 5_000, 5_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);
@@ -98,7 +98,7 @@ fn three_hogs_on_two_cpus_lose_budgets_as_under_rtds() {
 
 /// Two hogs of 5 in 10 ms and one of 8 in 20 ms miss no deadline on two CPUs.
 #[test]
-fn feasible_budgets_are_equal_with_and_without_carried_misses() {
+fn gedf_feasible_budgets_are_equal_with_and_without_carried_misses() {
     let tasks = [Task::hog(50, 100), Task::hog(50, 100), Task::hog(80, 200)];
     let by_hand = [5_000, 5_000, 4_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);
@@ -130,7 +130,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn gedf_by_the_rules_of_rtds_equals_rtds(cpus in 1..5_usize, tasks in tasks()) {
+    fn gedf_under_rtds_rules_gives_the_budgets_of_a_separate_rtds_model(
+        cpus in 1..5_usize,
+        tasks in tasks(),
+    ) {
         // Drops the tasks that admission would refuse.
         let mut share = 0;
         let fits = |task: &Task| {

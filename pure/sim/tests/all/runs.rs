@@ -82,7 +82,7 @@ fn difference(kept: &str, found: &str) -> String {
 }
 
 #[test]
-fn every_scenario_gives_the_expected_results() {
+fn every_scenario_gives_its_stored_results_under_every_policy() {
     let update = std::env::var_os("UPDATE").is_some();
     let expected = folder().join("expected");
     if update {

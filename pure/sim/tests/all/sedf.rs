@@ -52,7 +52,7 @@ proptest! {
 
     /// Holds for all sleeps of the others, and with all misses that are made up.
     #[test]
-    fn full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn sedf_full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
         let tasks = long_enough(tasks);
         let trace = crate::sets::run(&EXACT, &BEST, &tasks);
         check_slices(&trace, &tasks)?;
@@ -61,7 +61,9 @@ proptest! {
 
     /// A vCPU is bound to one CPU. On three CPUs, each half reserved, all slices are received.
     #[test]
-    fn cpus_are_independent(sets in prop::collection::vec(set(3, 500_000), 3)) {
+    fn sedf_gives_every_slice_on_three_half_reserved_cpus(
+        sets in prop::collection::vec(set(3, 500_000), 3),
+    ) {
         let host = Host { cpus: 3, length: 200_000_000, ..EXACT };
         let tasks = long_enough(sets.concat());
         let trace = crate::sets::run(&host, &BEST, &tasks);
@@ -72,7 +74,7 @@ proptest! {
     /// Two always runnable vCPUs with slack receive it by their weights, to within a quantum. They
     /// are picked in order of slack received per weight, and each timeslice adds at most a quantum.
     #[test]
-    fn slack_follows_weights_to_within_a_quantum(tasks in set(6, 700_000)) {
+    fn sedf_slack_follows_weights_to_within_one_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: u128 = 500_000;
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
         let trace = crate::sets::run(&EXACT, &BEST, &tasks);
@@ -105,7 +107,7 @@ proptest! {
     /// A timeslice overruns by at most one lateness, which is paid back. So after any number of
     /// periods, a vCPU without extra time has received at most one lateness more than its slices.
     #[test]
-    fn late_timers_cause_at_most_one_lateness_of_excess(tasks in set(6, 500_000)) {
+    fn sedf_excess_on_late_timers_is_at_most_one_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let exact = |task: &Task| Task { is_exact: true, ..always(task) };
@@ -121,7 +123,7 @@ proptest! {
     /// Under Xen's rules an always runnable vCPU receives a slice in each of its own periods, which
     /// begin a slice after it woke. That holds for any load up to a whole CPU.
     #[test]
-    fn xens_rules_give_every_slice_in_own_periods(tasks in set(7, 1_000_000)) {
+    fn sedf_xen_rules_give_a_slice_in_each_period_since_the_wake(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
         let trace = crate::sets::run(&EXACT, &XEN, &tasks);
         check_time(&trace, &EXACT)?;
@@ -139,7 +141,7 @@ proptest! {
 
     /// While a timer is late, one that is already due may replace it. Time goes on.
     #[test]
-    fn very_late_timers_keep_time_monotonic(tasks in set(7, 1_000_000)) {
+    fn sedf_time_stays_monotonic_with_very_late_timers(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         let tasks = long_enough(tasks);
         for rules in [&BEST, &XEN] {
@@ -150,7 +152,7 @@ proptest! {
 
 /// A vCPU that wakes late shares the rest of its period by reservation, to the nanosecond.
 #[test]
-fn late_waker_gets_its_share_of_the_rest_exactly() {
+fn sedf_late_wake_gets_an_exactly_prorated_budget() {
     for parts in [2, 4, 5, 10] {
         let tasks = a_late_sleeper(parts);
         let host = Host { length: 20_000_000, ..EXACT };
@@ -166,7 +168,7 @@ fn late_waker_gets_its_share_of_the_rest_exactly() {
 /// 8.0 ms are used at 16.0 ms, for a short slice of 0.8 ms from 24.0 ms on. So that period is
 /// skipped. (Reference, 6.4 step 4 and 6.7.)
 #[test]
-fn burst_skips_its_first_short_period() {
+fn sedf_burst_unblocking_skips_a_short_period_without_budget() {
     let text = "title = 'burst'\nlength = '27ms'\n\
         policy = { name = 'sedf', rules = 'thesis', unblocking = 'burst', slack = 'none' }\n\
         [[domain]]\nname = 'a'\n\

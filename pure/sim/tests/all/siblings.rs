@@ -198,7 +198,7 @@ proptest! {
     /// Joins, changes and sleeps are random. Despite all loans each vCPU receives its slice in
     /// every period: also those of such a domain, and those whose loans are cut by a join.
     #[test]
-    fn loans_cost_no_vcpu_a_slice(
+    fn borrowed_budget_costs_no_vcpu_its_slice(
         cpus in 1..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -231,7 +231,7 @@ proptest! {
 
     /// The same with vCPUs that are split over several CPUs, on which nothing is lent.
     #[test]
-    fn loans_cost_no_vcpu_a_slice_with_split_vcpus(
+    fn borrowed_budget_beside_split_vcpus_costs_no_vcpu_its_slice(
         cpus in 2..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -258,7 +258,7 @@ proptest! {
     /// Since its vCPUs joined, the domain has received at most the sum of its slices and one slice
     /// each.
     #[test]
-    fn hard_limited_domain_never_exceeds_its_share_and_one_period(
+    fn borrowing_exact_domain_exceeds_its_slices_by_at_most_one_slice_each(
         cpus in 1..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -354,7 +354,7 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
 /// at 22 ms gets that capacity, and the accrued part of the loan stays. At 27 and 28 ms more is
 /// consumed than accrued. Until 30 ms that capacity cannot be reserved without a miss.
 #[test]
-fn newcomer_may_reserve_lent_capacity_that_is_not_consumed() {
+fn newcomer_may_reserve_lent_capacity_not_yet_used_by_the_borrower() {
     let ms = |ms| Time::START + Span::from_ms(ms);
     let had = |trace: &[Record]| Got::of(trace, 1).within(ms(20), ms(30));
     for (joins, wakes, expected) in

@@ -67,13 +67,13 @@ fn done(records: &[Record], slot: usize) -> u64 {
 }
 
 #[test]
-fn two_threads_of_a_core_do_partial_work() {
+fn two_busy_threads_of_a_core_run_at_the_smt_speed() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     do_work(&scenario("10s", host, &(spins("a", 0) + &spins("b", 1))), &[Span::from_ms(6_500); 2]);
 }
 
 #[test]
-fn third_vcpu_on_two_cores_has_full_speed() {
+fn vcpu_alone_on_its_core_runs_at_full_speed() {
     let host = "cpus = 4\nthreads_per_core = 2\nsmt = '65%'";
     let three = spins("a", 0) + &spins("b", 1) + &spins("c", 2);
     do_work(&scenario("10s", host, &three), &[6_500, 6_500, 10_000].map(Span::from_ms));
@@ -81,14 +81,14 @@ fn third_vcpu_on_two_cores_has_full_speed() {
 
 /// Four busy threads of a core have a speed of 0.65 x 0.65 x 0.65 each.
 #[test]
-fn each_further_thread_slows_by_the_same_factor() {
+fn each_further_busy_thread_slows_its_core_by_the_smt_factor() {
     let host = "cpus = 4\nthreads_per_core = 4\nsmt = '65%'";
     let four: String = (0..4).map(|cpu| spins(&format!("d{cpu}"), cpu)).collect();
     do_work(&scenario("1s", host, &four), &[Span::from_us(274_625); 4]);
 }
 
 #[test]
-fn bus_slows_all_cpus_while_several_are_busy() {
+fn bus_contention_slows_all_cpus_while_several_are_busy() {
     let host = "cpus = 3\nbus = '80%'";
     do_work(&scenario("10s", host, &spins("a", 0)), &[Span::from_secs(10)]);
     do_work(&scenario("10s", host, &(spins("a", 0) + &spins("b", 2))), &[Span::from_ms(8_000); 2]);
@@ -101,7 +101,7 @@ fn bus_slows_all_cpus_while_several_are_busy() {
 /// b  ..---         1.95 ms of work from 2 ms on
 /// ```
 #[test]
-fn speed_change_within_a_step_is_exact() {
+fn cpu_speed_change_within_a_computation_is_exact() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     let two = once("a", 0, "10ms", "0ms") + &once("b", 1, "1950us", "2ms");
     let records = records(&scenario("20ms", host, &two));
@@ -115,7 +115,7 @@ fn speed_change_within_a_step_is_exact() {
 /// 0.65. The 3 ns of `b` take 4.62 ns, so `b` ends after 5 ns. Until then `a` does 3.25 ns more,
 /// and the last 1.75 take 2 ns at full speed.
 #[test]
-fn fraction_of_a_nanosecond_is_carried_over() {
+fn work_fraction_of_a_nanosecond_is_carried_over() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     let two = once("a", 0, "7ns", "1us") + &once("b", 1, "3ns", "1002ns");
     let records = records(&scenario("20ms", host, &two));
@@ -125,12 +125,12 @@ fn fraction_of_a_nanosecond_is_carried_over() {
 /// A hundred steps of 10 ns at 0.65, each of which would take 16 ns rounded up. Together they take
 /// as long as 1,000 ns, except for the last one.
 #[test]
-fn many_short_steps_take_as_long_as_one_long_step() {
+fn many_short_computations_take_as_long_as_one_long_computation() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     let mut scenario = scenario("1ms", host, &(spins("a", 0) + &spins("b", 1)));
     let compute = |ns| Step::Compute(Draw::Fixed(Span::from_ns(ns)));
     let steps = vec![compute(10), compute(7), Step::Done];
-    scenario.domains[0].program = Program { steps, repeat: true };
+    scenario.domains[0].program = Program::repeated(steps);
     let jobs = records(&scenario);
     let times: Vec<u64> = jobs
         .iter()
@@ -157,7 +157,7 @@ fn switch_and_tick_costs_are_not_slowed() {
 }
 
 #[test]
-fn summary_separates_work_from_cpu_time() {
+fn summary_reports_work_done_separately_from_cpu_time_on_slowed_cpus() {
     let host = "cpus = 4\nthreads_per_core = 2\nsmt = '65%'";
     let three = spins("a", 0) + &spins("b", 1) + &spins("c", 2);
     let mut scenario = scenario("3s", host, &three);
@@ -283,7 +283,7 @@ proptest! {
 
     /// With a slowdown to full speed, the records equal those without slowdown.
     #[test]
-    fn slowdown_to_full_speed_leaves_records_unchanged((text, plain, ..) in hosts()) {
+    fn slowdown_factor_of_one_leaves_records_unchanged((text, plain, ..) in hosts()) {
         let mut scenario = read(&text);
         (scenario.host.smt, scenario.host.bus) = (Some(1_000_000), Some(1_000_000));
         prop_assert_eq!(records(&scenario), records(&read(&plain)), "{}", &text);

@@ -43,7 +43,7 @@ const fn us(us: u64) -> Time {
 
 /// Both start together. The second vCPU waits once, and from then on the two are out of step.
 #[test]
-fn vcpu_spins_until_the_lock_is_released() {
+fn vcpu_spins_until_the_spinlock_is_released() {
     let told = run("10ms", &guest(2, 2, "compute = '80us', hold = '20us'", ""));
     assert_eq!(told[0].rounds[..3], [us(100), us(200), us(300)]);
     assert_eq!(told[1].rounds[..3], [us(120), us(220), us(320)]);
@@ -54,7 +54,7 @@ fn vcpu_spins_until_the_lock_is_released() {
 /// Four vCPUs hold the lock for half of their time, so that it is always held. Each waits for the
 /// three others, the first of which has just acquired it.
 #[test]
-fn saturated_lock_sets_the_pace() {
+fn saturated_spinlock_limits_the_rounds_of_all_vcpus() {
     let told = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));
     assert_eq!(told[0].rounds[..4], [us(40), us(120), us(200), us(280)]);
     assert_eq!(told[3].rounds[..2], [us(100), us(180)]);
@@ -67,7 +67,7 @@ fn saturated_lock_sets_the_pace() {
 /// A timeslice ends 50 us into the hold. The other vCPU wants the lock 50 us later and spins for
 /// the rest of its timeslice. Then the same happens the other way round.
 #[test]
-fn preempted_holder_costs_its_siblings_their_timeslices() {
+fn preempted_lock_holder_makes_siblings_spin_through_their_timeslices() {
     let told = run("5ms", &guest(1, 2, "compute = '50us', hold = '100us'", ""));
     assert_eq!(told[0].rounds[5..7], [us(900), us(2050)]);
     assert_eq!(told[1].spun[0], (us(2050), Span::from_us(950)));
@@ -83,7 +83,7 @@ fn preempted_holder_costs_its_siblings_their_timeslices() {
 
 /// If its holder leaves, the vCPU that waits gets the lock.
 #[test]
-fn departing_holder_releases_the_lock() {
+fn departing_spinlock_holder_releases_the_lock() {
     let more = "[[domain.vcpu]]\nnumber = 0\ncpus = [0]\n[[domain.vcpu]]\nnumber = 1\ncpus = [1]\n";
     let guest = |leaves: &str| {
         guest(2, 2, "compute = '50us', hold = '500us'", &format!("leaves = '{leaves}'\n{more}"))
@@ -95,7 +95,7 @@ fn departing_holder_releases_the_lock() {
 
 /// A paused vCPU spins no longer and keeps its place. It has the lock when it is resumed.
 #[test]
-fn paused_waiter_keeps_its_place_in_the_lock_queue() {
+fn paused_spinlock_waiter_keeps_its_place_in_the_lock_queue() {
     let change = |at: &str, paused: bool| {
         format!("[[change]]\nat = '{at}'\ndomain = 'guest.1'\npaused = {paused}\n")
     };

@@ -166,7 +166,7 @@ proptest! {
     /// that. So without slack under `sedf`, also for misses, each has received at most its slices
     /// and one lateness.
     #[test]
-    fn split_vcpu_pays_for_late_timers(
+    fn split_vcpu_excess_on_late_timers_is_at_most_one_lateness(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),
     ) {
         const LATENESS: u64 = 10_000;
@@ -190,7 +190,7 @@ proptest! {
 }
 
 #[test]
-fn random_sets_contain_split_vcpus() {
+fn random_vcpu_sets_of_the_split_tests_contain_split_vcpus() {
     for rules in [EDF, SEDF] {
         let mut runner = TestRunner::deterministic();
         let mut count = 0;

@@ -69,7 +69,7 @@ fn vcpu_begins_on_its_start_cpu_under_every_policy() {
 /// waiting vCPU and CPU 1 takes the preempted one, or CPU 0 takes the waiting one and CPU 1 keeps
 /// its own.
 #[test]
-fn vcpus_can_start_on_one_cpu_under_credit() {
+fn credit_vcpus_with_starts_on_all_start_on_that_cpu() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));
     for (starts_on, cpus) in
         [("", [0, 1]), ("starts_on = 0\n", [0, 0]), ("starts_on = 1\n", [1, 0])]
@@ -135,7 +135,7 @@ fn yielding_vcpu_passes_its_timeslice_to_a_waiting_one() {
 /// A burst begins at 1 ms after a multiple of 10 ms. One that lasts until the next such time or
 /// beyond skips that one.
 #[test]
-fn bursts_follow_the_clock_and_not_earlier_bursts() {
+fn clock_bursts_begin_at_clock_times_and_skip_missed_ones() {
     for (compute, starts) in
         [("4ms", [1, 11, 21, 31]), ("10ms", [1, 21, 41, 61]), ("12ms", [1, 21, 41, 61])]
     {
@@ -191,7 +191,7 @@ fn ticks(said: &str) -> Vec<(u64, usize)> {
 /// Ticks of all CPUs come together, staggered from CPU 0 or from the last CPU on, or with an
 /// offset.
 #[test]
-fn ticks_follow_the_configured_phase_and_order() {
+fn ticks_of_cpus_follow_the_configured_phase_and_order() {
     let each = |firsts: [u64; 3]| {
         let all = (0..3).flat_map(|cpu| (0..5).map(move |n| (firsts[cpu] + 10 * n, cpu)));
         let mut all: Vec<(u64, usize)> = all.filter(|&(at, _)| at <= 50).collect();

@@ -70,7 +70,7 @@ fn vcpu_runs_only_within_its_affinity() {
 /// A vCPU with affinity to both CPUs runs on the only CPU of another one that wakes. It continues
 /// on the idle CPU at that very instant, in either order of the CPUs.
 #[test]
-fn preempted_vcpu_continues_on_an_idle_cpu() {
+fn gedf_vcpu_preempted_on_one_cpu_continues_on_an_idle_cpu() {
     for cpu in [0, 1] {
         let records = records(
             "name = 'gedf', reserve = '0cpu'",
@@ -125,7 +125,7 @@ fn paused_vcpu_continues_its_work_when_resumed() {
 }
 
 #[test]
-fn sleep_that_ends_in_a_pause_ends_with_the_pause() {
+fn sleep_that_ends_during_a_pause_ends_at_resume() {
     let sleeper = "[[domain]]\nname = 'a'\nwork = { kind = 'replay', list = ['1ms', '9ms'] }\n";
     let paused = |from, to| {
         format!(
@@ -146,7 +146,7 @@ fn sleep_that_ends_in_a_pause_ends_with_the_pause() {
 /// A cache of 2 ms is empty at first, so the first timeslice does 8 ms of work. Then others have
 /// run for long, for 1 ms, or not at all. On another CPU none of the cache content is present.
 #[test]
-fn returning_vcpu_refills_the_evicted_part_of_its_cache() {
+fn vcpu_refills_only_the_evicted_part_of_its_cache() {
     let ends = |host: &str, a: &str, others: &str| {
         let records = records(
             ROUND_ROBIN,
@@ -169,7 +169,7 @@ fn returning_vcpu_refills_the_evicted_part_of_its_cache() {
 }
 
 #[test]
-fn early_timers_cost_no_time_and_expire_once() {
+fn timer_slop_costs_no_cpu_time_and_timers_expire_once() {
     let with_slop = |slop: &str| {
         run(
             "name = 'edf', reserve = '0cpu'",
@@ -190,7 +190,7 @@ fn early_timers_cost_no_time_and_expire_once() {
 }
 
 #[test]
-fn edf_reserves_time_within_the_affinity() {
+fn edf_admits_a_vcpu_only_to_cpus_of_its_affinity() {
     let text = |change: &str| {
         format!(
             "[host]\ncpus = 2\n\
@@ -216,7 +216,7 @@ fn edf_reserves_time_within_the_affinity() {
 /// At 10 ms a limit is reached, a vCPU wakes, and work ends on another CPU. The work ends first,
 /// then the wake, then the timeslice. So the woken vCPU is in the queue before the preempted one.
 #[test]
-fn work_end_precedes_wake_and_timeslice_end_at_one_instant() {
+fn simultaneous_work_end_precedes_wake_and_wake_precedes_timeslice_end() {
     let records = records(
         ROUND_ROBIN,
         "[host]\ncpus = 2\n\

@@ -47,7 +47,7 @@ fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
 }
 
 #[test]
-fn migration_cost_follows_the_lowest_shared_level() {
+fn migration_cost_is_that_of_the_lowest_shared_topology_level() {
     let all = "migrate = { core = '1us', cache = '5us', node = '20us', host = '80us' }";
     let costs = [0, 1, 2, 3, 4, 7].map(|cpu| cost_of_moving(all, cpu, "0us"));
     assert_eq!(costs, [0, 1, 5, 5, 80, 80]);
@@ -56,7 +56,7 @@ fn migration_cost_follows_the_lowest_shared_level() {
 
 /// A level without a cost has that of the next wider level, or else of the next narrower one.
 #[test]
-fn level_without_cost_uses_that_of_the_next_wider_one() {
+fn topology_level_without_migration_cost_uses_the_next_wider_level() {
     let some = "migrate = { cache = '5us' }";
     assert_eq!([1, 2, 4].map(|cpu| cost_of_moving(some, cpu, "0us")), [5, 5, 5]);
     let some = "migrate = { core = '1us', host = '80us' }";
@@ -65,7 +65,7 @@ fn level_without_cost_uses_that_of_the_next_wider_one() {
 
 /// On another CPU the whole working set is cold, except for the part in a shared cache.
 #[test]
-fn shared_part_of_the_cache_is_warm() {
+fn migrated_vcpu_refills_only_the_cache_part_not_shared() {
     let cold = [0, 1, 2, 4].map(|cpu| cost_of_moving("", cpu, "100us"));
     assert_eq!(cold, [0, 100, 100, 100]);
     let warm = "warm = { core = '90%', cache = '60%' }";
@@ -78,7 +78,7 @@ fn shared_part_of_the_cache_is_warm() {
 
 /// 30 us of another vCPU on a third CPU evict 30 us from the shared cache, and 90 us all of it.
 #[test]
-fn shared_cache_is_evicted_by_every_cpu_that_shares_it() {
+fn shared_cache_is_evicted_by_every_cpu_sharing_it() {
     let costs = [30, 60, 90].map(|us| {
         let other = format!(
             "[[domain]]\nname = 'b'\ncpus = [3]\n\
@@ -93,7 +93,7 @@ fn shared_cache_is_evicted_by_every_cpu_that_shares_it() {
 
 /// Each of two CPUs loses 1 ms of every 10: both at once, or the second one 5 ms later.
 #[test]
-fn ticks_are_aligned_or_staggered() {
+fn ticks_of_two_cpus_are_simultaneous_or_staggered_as_configured() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
                work = { kind = 'periodic', period = '1h', work = '12ms' }\n\
                [[domain]]\nname = 'b'\ncpus = [1]\n\
@@ -107,7 +107,7 @@ fn ticks_are_aligned_or_staggered() {
 
 /// Ticks of 1 ms at 13, 23 ms or, of the second CPU, at 14 ms.
 #[test]
-fn ticks_are_delayed_by_the_phase_of_their_cpu() {
+fn ticks_of_each_cpu_are_delayed_by_its_configured_phase() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
                work = { kind = 'periodic', period = '1h', work = '12500us' }\n\
                [[domain]]\nname = 'b'\ncpus = [1]\n\
@@ -146,7 +146,7 @@ fn pinged(host: &str, nic: &str) -> Vec<u64> {
 
 /// A vCPU on the card's CPU loses 10 us for each of five pings. Others lose nothing.
 #[test]
-fn interrupt_takes_time_from_its_cpu() {
+fn network_interrupt_takes_time_only_from_its_cpu() {
     assert_eq!(pinged("", ""), [9_000]);
     assert_eq!(pinged("", "cpu = 0"), [9_000]);
     assert_eq!(pinged("", "cpu = 2"), [9_050]);
@@ -175,7 +175,7 @@ fn answers(host: &str, driver: usize) -> Vec<u64> {
 /// The guest always computes. A signal from another CPU costs it 50 us, one from its own CPU
 /// nothing.
 #[test]
-fn signal_from_another_cpu_costs_time_on_its_target() {
+fn inter_processor_signal_costs_time_on_the_target_cpu() {
     let (plain, costly) = (answers("", 0), answers("ipi = '50us'", 0));
     let more: Vec<u64> = costly.iter().zip(&plain).map(|(a, b)| a - b).collect();
     assert!(plain.len() > 3 && more.iter().all(|&more| more == 50), "{plain:?} {costly:?}");
@@ -186,7 +186,7 @@ fn signal_from_another_cpu_costs_time_on_its_target() {
 /// blocked. The first one handles some 90 packets of 200 us each. Most of the 300 us of computing
 /// per packet is done by the second one.
 #[test]
-fn guest_work_goes_to_a_blocked_vcpu() {
+fn woken_guest_work_runs_on_a_blocked_sibling_vcpu() {
     let used = |vcpus: usize| {
         let rest = format!(
             "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\

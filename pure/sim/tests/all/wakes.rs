@@ -49,7 +49,7 @@ fn mostly_asleep() -> Task {
 }
 
 #[test]
-fn mostly_blocked_vcpu_runs_without_a_break_at_each_wake() {
+fn mostly_blocked_vcpu_runs_uninterrupted_after_each_wake() {
     let host = Host { length: 60_000_000_000, ..EXACT };
     let whole = Span::from_ms(5);
     for rules in [EDF, ATROPOS] {
@@ -69,7 +69,7 @@ fn mostly_blocked_vcpu_runs_without_a_break_at_each_wake() {
 /// of the rest of the period. With a new period it would receive two slices before the first
 /// deadline of its neighbour, which has no slack for that.
 #[test]
-fn napping_vcpu_takes_nothing_from_a_full_cpu() {
+fn vcpu_with_microsecond_blocks_causes_no_miss_on_a_full_cpu() {
     let task = |slice, period, sleeps| {
         let (is_exact, change) = (true, None);
         Task { slice, period, is_exact, sleeps, change }
@@ -88,7 +88,7 @@ proptest! {
 
     /// A CPU is fully reserved, and some of its vCPUs sleep and wake at random.
     #[test]
-    fn always_runnable_vcpu_has_each_slice_beside_vcpus_that_wake(tasks in set(5, 1_000_000)) {
+    fn always_runnable_vcpu_gets_each_slice_beside_waking_vcpus(tasks in set(5, 1_000_000)) {
         for rules in [EDF, ATROPOS] {
             let trace = run(&EXACT, &rules, &tasks);
             let awake = tasks.iter().enumerate().filter(|(_, task)| task.sleeps.is_empty());

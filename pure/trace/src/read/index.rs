@@ -1,4 +1,4 @@
-//! Index of a trace: reads a window of a long trace without the rest of it.
+//! Reading of a window of a long trace by its index, without the rest of the trace.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -10,39 +10,39 @@ use crate::header::Header;
 use crate::record::Record;
 use crate::sink::{Entry, Sink, VcpuName};
 
-/// A trace with an index. Reads only the parts that touch a window, and checks what it reads.
+/// A trace with an index. Reads only the blocks that touch a window, and checks those.
 pub struct IndexedTrace<R: Read> {
     reader: Reader<Section<R>>,
     names: Vec<VcpuName>,
     ended: Option<Time>,
     longest_period: Span,
     blocks: Vec<Block>,
-    /// Position at which the last block ends, and the checksum there.
+    /// Position at which the last block ends, and the checksum of all bytes before it.
     end: (u64, u64),
 }
 
-/// Entries of a trace that follow each other.
+/// Consecutive entries of a trace, with the state before the first of them.
 struct Block {
     offset: u64,
-    /// Checksum of all bytes before.
+    /// Checksum of all bytes before the block.
     sum: u64,
-    /// Time to which the first entry refers.
+    /// Time to which the time of the first entry refers.
     last: Time,
     entries: u64,
     run_intervals: u64,
-    /// First time that an entry is about.
+    /// Earliest time in the entries of the block.
     from: Time,
-    /// Last time that an entry is about.
+    /// Latest time in the entries of the block.
     to: Time,
-    /// Entries that lead to the state at the start of the block.
+    /// Encoded entries that reproduce the state at the start of the block.
     state: Vec<u8>,
 }
 
-/// The state at the start of a block, then its bytes.
+/// Input that yields the entries of a block's state, and then the bytes of the block.
 struct Section<R> {
     state: io::Cursor<Vec<u8>>,
     body: R,
-    /// Number of bytes left of the body.
+    /// Number of bytes of the block that are not read yet.
     left: u64,
 }
 
@@ -65,7 +65,7 @@ impl<R: Read> Read for Section<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the index behind the checksum, and checks it without using it.
+    /// Reads and checks the index after the checksum, without using it.
     pub(super) fn check_index(&mut self) -> Part<()> {
         self.sum = CHECKSUM_START;
         let length = self.number()?;
@@ -100,14 +100,15 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Returns the number of bytes that a number takes.
+/// Returns the number of bytes with which a number is encoded.
 fn length_of(number: u64) -> u64 {
     u64::from((64 - number.leading_zeros()).max(1)).div_ceil(7)
 }
 
 impl<R: Read + Seek> IndexedTrace<R> {
     /// Opens a trace by its index. The input should be buffered. Returns `None` if the trace has no
-    /// index, or a damaged one: reading all of it tells where the damage is.
+    /// index or a damaged one. The caller can then read the whole trace, which reports the position
+    /// of any damage.
     ///
     /// # Errors
     /// If the input is no trace or has another version, or if its header is damaged.
@@ -140,13 +141,13 @@ impl<R: Read + Seek> IndexedTrace<R> {
         &self.reader.header
     }
 
-    /// Returns all names of the trace in their order.
+    /// Returns all vCPU names in the trace, in order of time.
     #[must_use]
     pub fn names(&self) -> &[VcpuName] {
         &self.names
     }
 
-    /// Returns the end of the run. `None` if the trace does not have it.
+    /// Returns the end of the run. `None` if the trace has no end.
     #[must_use]
     pub fn ended(&self) -> Option<Time> {
         self.ended
@@ -158,9 +159,9 @@ impl<R: Read + Seek> IndexedTrace<R> {
         self.longest_period
     }
 
-    /// Passes all blocks with an entry in the window to a sink, after the state at the first of
-    /// them, and the end of the run last. Returns the number of run intervals in the other blocks,
-    /// which are all outside the window.
+    /// Passes to a sink all blocks with an entry in the window. The state at the first of these
+    /// blocks comes first, and the end of the run comes last. Returns the number of run intervals
+    /// in all other blocks, none of which touches the window.
     ///
     /// # Errors
     /// If a block is cut short or damaged, or names an unknown vCPU or CPU.

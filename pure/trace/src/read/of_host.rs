@@ -1,4 +1,4 @@
-//! The entries of host threads, read back.
+//! Decoding of entries about host threads.
 
 use std::io::Read;
 
@@ -86,7 +86,10 @@ impl<R: Read> Reader<R> {
         is_known.then_some(HostThreadId::new(number)).ok_or(Damage::Damaged)
     }
 
-    /// The CPU of this number, if the header has it.
+    /// Returns the CPU with this number.
+    ///
+    /// # Errors
+    /// If the header has no such CPU.
     fn known(&self, number: u64) -> Part<CpuId> {
         let known = usize::try_from(number).ok().filter(|&cpu| cpu < self.header.cpus);
         known.map(CpuId::new).ok_or(Damage::UnknownCpu(number))

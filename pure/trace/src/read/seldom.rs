@@ -1,11 +1,11 @@
-//! Entries with many fields, read back.
+//! Decoding of entries with many fields.
 
 use std::io::Read;
 
 use slackline_units::{Reservation, Span};
 
 use super::{Damage, Part, Reader};
-use crate::encode::{KIND_BITS, NOTHING};
+use crate::encode::{KIND_BITS, NOTHING, tag};
 use crate::exchange::WrittenTerms;
 use crate::record::{OverheadKind, Record};
 
@@ -19,6 +19,26 @@ impl<R: Read> Reader<R> {
         let mut span = || self.number().map(Span::from_ns);
         let (idle, stolen, dispatching) = (span()?, span()?, span()?);
         Ok(Record::Accounted { cpu, from, to, idle, stolen, dispatching })
+    }
+
+    pub(super) fn read_job(&mut self, tag: u8) -> Part<Record> {
+        let (done, vcpu) = (self.time()?, self.vcpu()?);
+        let (released, deadline) = (self.before(done)?, self.after(done)?);
+        let (client, task) = match tag {
+            tag::ANSWERED => (Some(self.client()?), self.maybe_task()?),
+            17 => (None, Some(self.task()?)),
+            _ => (None, None),
+        };
+        Ok(Record::Job { vcpu, task, client, released, deadline, done })
+    }
+
+    pub(super) fn read_boosted(&mut self) -> Part<Record> {
+        let (to, vcpu) = (self.time()?, self.vcpu()?);
+        let (from, used_up) = (self.before(to)?, self.number()? == 1);
+        if from > to {
+            return Err(Damage::Damaged);
+        }
+        Ok(Record::Boosted { vcpu, from, to, used_up })
     }
 
     pub(super) fn read_stopped(&mut self) -> Part<Record> {

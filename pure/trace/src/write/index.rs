@@ -1,6 +1,6 @@
-//! Index of a trace, written behind its checksum: where its blocks begin, the time that each
-//! covers, and the state at its start. A reader of a short window reads only the blocks that touch
-//! it.
+//! Index of a trace, written after its checksum. For each block of the trace it has the position,
+//! the time that the block covers, and the state at its start. A reader of a short window reads
+//! only the blocks that touch the window.
 
 use slackline_units::{Span, Time, VcpuId};
 
@@ -8,21 +8,22 @@ use crate::encode::{CHECKSUM_START, Encoder, checksum};
 use crate::record::Record;
 use crate::sink::{Sink, VcpuName};
 
-/// Minimum length of a block in bytes.
+/// Minimum length of an indexed block in bytes.
 const BLOCK: u64 = 1 << 20;
 
-/// A block is at least this many times as long as the state at its start, so that the index takes
-/// a small part of the trace.
+/// Minimum length of a block, as a multiple of the length of the state at its start. So the index
+/// takes only a small part of the trace.
 const BLOCK_PER_STATE: u64 = 16;
 
-/// State of a vCPU in a slot, as far as later records refer to it.
+/// State of the vCPU in a slot, to which later records refer.
 struct SlotState {
     named: VcpuName,
     promised: Option<Record>,
     woke: Option<Time>,
 }
 
-/// Position in a trace where its checksum, time and number of entries are known.
+/// Position in a trace, with the checksum of all bytes before it and the time to which the next
+/// time refers.
 #[derive(Clone, Copy)]
 pub(super) struct Position {
     pub(super) offset: u64,
@@ -30,7 +31,7 @@ pub(super) struct Position {
     pub(super) last: Time,
 }
 
-/// Contents of the current block.
+/// Number of entries in the current block, and the time that they cover.
 #[derive(Clone, Copy)]
 struct Contents {
     entries: u64,
@@ -42,17 +43,18 @@ struct Contents {
 const EMPTY: Contents =
     Contents { entries: 0, run_intervals: 0, from: Time::NEVER, to: Time::START };
 
-/// Gathers the index while the trace is written.
+/// Builder of the index, which it collects while the trace is written.
 pub(super) struct IndexBuilder {
     slots: Vec<Option<SlotState>>,
     clock: Option<Record>,
     ended: Option<Time>,
     longest_period: Span,
-    /// All names of the trace, as entries.
+    /// All vCPU names in the trace, encoded as entries.
     names: Encoder,
-    /// Blocks so far, encoded.
+    /// Finished blocks, encoded as parts of the index.
     blocks: Encoder,
-    /// Start of the current block, and the state there as entries.
+    /// Start of the current block, and the entries that reproduce the state at that point. `None`
+    /// before the first block.
     start: Option<(Position, Vec<u8>)>,
     contents: Contents,
 }
@@ -71,13 +73,13 @@ impl IndexBuilder {
         }
     }
 
-    /// Counts an entry that has no time of its own here: an exchange.
+    /// Counts an exchange, whose time does not matter for the index.
     pub(super) fn count_entry(&mut self) {
         self.contents.entries += 1;
     }
 
-    /// Notes that all entries so far are in the output, up to `at`. Begins a block if the current
-    /// one is long enough.
+    /// Records that all entries so far are in the output, up to position `at`. Begins a new block
+    /// if the current one is long enough.
     pub(super) fn flushed(&mut self, at: Position) {
         if let Some((start, state)) = &self.start {
             let least = BLOCK.max(state.len() as u64 * BLOCK_PER_STATE);
@@ -112,7 +114,7 @@ impl IndexBuilder {
         self.blocks.number(at.last.ns());
     }
 
-    /// Returns entries that lead to the current state.
+    /// Returns encoded entries that reproduce the current state.
     fn state(&self) -> Vec<u8> {
         let mut state = Encoder::new(0);
         self.clock.iter().for_each(|record| state.record(record));

@@ -18,7 +18,7 @@ fn costly(switch: &str) -> String {
 }
 
 #[test]
-fn recording_with_constant_costs_passes() {
+fn whatif_accepts_a_recording_with_constant_costs() {
     for switch in ["0s", "5us", "100us"] {
         let gate = gated(&recorded(&costly(switch)));
         assert!(gate.passes(), "{switch}: {:#?}", gate.forms);
@@ -66,7 +66,7 @@ fn begins(entry: &Entry) -> bool {
 }
 
 #[test]
-fn recording_from_the_middle_without_parameters_passes() {
+fn whatif_accepts_a_recording_from_mid_run_without_parameters() {
     let scenario = scenario(THREE);
     let before = Span::from_secs(1000);
     let all = entries(&scenario);
@@ -84,7 +84,7 @@ fn recording_from_the_middle_without_parameters_passes() {
 }
 
 #[test]
-fn late_timers_are_fitted() {
+fn whatif_accepts_and_fits_recordings_with_late_timers() {
     for lateness in ["30us", "uniform 0s 80us", "exponential 40us"] {
         let costs = format!("host.timer_lateness = \"{lateness}\"\n{}", THREE.trim_start());
         let gate = gated(&recorded(&costs));
@@ -93,7 +93,7 @@ fn late_timers_are_fitted() {
 }
 
 #[test]
-fn recording_with_other_costs_in_its_second_half_is_refused() {
+fn whatif_refuses_a_recording_with_other_costs_in_its_second_half() {
     let [cheap, dear] = ["5us", "400us"].map(|switch| scenario(&costly(switch)));
     let mut spliced = entries(&cheap);
     spliced.retain(|entry| !matches!(entry, Entry::Record(Record::Ended { .. })));
@@ -140,7 +140,7 @@ impl<S: Sink> Sink for Hog<'_, S> {
 }
 
 #[test]
-fn recording_in_which_cpu_time_is_missing_is_refused_as_unexplained() {
+fn whatif_refuses_a_recording_with_missing_cpu_time_as_unexplained() {
     let scenario = scenario(THREE);
     let mut changed: Vec<Entry> = Vec::new();
     let split = Time::START + scenario.length / 2;

@@ -52,7 +52,7 @@ fn prediction_for_a_cpu_bound_vm_equals_its_edited_scenario() {
 }
 
 #[test]
-fn vm_that_loses_is_named_with_its_loss() {
+fn whatif_names_each_vm_that_loses_share_with_its_loss() {
     let recording = recorded(&limited("4ms"));
     let forecast = predict(&recording, &[set("slice", "1ms")]);
     let [loss] = &forecast.losses[..] else { panic!("{:?}", forecast.losses) };
@@ -60,7 +60,7 @@ fn vm_that_loses_is_named_with_its_loss() {
 }
 
 #[test]
-fn added_and_removed_vms_have_rows_with_one_side() {
+fn whatif_rows_of_added_and_removed_vms_have_one_side_only() {
     let recording = recorded(THREE);
     let add = Edit::Add { name: "db2".into(), like: "db".into() };
     let forecast = predict(&recording, &[add, Edit::Remove("batch".into())]);
@@ -73,7 +73,7 @@ fn added_and_removed_vms_have_rows_with_one_side() {
 }
 
 #[test]
-fn change_that_admission_would_refuse_is_reported() {
+fn whatif_reports_recorded_changes_that_admission_would_refuse() {
     let text = THREE.to_owned()
         + "[[change]]\nat = \"5s\"\ndomain = \"web\"\n\
            share.sedf = { slice = \"5ms\", period = \"10ms\" }\n";

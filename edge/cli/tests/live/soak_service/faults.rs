@@ -1,4 +1,4 @@
-//! Faults of the soak test, and the checks after each.
+//! Faults that the soak test causes, and the checks after each fault.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -47,7 +47,7 @@ impl Fault {
         Fault::DiskFills,
         Fault::FolderGoes,
     ];
-    /// Faults that end none of the daemon's processes.
+    /// Faults that end none of the daemon's own processes.
     pub const BUT_OURS: [Fault; 4] =
         [Fault::MachineDies, Fault::FrontStops, Fault::DiskFills, Fault::FolderGoes];
     /// Faults that only kill processes.
@@ -60,7 +60,7 @@ impl Fault {
         Fault::MachineDies,
     ];
 
-    /// Returns the processes to kill, by a word of their command lines.
+    /// Returns the processes that the fault kills, each by a word of its command line.
     pub fn kills(self) -> &'static [&'static str] {
         match self {
             Fault::CoreDies => &["serve"],
@@ -73,11 +73,11 @@ impl Fault {
     }
 }
 
-/// Latest moment of a kill, in milliseconds after requests begin.
+/// Latest moment of a kill, in milliseconds after the requests of a round begin.
 const LATEST_MS: u64 = 120;
 
 impl Soak<'_> {
-    /// Causes a fault while requests are made, and checks everything afterwards.
+    /// Causes a fault while requests are made, and then checks all conditions.
     pub fn meet(&mut self, fault: Fault) {
         match fault {
             Fault::MachineDies => self.a_machine_dies(),
@@ -151,7 +151,7 @@ impl Soak<'_> {
         self.slots.iter_mut().for_each(|slot| slot.was.clear());
     }
 
-    /// Waits until pending commits are written and the daemon is healthy.
+    /// Waits until pending commits are written and the daemon reports that it is healthy.
     fn it_gets_well(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {
@@ -167,7 +167,7 @@ impl Soak<'_> {
     }
 }
 
-/// A small disk for the ledger. `None`, with a note, if it cannot be mounted.
+/// A small file system for the ledger. `None`, after printing a note, if it cannot be mounted.
 pub struct Disk(std::path::PathBuf);
 
 impl Disk {

@@ -37,7 +37,7 @@ impl Needs {
         }
     }
 
-    /// Returns the resources that have grown beyond the variation due to load.
+    /// Returns the resources that are higher than in `before` by more than load explains.
     fn more_than(self, before: Needs) -> Vec<String> {
         let mut more = Vec::new();
         let mut compare = |what: &str, before: u64, now: u64, allowed: u64| {
@@ -58,17 +58,18 @@ impl fmt::Display for Needs {
     }
 }
 
-/// Resources of one process over its life.
+/// Samples of the resources that one process uses over its life.
 pub struct Growth {
     pub pid: i32,
     /// Age of the process at each sample, with its resources.
     seen: Vec<(Duration, Needs)>,
 }
 
-/// Age from which samples count. First use of resources before that is no growth.
+/// Age of a process from which samples count. Resources that a process takes when it starts are no
+/// growth.
 const SETTLES: Duration = Duration::from_secs(600);
 
-/// Shortest time after that from which growth is judged.
+/// Shortest time after [`SETTLES`] that samples must cover before growth is judged.
 const ENOUGH: Duration = Duration::from_secs(400);
 
 impl Growth {
@@ -80,8 +81,8 @@ impl Growth {
         self.seen.push((age, needs));
     }
 
-    /// Returns the resources whose maximum grew from the first half to the second half of the
-    /// samples.
+    /// Returns the resources whose maximum in the second half of the samples is higher than in the
+    /// first half.
     pub fn grew(&self) -> Vec<String> {
         let settled: Vec<_> = self.seen.iter().filter(|(age, _)| *age >= SETTLES).collect();
         let (Some((first, _)), Some((last, _))) = (settled.first(), settled.last()) else {
@@ -100,7 +101,7 @@ impl Growth {
 }
 
 #[test]
-fn steady_growth_is_found_and_variation_is_not() {
+fn leak_check_reports_steady_growth_but_no_variation() {
     let life = |needs: fn(u64) -> Needs| {
         let mut growth = Growth::new(1);
         (0..60).for_each(|half| growth.note(Duration::from_secs(half * 30), needs(half)));

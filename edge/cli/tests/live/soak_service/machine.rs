@@ -1,5 +1,5 @@
-//! A fake VM of the soak test: threads named like vCPUs, or a process without such threads. They
-//! work a little and sleep.
+//! A fake VM of the soak test: threads named like vCPUs, or a process without such threads. The
+//! threads alternate between short work and sleep.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -15,17 +15,18 @@ use slackline_units::{CpuSet, Span};
 
 use crate::common::live::{PART, State, groups_left, states, wait_until};
 
-/// Variable with the number of vCPUs (zero for a plain process) and whether they spin.
+/// Environment variable with the number of vCPUs (zero for a plain process) and a flag that makes
+/// the threads spin.
 const SHAPE: &str = "SLACKLINE_SOAK_SHAPE";
 
-/// CPU time of a burst, and the sleep after it.
+/// CPU time of one burst of work. The thread sleeps for [`REST`] after it.
 const WORK: Span = Span::from_us(500);
 const REST: Duration = Duration::from_millis(50);
 
 /// Shape of a fake VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Number of vCPU threads. Zero for a process that is held as a whole.
+    /// Number of vCPU threads. Zero for a process that has one reservation as a whole.
     pub vcpus: u16,
     /// True if the threads never sleep.
     pub spins: bool,
@@ -34,12 +35,12 @@ pub struct Shape {
 pub struct Machine {
     child: Child,
     shape: Shape,
-    /// Threads that work, in the order of their numbers.
+    /// Threads that work, in the order of their vCPU numbers.
     pub workers: Vec<Tid>,
     before: Vec<State>,
 }
 
-/// Body of the child process that is the fake VM. Returns at once in other processes.
+/// Runs as the fake VM, if started as one. Returns at once in other processes.
 pub fn play() {
     if !env::var(PART).is_ok_and(|part| part == "machine") {
         return;
@@ -68,7 +69,7 @@ fn name_of(vcpus: u16, number: u16) -> String {
 }
 
 impl Machine {
-    /// Starts a fake VM. It has this name if it has vCPUs.
+    /// Starts a fake VM. If it has vCPUs, `name` is the name of the VM.
     pub fn start(name: &str, shape: Shape) -> Machine {
         let mut command = Command::new(env::current_exe().expect("this program"));
         if shape.vcpus > 0 {
@@ -120,12 +121,14 @@ impl Machine {
         i32::try_from(self.child.id()).expect("a process id")
     }
 
-    /// Returns the number of vCPUs of the reservation: the workers, or one for a plain process.
+    /// Returns the number of vCPUs that the reservation needs: one for each worker, or one for a
+    /// plain process.
     pub fn vcpus(&self) -> u16 {
         self.shape.vcpus.max(1)
     }
 
-    /// Returns the differences to the state before the VM was held. Empty if there are none.
+    /// Returns the differences between the VM's scheduling state and that before it had a
+    /// reservation. Empty if there are none.
     pub fn differs(&self) -> Vec<String> {
         let now = states(self.pid()).unwrap_or_default();
         let mut differs: Vec<String> = now
@@ -142,7 +145,7 @@ impl Machine {
         differs
     }
 
-    /// Returns true if every thread to be held is pinned to these CPUs.
+    /// Returns true if every thread that a reservation schedules is pinned to these CPUs.
     pub fn is_on(&self, cpus: CpuSet) -> bool {
         let now = states(self.pid()).unwrap_or_default();
         let is_held = |state: &&State| self.shape.vcpus == 0 || self.workers.contains(&state.tid);

@@ -1,5 +1,5 @@
 //! Model of the reservations from a client's view. An acknowledged change is in force. A change
-//! without an answer is in force completely or not at all.
+//! without an answer is either in force completely or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns true if an entry of `list` agrees. While its VM is absent, `list` does not show
-    /// whether a reservation is paused.
+    /// Returns true if an entry of `list` agrees with this row. `list` does not show that a
+    /// reservation is paused while its VM is absent.
     pub fn fits(&self, listed: &Value) -> bool {
         let (slice, exact) = (listed["slice_ns"].as_u64(), listed["exact"].as_bool());
         let is_paused = listed["state"] == "paused";
@@ -28,7 +28,7 @@ impl Row {
     }
 }
 
-/// A VM that starts and stops, and its reservation, if it has one.
+/// A VM that starts and stops, with its reservation if it has one.
 pub struct Slot {
     /// Name of the reservation.
     pub name: String,
@@ -37,17 +37,19 @@ pub struct Slot {
     pub shape: Shape,
     pub machine: Option<Machine>,
     /// Possible states of the reservation. There are several while the outcome of a request without
-    /// an answer is unknown; the last is the most likely.
+    /// an answer is unknown. The last one is the most likely.
     pub may_be: Vec<Option<Row>>,
-    /// Further possible states after the daemon dies, since the disk did not take the changes.
+    /// Further states that are possible if the daemon dies, because the changes since have not
+    /// reached the disk.
     pub was: Vec<Option<Row>>,
-    /// Number of times that the reservation had another name.
+    /// Number of times that the reservation was made under a new name.
     pub names: u64,
-    /// Time at which a VM bound by its process id last ended.
+    /// Time at which a VM that was bound by its process id last ended.
     went: Option<Instant>,
 }
 
-/// Longest time until the end of a process is noticed. Until then its reservation keeps the name.
+/// Longest time until the daemon notices that a process has ended. Until then the reservation of
+/// that process keeps its name.
 const NOTICED: Duration = Duration::from_secs(5);
 
 impl Slot {
@@ -58,17 +60,17 @@ impl Slot {
         Slot { name, called, shape, machine: None, may_be, was, names, went }
     }
 
-    /// Returns true if the state of the reservation is certain.
+    /// Returns true if the state of the reservation is certain: only one is possible.
     pub fn is_known(&self) -> bool {
         self.may_be.len() == 1
     }
 
-    /// Returns the most likely state.
+    /// Returns the most likely state of the reservation.
     pub fn row(&self) -> Option<Row> {
         self.may_be.last().copied().flatten()
     }
 
-    /// Notes an acknowledged state.
+    /// Notes that the state of the reservation was acknowledged, and is now certain.
     pub fn is_now(&mut self, row: Option<Row>, is_durable: bool) {
         if is_durable {
             self.was.clear();
@@ -78,12 +80,12 @@ impl Slot {
         self.may_be = vec![row];
     }
 
-    /// Notes a state that is possible besides the others.
+    /// Notes a further state of the reservation that is possible.
     pub fn may_be_now(&mut self, row: Option<Row>) {
         self.may_be.push(row);
     }
 
-    /// Notes that the daemon died: changes that were not written may be lost.
+    /// Notes that the daemon died. Changes that had not been written may be lost.
     pub fn forgot(&mut self) {
         let mut before = std::mem::take(&mut self.was);
         before.append(&mut self.may_be);
@@ -98,7 +100,7 @@ impl Slot {
         }
     }
 
-    /// Ends the VM. If it is bound by its process id, its reservation ends as well.
+    /// Ends the VM. If the reservation is bound to the VM's process id, the reservation ends too.
     pub fn end_machine(&mut self) {
         self.machine = None;
         if self.shape.vcpus == 0 {
@@ -108,7 +110,8 @@ impl Slot {
         }
     }
 
-    /// Returns true if the reservation of an ended process may still exist.
+    /// Returns true if the daemon may not have noticed yet that a VM bound by its process id has
+    /// ended.
     pub fn may_be_unnoticed(&self) -> bool {
         self.went.is_some_and(|went| went.elapsed() < NOTICED)
     }

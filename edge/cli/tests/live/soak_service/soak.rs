@@ -1,4 +1,4 @@
-//! The daemon, its clients, and the conditions that hold at any time.
+//! The daemon and its clients in the soak test, and the conditions that must hold at any time.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,36 +16,36 @@ use super::model::{Row, Slot};
 use crate::common::live::{Live, TAG, let_pass, nap, wait_until};
 use crate::common::service::{ask, ask_text};
 
-/// Folder of the ledger's own disk, and the ledger's folder on it.
+/// Folder at which the disk for the ledger is mounted. [`STATE`] is the ledger's folder on it.
 pub const DISK: &str = "disk";
 pub const STATE: &str = "disk/state";
 
-/// Size of the disk: enough for a ledger of days with its backups.
+/// Size of the disk: enough for a ledger of several days with its backups.
 const DISK_SIZE: &str = "64m";
 
-/// Variable with the CPU to use, instead of the last one.
+/// Environment variable with the CPU to schedule, in place of the last one.
 const CPU: &str = "SLACKLINE_SOAK_CPU";
 
 /// Period of all reservations. All slices together are less than a quarter of a CPU.
 const PERIOD: Span = Span::from_ms(20);
 
-/// Slice of the VMs that are never changed.
+/// Slice of the VMs whose reservations the test never changes.
 const STEADY: Span = Span::from_us(400);
 
-/// Number of VMs that are never changed.
+/// Number of VMs whose reservations the test never changes.
 const STEADIES: usize = 2;
 
-/// Number of vCPU threads of each other VM. Zero for a plain process.
+/// Number of vCPU threads of each VM whose reservation is changed. Zero for a plain process.
 const OTHERS: [u16; 8] = [1, 2, 0, 1, 2, 0, 1, 1];
 
 /// Interval of samples of resources and delivered CPU time.
 const SAMPLE: Duration = Duration::from_secs(30);
 
-/// Age that listed numbers may have: 200 ms if another client has just asked. On a busy host,
-/// enforcement within that time may be late.
+/// Maximum age of the numbers in `list`. If another client has just asked, they are up to 200 ms
+/// old. The rest is for late enforcement on a busy host.
 const OLD: Duration = Duration::from_millis(250);
 
-/// Longest time until a change shows, on a busy host.
+/// Longest time until a change shows in the kernel's state, on a busy host.
 pub const SHOWS: Duration = Duration::from_secs(30);
 
 /// A sequence of pseudo-random numbers, the same for the same seed.
@@ -63,7 +63,8 @@ impl Dice {
     }
 }
 
-/// Numbers of an unchanged VM when it was adopted: from the kernel, from the daemon, and the time.
+/// CPU times of a VM that is never changed, at the start of their comparison: by the kernel's count
+/// and by the daemon's, and the time.
 #[derive(Clone, Copy)]
 struct Baseline {
     used: Used,
@@ -72,8 +73,8 @@ struct Baseline {
     at: Instant,
 }
 
-/// CPU time of an unchanged VM by the kernel's count, before and after `list` was requested. On a
-/// busy host this may take seconds.
+/// CPU time of a VM that is never changed, by the kernel's count before and after `list` was
+/// requested. On a busy host the request may take seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     before: Span,
@@ -86,7 +87,7 @@ pub struct Soak<'a> {
     pub slots: Vec<Slot>,
     pub met: BTreeMap<Fault, u64>,
     pub is_disk_full: bool,
-    /// True if the core may be killed in addition to the current fault.
+    /// True if the test may kill the core in addition to the current fault.
     pub may_die: bool,
     cpu: CpuId,
     core: Child,
@@ -98,8 +99,8 @@ pub struct Soak<'a> {
     findings: Vec<String>,
     asked: u64,
     unanswered: u64,
-    /// Longest time from the core's death until no thread is held, and until the daemon answers
-    /// again.
+    /// Longest times since a death of the core: until no thread was scheduled by it, and until the
+    /// daemon answered again.
     slowest: (Duration, Duration),
     _disk: Disk,
 }
@@ -153,7 +154,7 @@ impl<'a> Soak<'a> {
         println!("{:9.1} s  {what}", self.elapsed().as_secs_f64());
     }
 
-    /// Records a violation. The test continues, to find others.
+    /// Records a violation of a condition. The test continues, to find others.
     pub fn find(&mut self, what: String) {
         self.say(&format!("FINDING: {what}"));
         self.findings.push(what);
@@ -183,7 +184,7 @@ impl<'a> Soak<'a> {
         });
     }
 
-    /// Makes random requests for this time.
+    /// Makes random requests for this length of time.
     pub fn go_on(&mut self, length: Duration) {
         let until = Instant::now() + length;
         while Instant::now() < until {
@@ -192,7 +193,8 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Makes random requests at a slow pace, with a fault every minute.
+    /// Makes random requests at a slow pace for this length of time, and causes a fault every
+    /// minute.
     pub fn live_for(&mut self, length: Duration, faults: &[Fault]) {
         self.may_die = faults.contains(&Fault::CoreDies);
         let until = Instant::now() + length;
@@ -214,7 +216,7 @@ impl<'a> Soak<'a> {
         self.meet(Fault::CoreDies);
     }
 
-    /// Makes this number of kills in direct succession.
+    /// Causes this number of kills in direct succession.
     pub fn kill_often(&mut self, kills: u64) {
         for number in 0..kills {
             let which = usize::try_from(number).expect("a few") % Fault::KILLS.len();
@@ -225,7 +227,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Returns the slots that may be changed and whose state is certain.
+    /// Returns the VMs whose reservations may be changed and whose state is certain.
     pub fn changeable(&self) -> impl Iterator<Item = usize> {
         let slots = self.slots.iter().enumerate().skip(STEADIES);
         slots.filter(|(_, slot)| slot.is_known()).map(|(number, _)| number)
@@ -280,8 +282,8 @@ impl<'a> Soak<'a> {
         slot.machine = Some(Machine::start(&slot.called, slot.shape));
     }
 
-    /// Reserves, sometimes under another name. Not while unwritten changes of the previous name
-    /// could return after a death.
+    /// Makes a reservation, sometimes under another name. The name stays while changes under it
+    /// that were not written could return after the daemon dies.
     fn reserve(&mut self, number: usize, row: Row) {
         let is_other = number >= STEADIES && self.dice.below(3) == 0;
         let slot = &mut self.slots[number];
@@ -297,7 +299,7 @@ impl<'a> Soak<'a> {
         self.change(number, ("PUT", ""), Some(&body), Some(row));
     }
 
-    /// Requests a change. If it is acknowledged, it is noted as in force.
+    /// Requests a change of a reservation. If the daemon acknowledges it, notes it as in force.
     fn change(
         &mut self,
         number: usize,
@@ -330,7 +332,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Returns the entries of `list` by name. `None` if there is no answer.
+    /// Returns the entries of `list` by name. `None` if the daemon does not answer.
     fn list(&mut self) -> Option<BTreeMap<String, Value>> {
         let (status, body) = self.ask("GET", "/v1/reservations", None)?;
         let rows = body.as_array().filter(|_| status == 200)?;
@@ -341,8 +343,8 @@ impl<'a> Soak<'a> {
         )
     }
 
-    /// Asserts that acknowledged changes are listed, and that the kernel's state agrees with the
-    /// list.
+    /// Checks that `list` shows all acknowledged changes, and that the kernel's state agrees with
+    /// it.
     pub fn all_is_well(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {
@@ -370,7 +372,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Returns the entries of the list that contradict the model.
+    /// Returns descriptions of the entries of `list` that contradict the model.
     fn wrong(&mut self, listed: &BTreeMap<String, Value>) -> Vec<String> {
         let mut wrong = Vec::new();
         for slot in &mut self.slots {
@@ -410,7 +412,7 @@ impl<'a> Soak<'a> {
         wrong
     }
 
-    /// After a violation, takes the listed state as true.
+    /// Sets the model to the state that `list` shows. Used after a violation.
     fn believe(&mut self) {
         let listed = self.list().unwrap_or_default();
         for slot in &mut self.slots {
@@ -422,8 +424,8 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Asserts that VMs with reservations are held, paused ones do not run, and all others are
-    /// restored.
+    /// Checks that VMs with reservations are scheduled, that paused ones do not run, and that all
+    /// others are restored.
     pub fn threads_are_as_they_should(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {
@@ -462,7 +464,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Handles the death of the core at this time, with or without its keeper.
+    /// Handles the death of the core at time `at`, alone or with its keeper.
     pub fn core_died(&mut self, at: Instant, with_keeper: bool) {
         self.core.wait().expect("is our child");
         self.note_growth();
@@ -493,7 +495,7 @@ impl<'a> Soak<'a> {
         self.slots.iter_mut().for_each(Slot::forgot);
     }
 
-    /// Samples the resources of the processes and the delivered CPU time.
+    /// Samples the resources of the daemon's processes and the delivered CPU time.
     fn sample(&mut self) {
         self.next_sample = Instant::now() + SAMPLE;
         let mut line = String::new();
@@ -520,13 +522,13 @@ impl<'a> Soak<'a> {
         self.say(&format!("{line}{} requests, {} unanswered", self.asked, self.unanswered));
     }
 
-    /// Returns the CPU time of the unchanged VMs by the kernel's count.
+    /// Returns the CPU time of the VMs that are never changed, by the kernel's count.
     fn used(&self) -> [Span; STEADIES] {
         let used = |number: usize| self.slots[number].machine.as_ref().map(Machine::used);
         std::array::from_fn(|number| used(number).unwrap_or(Span::ZERO))
     }
 
-    /// Returns the sum of timer latenesses and of stolen time, in seconds.
+    /// Returns the sum of the lateness of all timers and of stolen time, in seconds.
     fn late(&self) -> f64 {
         let page = ask_text(&self.live.place.path("socket"), "GET", "/metrics", None);
         let page = page.map(|(_, text)| text).unwrap_or_default();
@@ -535,7 +537,7 @@ impl<'a> Soak<'a> {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// Checks the CPU time of an unchanged VM against its reservation.
+    /// Checks that a VM that is never changed received the CPU time of its reservation.
     fn delivered(
         &mut self,
         number: usize,
@@ -580,7 +582,7 @@ impl<'a> Soak<'a> {
         format!("steady {number}: {ppm} ppm, {late} ms late, {missed} of {of} missed; ")
     }
 
-    /// Records processes that have grown.
+    /// Records the processes whose resources have grown.
     fn note_growth(&mut self) {
         for (word, growth) in std::mem::take(&mut self.growths) {
             for grew in growth.grew() {
@@ -589,7 +591,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Ends the daemon by a signal, and asserts that nothing is left.
+    /// Ends the daemon by a signal, and asserts that no process and no changed thread is left.
     pub fn end(mut self) {
         self.note_growth();
         crate::common::live::kill(
@@ -621,7 +623,7 @@ impl Drop for Soak<'_> {
     }
 }
 
-/// Starts the daemon, as a systemd unit does, also after it died.
+/// Starts the daemon, as a systemd unit does, including after a death.
 fn start(live: &Live, cpu: CpuId) -> Child {
     let cpu = cpu.index().to_string();
     let arguments = ["serve", "--cpus", &cpu, "--state", STATE, "--socket", "socket"];

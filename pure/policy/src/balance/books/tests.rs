@@ -1,4 +1,4 @@
-//! Averages and scaling, computed by hand: [balancer §5.1].
+//! Averages and scaling of samples, compared with results computed by hand: [balancer §5.1].
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ fn vcpu(slot: u32) -> VcpuId {
 
 /// Case N6: the average of a constant sample.
 #[test]
-fn average_moves_halfway_to_each_sample() {
+fn balancer_average_moves_halfway_to_each_sample() {
     let mut at = 0;
     let steps: Vec<u64> = (0..5)
         .map(|_| {
@@ -32,9 +32,9 @@ fn average_moves_halfway_to_each_sample() {
     assert_eq!(average(None, 32), 32, "the first counts in full");
 }
 
-/// Case N7: weight 8, blocked for 25 of 100 ms, average 8 before.
+/// Case N7: a vCPU of weight 8 is blocked for 25 of 100 ms; its average weight before was 8.
 #[test]
-fn weight_counts_for_runnable_time_only() {
+fn balancer_counts_a_weight_only_while_the_vcpu_is_runnable() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -49,7 +49,7 @@ fn weight_counts_for_runnable_time_only() {
 
 /// Case N8: 30 of 120 ms are reserved.
 #[test]
-fn available_time_is_scaled_to_a_sample() {
+fn balancer_scales_available_time_to_a_full_sample() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.charge(vcpu(0), CPU, (Span::from_ms(30), true), ms(60));
@@ -58,9 +58,9 @@ fn available_time_is_scaled_to_a_sample() {
     assert_eq!(projected(Span::from_ms(30), Span::from_ms(120)), 25_000_000);
 }
 
-/// Case N9: 40 ms on a CPU whose sibling is idle for 10 of them.
+/// Case N9: a vCPU runs for 40 ms, and the other thread of the core is idle for 10 of them.
 #[test]
-fn time_beside_busy_sibling_counts_for_less() {
+fn balancer_counts_time_beside_a_busy_core_sibling_at_smt_speed() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
     let siblings = |cpu| both.without(&CpuSet::one(cpu));
     let mut books = LoadSamples::new(2, siblings, Ratio { some: 65, of: 100 });
@@ -77,10 +77,11 @@ fn time_beside_busy_sibling_counts_for_less() {
     assert_eq!(books.available(CPU), Span::from_ns(73_750_000));
 }
 
-/// Compares two kinds of average. Three vCPUs take turns, and this one is alone in every third run.
-/// Two runs later it appears ahead by 0 % of a CPU by samples and by 7 % by runs.
+/// Compares averages by samples with averages by runs. Three vCPUs take turns, and this one is
+/// alone in every third run. Two runs later it appears ahead by 0 % of a CPU by samples, and by 7 %
+/// by runs.
 #[test]
-fn average_by_runs_remembers_longer_than_by_samples() {
+fn balancer_average_by_runs_remembers_longer_than_by_samples() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -101,9 +102,9 @@ fn average_by_runs_remembers_longer_than_by_samples() {
     assert_eq!(read[29], [500, 571]);
 }
 
-/// A newcomer is sampled from its first wake.
+/// A newcomer's first sample begins at its first wake.
 #[test]
-fn late_newcomer_does_not_appear_starved() {
+fn balancer_sees_no_starvation_of_a_vcpu_that_joined_within_a_sample() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), ms(10));
     books.sample(ms(50), |_| Weight(1 << PLACES), &[vcpu(0)]);
@@ -115,10 +116,10 @@ fn late_newcomer_does_not_appear_starved() {
     assert_eq!(books.served(vcpu(0), false).time, 100_000_000);
 }
 
-/// The CPU is busy for a whole sample, with 40 ms reserved and 35 ms not. The missing quarter went
-/// to other programs. All time of an idle CPU is available.
+/// The CPU is busy for a whole sample, 40 ms of it reserved and 35 ms best-effort. The missing
+/// quarter went to other programs. On an idle CPU all time is available.
 #[test]
-fn busy_time_lost_to_other_programs_is_not_available() {
+fn balancer_excludes_time_lost_to_other_programs_from_available_time() {
     let mut books = LoadSamples::new(2, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.begin(Time::START);

@@ -1,4 +1,5 @@
-//! Whole runs for pairs of CPUs, computed by hand: [balancer §5.1, §5.2].
+//! Runs of the balancer on pairs of CPUs, compared with results computed by hand: [balancer §5.1,
+//! §5.2].
 
 use alloc::format;
 use alloc::string::String;
@@ -28,8 +29,8 @@ fn weight(units: u64) -> Weight {
     Weight(units << PLACES)
 }
 
-/// Returns a CPU with `thousandths` of its time available. `members` are pairs of weight and tau in
-/// ten-thousandths. Their ids count from `first`.
+/// Returns a CPU with `thousandths` of its time available. `members` are pairs of a weight and a
+/// tau (CPU time per weight) in ten-thousandths. The ids of the vCPUs count from `first`.
 fn load(cpu: usize, thousandths: u64, first: u32, members: &[(u64, u64)]) -> BalancerCpu {
     let mut load =
         BalancerCpu::empty(CpuId::new(cpu), Span::from_ns(SAMPLE.ns() / 1_000 * thousandths));
@@ -70,7 +71,8 @@ fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
     }
 }
 
-/// Cases N1 to N5: w_ideal as a fraction, and tau_ideal.
+/// Cases N1 to N5 of the reference on balancers: the weight that should migrate (w_ideal), and the
+/// CPU time per weight of the whole group (tau_ideal).
 #[test]
 fn ideal_weight_and_ideal_tau_match_the_reference() {
     type Case = ((u64, u64), (u64, u64), (i128, i128), (u64, u64));
@@ -114,7 +116,7 @@ const fn case(
 
 const WHOLE: (u64, u64) = (1_000, 1_000);
 
-/// Case names are those of the reference.
+/// Cases of the reference on balancers, with its names for them.
 const CASES: [Case; 14] = [
     case("S1", WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)], "v1 there, v3 back"),
     case("S2", WHOLE, &[(1, 5_156), (1, 5_005)], &[(1, 9_800)], "v2 there, v3 back"),
@@ -145,15 +147,16 @@ const CASES: [Case; 14] = [
 ];
 
 #[test]
-fn swap_sets_match_those_found_by_hand() {
+fn balancer_swap_sets_match_those_computed_by_hand() {
     for Case { id, times, hot, idle, moves: expected } in CASES {
         assert_eq!(moves(&pair(times, hot, idle), &LITERAL), expected, "{id}");
     }
 }
 
-/// Case S8 with thrift; S13 and S14 if more than w_ideal may migrate.
+/// Case S8 of the reference on balancers with the rule `thrift`. Cases S13 and S14 with the rule
+/// `improves`, under which more weight than w_ideal may migrate.
 #[test]
-fn thrift_and_improvement_rules_change_swap_sets() {
+fn balancer_thrift_and_improvement_rules_change_swap_sets() {
     let found = |id, rules| {
         let case = CASES.iter().find(|case| case.id == id).unwrap();
         moves(&pair(case.times, case.hot, case.idle), &rules)
@@ -166,10 +169,11 @@ fn thrift_and_improvement_rules_change_swap_sets() {
     assert_eq!(found("S13", improve), "none", "it would leave the slow CPU worse off");
 }
 
-/// Trap 13: weight 10 on a whole CPU, weight 0.5 on a tenth of one. A move of 0.68 is close to
-/// w_ideal, but would leave the idle CPU with a lower tau than the hot one has.
+/// Trap 13 of the reference on balancers: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU.
+/// A move of 0.68 is close to the ideal, w_ideal. But the CPU that takes it over would then have
+/// less CPU time per weight than the other one had.
 #[test]
-fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
+fn improvement_rule_rejects_a_swap_that_lowers_the_lower_tau() {
     let heavy = Weight((932 << PLACES) / 100);
     let light = Weight((68 << PLACES) / 100);
     let mut hot = load(0, 1_000, 1, &[(0, 1_000), (0, 900)]);
@@ -187,9 +191,9 @@ fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
     assert_eq!(guarded, "none");
 }
 
-/// A bound vCPU counts in the weight of its CPU and stays.
+/// A vCPU that is bound to one CPU counts in the weight of its CPU but does not migrate.
 #[test]
-fn bound_vcpu_never_migrates() {
+fn balancer_never_migrates_a_vcpu_allowed_on_one_cpu_only() {
     let mut loads = pair(WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)]);
     loads[0].members[0].allowed = CpuSet::one(CpuId::new(0));
     assert_eq!(moves(&loads, &LITERAL), "v2 there, v3 back");
@@ -198,10 +202,10 @@ fn bound_vcpu_never_migrates() {
     assert_eq!(moves(&loads, &LITERAL), "none");
 }
 
-/// Figure 4.3: a vCPU of CPU 1 may also run on CPU 3, so all four are one group. Yet CPU 0 must not
-/// swap with CPU 2 or 3, which its vCPU may not run on.
+/// Figure 4.3 of the thesis: a vCPU of CPU 1 may also run on CPU 3, so all four CPUs are one group.
+/// Yet CPU 0 must not swap with CPU 2 or 3, on which its own vCPU may not run.
 #[test]
-fn cpus_of_a_group_swap_only_vcpus_allowed_there() {
+fn balancer_swaps_only_vcpus_allowed_on_the_other_cpu() {
     let mut loads =
         Vec::from([load(0, 1_000, 1, &[(4, 2_500)]), load(1, 1_000, 2, &[(1, 3_000); 3])]);
     loads.push(load(2, 1_000, 5, &[(1, 10_000)]));
@@ -234,7 +238,8 @@ mod random {
     use super::*;
 
     prop_compose! {
-        /// Generates a CPU: available time, and members by weight and tau.
+        /// Generates a CPU: its available time, and its vCPUs by weight and tau (CPU time per
+        /// weight).
         fn cpu()(
             time in 0..1_000_u64,
             members in prop::collection::vec((0..9_u64, 0..20_000_u64), 0..6),
@@ -262,11 +267,12 @@ mod random {
     }
 
     proptest! {
-        /// A vCPU migrates at most once, from its CPU to one that it may run on. No core is the
-        /// idle side of two pairs. Under the repaired rules the lower tau of a pair does not fall,
-        /// unless equal weights are exchanged.
+        /// A vCPU migrates at most once in a run, from its CPU to one that its affinity allows. No
+        /// core has two threads that each take over vCPUs in a pair. Under our repaired rules the
+        /// lower tau of a pair (CPU time per weight) does not fall, unless equal weights are
+        /// exchanged.
         #[test]
-        fn migrations_are_allowed_and_do_not_lower_the_lower_tau(
+        fn balancer_swaps_respect_affinity_and_never_lower_the_lower_tau(
             cpus in prop::collection::vec(cpu(), 2..8),
             maps in prop::collection::vec(any::<u8>(), 5),
             repaired in any::<bool>(),
@@ -322,9 +328,10 @@ mod random {
             }
         }
 
-        /// Reversing the ids changes no migration if all taus differ.
+        /// If all CPUs and vCPUs differ in tau (CPU time per weight), reversing the ids changes no
+        /// migration.
         #[test]
-        fn swap_does_not_depend_on_ids_without_ties(
+        fn balancer_swaps_without_ties_do_not_depend_on_vcpu_ids(
             hot in prop::collection::btree_map(1..50_u64, 0..2_000_u64, 1..6),
             idle in prop::collection::btree_map(50..90_u64, 2_000..9_000_u64, 0..6),
         ) {

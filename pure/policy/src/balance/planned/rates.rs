@@ -1,17 +1,18 @@
-//! Rates of the vCPUs of a group: by weight, limited by what the CPUs can give.
+//! Rates of the vCPUs of a group of CPUs: by weight, limited by the time that the CPUs have
+//! available.
 //!
 //! A vCPU never gets more than the time for which it is runnable, and it cannot run on two CPUs at
-//! once. So the heaviest one is limited by the CPU with the most room, the two heaviest together by
-//! the two with the most, and so on. If that is less than their shares by weight, they divide
-//! exactly that, and the others get more. [balancer §4.4, step 1]
+//! once. So the heaviest vCPU is limited by the CPU with the most room, the two heaviest together
+//! by the two CPUs with the most room, and so on. If such a limit is less than their shares by
+//! weight, these vCPUs divide exactly that limit, and the others get more. [balancer §4.4, step 1]
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::super::{BalancerCpu, Member, Tau};
 
-/// Reports the rate of each member of a group to `tell`. Deducts the rates of vCPUs that may not
-/// migrate from the room of their CPUs.
+/// Computes the rate of each vCPU of a group and calls `tell` with it. Deducts the rates of vCPUs
+/// that may not migrate from the room of their CPUs.
 pub(super) fn set(
     loads: &[BalancerCpu],
     group: &[usize],
@@ -55,7 +56,7 @@ pub(super) fn set(
 /// Recipient of a rate.
 #[derive(Clone, Copy, Debug)]
 enum RateRecipient<'a> {
-    /// All vCPUs that may not migrate from the CPU at this place.
+    /// All vCPUs together that may not migrate from the CPU with this index.
     Staying(usize),
     Member(&'a Member),
 }
@@ -63,20 +64,21 @@ enum RateRecipient<'a> {
 #[derive(Clone, Copy, Debug)]
 struct RateShare<'a> {
     weight: u64,
-    /// Upper limit of the rate.
+    /// Largest rate that the vCPU can use: the time for which it is runnable.
     most: u64,
     who: RateRecipient<'a>,
     rate: u64,
 }
 
-/// Limit that is reached first: that of the `n` heaviest vCPUs, or that of all.
+/// Limit on rates that is reached first: that of the `n` heaviest vCPUs, or that of all vCPUs.
 #[derive(Clone, Copy)]
 enum RateLimit {
     First(usize),
     All,
 }
 
-/// Raises all rates by weight until some reach a limit, then goes on with the others.
+/// Raises all rates in proportion to weight until a limit is reached. Fixes the rates at that limit
+/// and continues with the other vCPUs.
 fn fill(shares: &mut [RateShare<'_>], rooms: &[u64]) {
     let mut open: Vec<usize> = (0..shares.len()).filter(|&at| shares[at].weight > 0).collect();
     let mut rooms = rooms;

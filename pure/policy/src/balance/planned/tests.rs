@@ -8,7 +8,7 @@ use super::super::groups::groups;
 use super::super::{BalancerCpu, Member, PLACES, SAMPLE, Tau, Weight};
 use super::{Item, Plan, PlanPacking, plan};
 
-/// Available thousandths of a CPU, and the weights of its vCPUs.
+/// A CPU: its available time in thousandths of a CPU, and the weights of its vCPUs.
 type Cpu<'a> = (u64, &'a [u64]);
 
 fn loads(cpus: &[Cpu<'_>]) -> Vec<BalancerCpu> {
@@ -32,13 +32,13 @@ fn planned(loads: &[BalancerCpu]) -> Plan {
     plan(loads, &groups(loads), None)
 }
 
-/// Returns rates in thousandths of a CPU, by vCPU id.
+/// Returns the planned rates in thousandths of a CPU, indexed by vCPU number.
 fn rates(plan: &Plan, count: u32) -> Vec<u64> {
     let rate = |slot| plan.rate_of(VcpuId::new(slot, DomId::new(slot), 0));
     (0..count).map(|slot| (rate(slot) * 1_000).div_ceil(SAMPLE.ns())).collect()
 }
 
-/// Returns the pieces of each split: CPU and thousandths of it.
+/// Returns the pieces of each split vCPU: the CPU, and the quota in thousandths of it.
 fn pieces(plan: &Plan) -> Vec<Vec<(usize, u64)>> {
     let piece = |piece: &super::Piece| {
         (piece.cpu.index(), (piece.quota * 1_000 + SAMPLE.ns() / 2) / SAMPLE.ns())
@@ -47,7 +47,7 @@ fn pieces(plan: &Plan) -> Vec<Vec<(usize, u64)>> {
 }
 
 #[test]
-fn rates_follow_weights_up_to_the_capacity_of_cpus() {
+fn planned_rates_follow_weights_up_to_one_cpu_each() {
     let cases: [(&[Cpu<'_>], &[u64]); 6] = [
         (&[(1_000, &[1, 1]), (1_000, &[1])], &[667, 667, 667]),
         (&[(1_000, &[3]), (1_000, &[2, 2])], &[858, 572, 572]),
@@ -67,7 +67,7 @@ fn rates_follow_weights_up_to_the_capacity_of_cpus() {
 
 /// A vCPU that is runnable half of the time gets at most half a CPU and is not split.
 #[test]
-fn blocked_time_limits_the_rate_of_a_vcpu() {
+fn planned_rate_is_limited_by_the_runnable_time_of_the_vcpu() {
     let mut loads = loads(&[(1_000, &[4]), (1_000, &[1, 1])]);
     loads[0].members[0].runnable = SAMPLE.ns() / 2;
     let plan = planned(&loads);
@@ -76,7 +76,7 @@ fn blocked_time_limits_the_rate_of_a_vcpu() {
 }
 
 #[test]
-fn vcpu_that_fits_on_no_cpu_is_split() {
+fn planned_balancer_splits_a_vcpu_that_fits_on_no_cpu() {
     assert_eq!(
         pieces(&planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]))),
         [[(0, 333), (1, 333)]]
@@ -93,10 +93,10 @@ fn vcpu_that_fits_on_no_cpu_is_split() {
     assert!(moved.whole[0].1 != moved.whole[1].1);
 }
 
-/// The smaller CPU takes the heaviest vCPU, which fills it. If that vCPU stayed, neither CPU would
-/// have enough room for the other two.
+/// The smaller CPU takes the heaviest vCPU, which fills it. If the heaviest vCPU stayed where it
+/// is, neither CPU would have enough room for the other two vCPUs.
 #[test]
-fn packing_prefers_migrations_to_a_split() {
+fn planned_balancer_prefers_migrations_to_a_split() {
     let plan = planned(&loads(&[(1_000, &[6]), (600, &[5, 5])]));
     assert_eq!(plan.splits, []);
     let mut cpus: Vec<_> =
@@ -105,9 +105,10 @@ fn packing_prefers_migrations_to_a_split() {
     assert_eq!(cpus, [(0, 1), (1, 0), (2, 0)]);
 }
 
-/// A plan holds until a rate changes by a tenth, or a vCPU joins, leaves or changes affinity.
+/// A plan stays in force until a rate changes by more than a tenth, or a vCPU joins, leaves or
+/// changes affinity.
 #[test]
-fn plan_holds_until_rates_or_affinities_change() {
+fn balancer_plan_is_kept_until_rates_or_affinities_change() {
     let before = loads(&[(1_000, &[1, 1]), (1_000, &[1])]);
     let made = planned(&before);
     let again = |loads: &[BalancerCpu]| {
@@ -166,7 +167,8 @@ mod random {
         taken
     }
 
-    /// Generates few sizes, so that many are equal and some differ by one or two ns.
+    /// Generates a time from a small set of values, so that many are equal and some differ by 1 or
+    /// 2 ns.
     fn time() -> impl Strategy<Value = u64> {
         (0..9_u64, 0..3_u64).prop_map(|(eighths, ns)| SAMPLE.ns() / 8 * eighths + ns)
     }
@@ -180,9 +182,9 @@ mod random {
     }
 
     proptest! {
-        /// The search by order of room finds the same places and pieces as a search of all CPUs.
+        /// The search in order of room finds the same CPUs and pieces as a search of all CPUs.
         #[test]
-        fn packing_agrees_with_exhaustive_search(
+        fn balancer_packing_agrees_with_exhaustive_search(
             cpus in prop::collection::vec((time(), time()), 1..16),
             items in prop::collection::vec(item(), 0..40),
             stays in any::<bool>(),
@@ -220,10 +222,10 @@ mod random {
             }
         }
 
-        /// Each vCPU is in the plan once. Quotas add up to rates. No CPU is planned beyond its room
-        /// and the slop if all vCPUs may run everywhere.
+        /// Each vCPU is in the plan exactly once. Its quotas add up to its rate. If all vCPUs may
+        /// run on all CPUs, no CPU is planned beyond its room plus the tolerance (`SLOP`).
         #[test]
-        fn plan_gives_each_vcpu_its_rate(
+        fn balancer_plan_gives_each_vcpu_its_rate_within_cpu_capacity(
             cpus in prop::collection::vec(
                 (100..=1_000_u64, prop::collection::vec(1..5_u64, 0..5)), 1..9),
         ) {
@@ -255,10 +257,10 @@ mod random {
     }
 }
 
-/// Three vCPUs on two CPUs, one of them split. Then other programs take a twentieth of one CPU: no
-/// vCPU migrates, and the quotas follow the available time.
+/// Three vCPUs run on two CPUs, one of them split. Then other programs take a twentieth of one CPU:
+/// no vCPU migrates, and the quotas follow the available time.
 #[test]
-fn plan_that_holds_updates_quotas_to_available_time() {
+fn kept_balancer_plan_updates_quotas_to_available_time() {
     let before = planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]));
     let (whole, split) = (before.whole.clone(), before.splits[0].clone());
     assert_eq!(pieces(&before), [[(0, 333), (1, 333)]]);

@@ -1,4 +1,4 @@
-//! Atropos in pictures and scripts.
+//! Tests of Atropos: drawn timelines, and sequences of calls.
 
 use alloc::string::ToString;
 
@@ -9,7 +9,7 @@ use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
-fn earliest_deadline_runs_first() {
+fn atropos_earliest_deadline_runs_first() {
     picture(
         "atropos",
         "
@@ -20,10 +20,11 @@ fn earliest_deadline_runs_first() {
     );
 }
 
-/// [Diestelhorst §3.2.3, figure 3.13]: 8 ms of 20 ms with a hint of 5 ms are 2 ms within 5 ms, then
-/// 4 ms within 10 ms. The last 2 ms come in the rest of the natural period.
+/// [Diestelhorst §3.2.3, figure 3.13]: a vCPU that reserves 8 ms of 20 ms, with a latency hint of 5
+/// ms, gets 2 ms within 5 ms after a long block, then 4 ms within 10 ms. The last 2 ms follow in
+/// the rest of the natural period.
 #[test]
-fn latency_hint_shortens_the_first_period() {
+fn atropos_latency_hint_shortens_the_first_period_after_a_wake() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -35,7 +36,7 @@ fn latency_hint_shortens_the_first_period() {
 }
 
 #[test]
-fn vcpu_without_hint_waits_for_earlier_deadlines() {
+fn atropos_vcpu_without_latency_hint_waits_for_earlier_deadlines() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -46,9 +47,9 @@ fn vcpu_without_hint_waits_for_earlier_deadlines() {
     );
 }
 
-/// `a` wakes 5 ms before the end of its natural period, with a quarter of its slice.
+/// vCPU `a` wakes 5 ms before the end of its natural period and gets a quarter of its slice.
 #[test]
-fn wake_late_in_a_period_brings_a_prorated_budget() {
+fn atropos_wake_late_in_a_period_brings_a_prorated_budget() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -59,10 +60,10 @@ fn wake_late_in_a_period_brings_a_prorated_budget() {
     );
 }
 
-/// `a` blocks for 1 ms. The 4 ms that it has left wait until no other vCPU has budget, and then
-/// have precedence over slack.
+/// vCPU `a` blocks for 1 ms. The 4 ms that it has left wait until no other vCPU has budget left.
+/// They then have precedence over slack.
 #[test]
-fn unblocked_vcpu_runs_after_all_budgets_and_before_slack() {
+fn atropos_unblocked_vcpu_runs_after_all_budgets_and_before_slack() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -73,9 +74,9 @@ fn unblocked_vcpu_runs_after_all_budgets_and_before_slack() {
     );
 }
 
-/// `b` blocks while no other vCPU needs the CPU. It gets 2 of the 4 ms that it had left.
+/// vCPU `b` blocks while no other vCPU needs the CPU. It gets only 2 of the 4 ms that it had left.
 #[test]
-fn budget_of_unblocked_vcpu_is_lost_at_its_deadline() {
+fn atropos_budget_left_after_a_block_is_lost_at_the_deadline() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -87,7 +88,7 @@ fn budget_of_unblocked_vcpu_is_lost_at_its_deadline() {
 }
 
 #[test]
-fn slack_is_divided_in_turns_of_5_ms() {
+fn atropos_divides_slack_in_quanta_of_5_ms() {
     picture(
         "atropos",
         "
@@ -99,9 +100,10 @@ fn slack_is_divided_in_turns_of_5_ms() {
     );
 }
 
-/// The earliest deadline runs, ties go to the lower id, and there is no slack.
+/// The vCPU with the earliest deadline runs. Of equal deadlines the lower id runs. There is no
+/// slack.
 #[test]
-fn later_deadline_waits_without_admission() {
+fn atropos_overload_without_admission_starves_the_later_deadline() {
     picture(
         "atropos admission=off",
         "
@@ -113,7 +115,7 @@ fn later_deadline_waits_without_admission() {
 }
 
 #[test]
-fn admission_spreads_vcpus_over_cpus() {
+fn atropos_admission_spreads_vcpus_over_cpus() {
     picture(
         "atropos",
         "
@@ -132,14 +134,14 @@ fn share(given: &[(&str, &str)]) -> Values {
 }
 
 #[test]
-fn latency_hint_longer_than_the_period_is_refused() {
+fn atropos_latency_hint_longer_than_the_period_is_refused() {
     let share = share(&[("slice", "1ms"), ("period", "10ms"), ("latency", "11ms")]);
     let error = (SPEC.promise)(&share).unwrap_err();
     assert_eq!(error.to_string(), "a latency hint of 11ms is longer than the period of 10ms");
 }
 
 #[test]
-fn excess_vcpus_are_refused_only_with_admission() {
+fn atropos_refuses_reservations_beyond_capacity_only_with_admission() {
     let half = share(&[("slice", "5ms"), ("period", "10ms")]);
     let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
     for (admission, admitted) in [("exact", 1), ("off", 3)] {
@@ -157,7 +159,7 @@ fn excess_vcpus_are_refused_only_with_admission() {
 }
 
 #[test]
-fn vcpu_is_bound_to_a_cpu_of_its_affinity() {
+fn atropos_binds_a_vcpu_to_a_cpu_of_its_affinity() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(2));
     let mut at = Moment::at_start(2);
@@ -174,9 +176,9 @@ fn vcpu_is_bound_to_a_cpu_of_its_affinity() {
     assert!(matches!(run, Pick::Run { .. }) && idle == Pick::Idle, "{run:?}, {idle:?}");
 }
 
-/// Calls far apart, and the longest periods possible.
+/// Calls are up to a century apart, and periods have the greatest length possible.
 #[test]
-fn calls_a_century_apart_do_not_overflow() {
+fn atropos_calls_a_century_apart_do_not_overflow() {
     let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -210,7 +212,7 @@ fn calls_a_century_apart_do_not_overflow() {
 
 /// Checks the rows that a trace records.
 #[test]
-fn account_shows_period_cpu_and_remaining_budget() {
+fn atropos_trace_account_shows_period_cpu_and_remaining_budget() {
     let spec = crate::find("atropos").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut policy = (spec.build)(&values, &crate::Topology::flat(1));
@@ -229,10 +231,10 @@ fn account_shows_period_cpu_and_remaining_budget() {
     );
 }
 
-/// Two vCPUs have exhausted their budgets and share slack. One that yields has its next turn after
-/// the other. A yield with budget left costs nothing.
+/// Two vCPUs have exhausted their budgets and share slack. A vCPU that yields gets slack again only
+/// after the other one. A yield with budget left costs no budget.
 #[test]
-fn yield_gives_up_a_turn_of_slack_but_no_budget() {
+fn atropos_yield_costs_a_slack_quantum_but_no_budget() {
     let cpu = CpuId::new(0);
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -273,11 +275,11 @@ fn yield_gives_up_a_turn_of_slack_but_no_budget() {
     }
 }
 
-/// A vCPU with half of the CPU in 100 ms uses all of it in 50 ms and leaves. Its share is held
-/// while another vCPU waits for its slice. A blocked vCPU does not wait, so then the share is free
-/// at once.
+/// A vCPU with half of the CPU in 100 ms uses its slice in the first 50 ms and leaves. Its share is
+/// held while another vCPU waits for its slice. While the other vCPU is blocked, it does not wait,
+/// so the share is free at once.
 #[test]
-fn excess_of_leaver_is_held_only_while_another_vcpu_waits() {
+fn atropos_leavers_excess_stays_reserved_only_while_another_vcpu_waits() {
     let (cpu, period) = (CpuId::new(0), Span::from_ms(100));
     for other_waits in [true, false] {
         let values = Values::defaults(SPEC.policy_fields).unwrap();

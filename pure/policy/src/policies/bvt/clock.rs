@@ -6,25 +6,25 @@ use super::rules::BvtRules;
 use crate::{Field, Values};
 
 pub(super) const WEIGHT: Field =
-    Field::weight("weight", "1", "paper: share of CPU time relative to other vCPUs");
+    Field::weight("weight", "1", "paper's rules: share of CPU time relative to other vCPUs");
 pub(super) const WARP: Field = Field::span_within(
     "warp",
     "0ms",
     (Span::ZERO, Span::from_secs(3_600)),
-    "paper: how much earlier the clock reads while warped, as CPU time at weight 1",
+    "paper's rules: how much earlier the clock reads while warped, as CPU time at weight 1",
 );
 pub(super) const ADVANCE: Field = Field::whole(
     "advance",
     "10",
     (1, u32::MAX as i64),
-    "Xen: virtual units per charging unit (mcuadv), an inverse weight",
+    "Xen's rules: virtual units per charging unit (mcuadv), an inverse weight",
 );
-pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen: may warp");
+pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen's rules: may warp");
 pub(super) const WARPVALUE: Field = Field::whole(
     "warpvalue",
     "0",
     (i32::MIN as i64, i32::MAX as i64),
-    "Xen: how much earlier the clock reads while warped, in virtual units",
+    "Xen's rules: how much earlier the clock reads while warped, in virtual units",
 );
 pub(super) const WARPL: Field = Field::span("warpl", "2s", "longest warp; 0ms is unlimited");
 pub(super) const WARPU: Field =
@@ -33,21 +33,22 @@ pub(super) const WARPU: Field =
 /// Virtual clock of a vCPU.
 #[derive(Clone, Debug)]
 pub(super) struct VcpuClock {
-    /// CPU on which it runs and is queued.
+    /// CPU on which the vCPU is queued and runs.
     pub(super) cpu: CpuId,
     pub(super) pace: Pace,
     pub(super) actual: VirtualTime,
     /// Effective time when the vCPU was last queued.
     pub(super) effective: VirtualTime,
-    /// CPU time that is not charged yet, or will be charged again.
+    /// CPU time that is not charged yet. With the fault `charge_again` it also has CPU time that
+    /// will be charged a second time.
     pub(super) used: Span,
     pub(super) warping: bool,
     may_warp: bool,
     warp: VirtualSpan,
-    /// Longest warp, and length of the pause after it.
+    /// Longest warp, in CPU time. Zero means no limit.
     warp_limit: Span,
     warp_pause: Span,
-    /// Part of the limit that is used up.
+    /// CPU time used in the current warp.
     warped: Span,
     asleep_since: Time,
 }
@@ -56,15 +57,15 @@ pub(super) struct VcpuClock {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameters {
     pub(super) pace: Pace,
-    /// Amount by which the effective time is earlier during a warp.
+    /// Amount by which a warp moves the effective time before the actual time.
     pub(super) warp: VirtualSpan,
     pub(super) may_warp: bool,
 }
 
-/// Effect of the end of a warp.
+/// Result of the end of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WarpEnd {
-    /// The warp pauses until this time.
+    /// The vCPU may warp again at this time.
     Until(Time),
     /// The vCPU never warps again.
     ForGood,
@@ -89,14 +90,14 @@ impl VcpuClock {
         }
     }
 
-    /// Returns the effective time for an actual time.
+    /// Returns the effective time of the vCPU if its actual time is `actual`.
     #[inline]
     pub(super) fn read(&self, rules: &BvtRules, actual: VirtualTime) -> VirtualTime {
         if self.warping { rules.warped(actual, self.warp) } else { actual }
     }
 
-    /// Counts the CPU time used against the limit of a warp. Returns the pause if that ended the
-    /// warp.
+    /// Counts CPU time that is about to be charged against the limit of a warp. Returns the result
+    /// if the limit ends the warp.
     pub(super) fn use_warp(&mut self, now: Time) -> Option<WarpEnd> {
         if !self.has_limit() {
             return None;
@@ -105,7 +106,7 @@ impl VcpuClock {
         (self.warped >= self.warp_limit).then(|| self.unwarp(now))
     }
 
-    /// Ends a warp whose limit is used up.
+    /// Ends a warp whose limit is used up, and returns the result.
     pub(super) fn unwarp(&mut self, now: Time) -> WarpEnd {
         self.warping = false;
         if self.warp_pause.is_zero() {
@@ -115,13 +116,14 @@ impl VcpuClock {
         WarpEnd::Until(now.after(self.warp_pause))
     }
 
-    /// Ends the pause of a warp.
+    /// Ends the pause after a warp, so that the vCPU may warp again.
     pub(super) fn rewarp(&mut self) {
         self.warping = self.may_warp;
         self.warped = Span::ZERO;
     }
 
-    /// Returns the CPU time until the warp ends. `None` if it does not warp or has no limit.
+    /// Returns the CPU time until the warp ends. `None` if the vCPU does not warp or its warp has
+    /// no limit.
     pub(super) fn warp_left(&self) -> Option<Span> {
         self.has_limit().then(|| self.warp_limit.left_after(self.warped))
     }
@@ -134,8 +136,8 @@ impl VcpuClock {
         self.asleep_since = now;
     }
 
-    /// Handles a wake: the clock is moved up to `floor`. A block as long as a pause counts as a
-    /// pause.
+    /// Handles a wake: moves the vCPU's actual time up to `floor`. A block that is as long as the
+    /// pause after a warp renews the whole limit of the warp.
     pub(super) fn wake(&mut self, now: Time, floor: VirtualTime) {
         self.actual = self.actual.max(floor);
         if !self.warp_pause.is_zero() && now.since(self.asleep_since) >= self.warp_pause {

@@ -1,7 +1,7 @@
 //! Queues of the runnable vCPUs of a CPU.
 //!
-//! Most effective times equal actual times; these vCPUs are in one queue. vCPUs that warp are in a
-//! second queue by effective time and in a third by actual time.
+//! A vCPU whose effective time equals its actual time is in the first queue; most vCPUs are. A vCPU
+//! that warps is in a second queue by effective time and in a third queue by actual time.
 
 use slackline_units::{CpuId, VcpuId, VirtualTime};
 
@@ -9,7 +9,7 @@ use super::{Bvt, Source};
 use crate::Moment;
 
 impl<S: Source> Bvt<S> {
-    /// Returns the earliest actual time in the queue.
+    /// Returns the earliest actual time of all vCPUs queued on `cpu`.
     #[inline]
     pub(super) fn earliest(&self, cpu: CpuId) -> Option<VirtualTime> {
         let plain = self.order.first(plain(cpu)).map(|((actual, _), _)| actual);
@@ -19,19 +19,19 @@ impl<S: Source> Bvt<S> {
         lower(plain, self.actuals.first(cpu.index()).map(|(actual, _)| actual))
     }
 
-    /// Returns the earliest actual time of all queued vCPUs but one.
+    /// Returns the earliest actual time of all vCPUs queued on `cpu`, except `but`.
     pub(super) fn earliest_but(&self, cpu: CpuId, but: VcpuId) -> Option<VirtualTime> {
         let plain = self.order.first_but(plain(cpu), but).map(|((actual, _), _)| actual);
         let shifted = self.actuals.first_but(cpu.index(), but).map(|(actual, _)| actual);
         lower(plain, shifted)
     }
 
-    /// Returns the first eligible vCPU.
+    /// Returns the first vCPU in the queue of `cpu` that is eligible there.
     pub(super) fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.first_that(cpu, |vcpu| at.is_eligible(vcpu, cpu)).map(|(_, vcpu)| vcpu)
     }
 
-    /// Returns the first vCPU for which `holds` is true.
+    /// Returns the first vCPU in the queue of `cpu` for which `holds` is true.
     #[inline]
     pub(super) fn first_that(
         &self,
@@ -45,7 +45,7 @@ impl<S: Source> Bvt<S> {
         lower(plain, self.order.first_that(shifted(cpu), &holds))
     }
 
-    /// Returns the first vCPU other than `but`.
+    /// Returns the first vCPU in the queue of `cpu` other than `but`.
     #[inline]
     pub(super) fn first_but(
         &self,
@@ -59,7 +59,8 @@ impl<S: Source> Bvt<S> {
         lower(plain, self.order.first_but(shifted(cpu), but))
     }
 
-    /// Moves a queued vCPU to where it belongs now.
+    /// Moves a queued vCPU to the position that its clock now gives it, behind equal effective
+    /// times.
     #[inline]
     pub(super) fn requeue(&mut self, cpu: CpuId, vcpu: VcpuId) {
         if self.order.queue_of(vcpu).is_some() {
@@ -74,7 +75,8 @@ impl<S: Source> Bvt<S> {
         self.enqueue(vcpu, tail);
     }
 
-    /// Queues a runnable vCPU, or moves it to where it belongs now.
+    /// Puts a runnable vCPU into the queues of its CPU, by its clock. `place` orders vCPUs with
+    /// equal effective times. If the vCPU is queued already, moves it.
     pub(super) fn enqueue(&mut self, vcpu: VcpuId, place: i64) {
         let clock = &mut self.clocks[vcpu];
         let (cpu, actual) = (clock.cpu, clock.actual);
@@ -96,7 +98,7 @@ impl<S: Source> Bvt<S> {
     }
 }
 
-/// Returns the lower of two options.
+/// Returns the lesser value of two options. An absent value counts as greater than all others.
 #[inline]
 fn lower<T: Ord>(this: Option<T>, that: Option<T>) -> Option<T> {
     match (this, that) {

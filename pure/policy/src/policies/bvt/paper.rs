@@ -15,7 +15,7 @@ use super::rules::BvtRules;
 use super::{Bvt, Source};
 use crate::{Moment, Values};
 
-/// Duda and Cheriton's rules.
+/// The rules of Duda and Cheriton's paper.
 pub(super) struct Paper;
 
 impl Source for Paper {
@@ -28,8 +28,8 @@ impl Source for Paper {
         }
     }
 
-    /// Returns the earliest actual time of the runnable vCPUs, with the running one charged up to
-    /// now.
+    /// Returns the scheduler virtual time: the earliest actual time of the runnable vCPUs of the
+    /// CPU, with the running vCPU charged up to now.
     fn floor(bvt: &Bvt<Paper>, _: Time, cpu: CpuId) -> VirtualTime {
         let line = bvt.line(cpu);
         let Some(current) = line.current else { return line.floor };
@@ -39,7 +39,8 @@ impl Source for Paper {
         others.map_or(actual, |others| others.min(actual)).max(line.floor)
     }
 
-    /// The first vCPU to wake must not have saved up time while all were blocked.
+    /// Returns the floor of a CPU that becomes idle. The floor includes the clock of the last
+    /// occupant, so that a vCPU cannot save up time while all are blocked.
     fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime {
         floor.max(last)
     }
@@ -48,7 +49,8 @@ impl Source for Paper {
         bvt.rules.turn_end::<Paper>(now, bvt.clocks[current].pace, lead)
     }
 
-    /// The running vCPU keeps the CPU for the allowance.
+    /// Returns the first vCPU in the queue, or the running vCPU while its context switch allowance
+    /// is not used up.
     fn choose(
         bvt: &Bvt<Paper>,
         at: &Moment,
@@ -68,7 +70,7 @@ impl Source for Paper {
         Time::NEVER
     }
 
-    /// A timeslice ends with the warp.
+    /// Returns the end of the timeslice, which is the end of the warp if that is earlier.
     fn ends(turn: Time, warp: Time) -> (Time, Time) {
         (turn.min(warp), Time::NEVER)
     }

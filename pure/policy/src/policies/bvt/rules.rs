@@ -1,4 +1,4 @@
-//! Choice of rules, and the known faults of Xen by name.
+//! Parameters that choose the rules, and the known faults of Xen by name.
 
 use slackline_units::{Pace, Span, Time, VirtualSpan, VirtualTime};
 
@@ -30,7 +30,7 @@ pub(super) const ROUND_UP: Field =
 pub(super) const UNIT_SLIP: Field = Field::choice(
     "unit_slip",
     SWITCH,
-    "fault: catch-up time in charging units is taken for nanoseconds",
+    "fault: the catch-up time is computed in charging units and used as nanoseconds",
 );
 pub(super) const CHARGE_AGAIN: Field = Field::choice(
     "charge_again",
@@ -40,15 +40,15 @@ pub(super) const CHARGE_AGAIN: Field = Field::choice(
 pub(super) const NARROW: Field = Field::choice(
     "narrow",
     SWITCH,
-    "fault: clocks have 32 bits and wrap, and are moved back all at once",
+    "fault: clocks wrap at 32 bits; all are moved back when they are nearly full",
 );
 pub(super) const WARP_UNDERFLOW: Field = Field::choice(
     "warp_underflow",
     SWITCH,
-    "fault: a warp to before the start of the clock reads as far in the future",
+    "fault: a warp larger than the clock reads as a time far in the future",
 );
 
-/// Values of the parameters.
+/// Rules in force, read from the policy's parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BvtRules {
     pub(super) allowance: Span,
@@ -60,10 +60,10 @@ pub(super) struct BvtRules {
     warp_underflow: bool,
 }
 
-/// Number of virtual units that 32 bits can hold.
+/// Number of virtual units after which a clock of 32 bits wraps.
 const WRAP: i64 = 1 << 32;
 
-/// Clock value from which Xen moves the clocks of a CPU back, and the amount.
+/// Clock value from which Xen moves the clocks of a CPU back, in virtual units.
 const REBASE_FROM: i128 = 0xf000_0000;
 const REBASE_BY: VirtualSpan = VirtualSpan::from_units(0xe000_0000);
 
@@ -87,7 +87,7 @@ impl BvtRules {
         }
     }
 
-    /// Returns the clock after `ran` has been charged to it.
+    /// Returns the clock `actual` after `ran` has been charged to it.
     #[inline(always)]
     pub(super) fn charged(&self, actual: VirtualTime, ran: Span, pace: Pace) -> VirtualTime {
         let ran = if self.narrow { Span::from_ns(ran.ns() & u64::from(u32::MAX)) } else { ran };
@@ -95,20 +95,22 @@ impl BvtRules {
         self.fit(actual + ran.aged(pace))
     }
 
-    /// Returns the part of `ran` that may be charged now if the run interval goes on.
+    /// Returns the part of `ran` that may be charged now although the run interval goes on: whole
+    /// charging units if Xen's rounding up is in force.
     pub(super) fn part(&self, ran: Span) -> Span {
         if self.round_up { ran - ran % self.unit } else { ran }
     }
 
-    /// Returns the clock with `warp` deducted.
+    /// Returns the effective time: `actual` less `warp`.
     #[inline]
     pub(super) fn warped(&self, actual: VirtualTime, warp: VirtualSpan) -> VirtualTime {
         let effective = actual - warp;
         if self.warp_underflow { wrap(effective) } else { effective }
     }
 
-    /// Returns the end of a timeslice that counts from `from`. The vCPU first makes up for `lead`,
-    /// by which the next one is ahead, and then runs for the allowance.
+    /// Returns the end of a timeslice that began at `from`. The vCPU runs until its clock has
+    /// caught up with the next vCPU, whose clock is ahead by `lead`, and then for the context
+    /// switch allowance.
     #[inline(always)]
     pub(super) fn turn_end<S: Source>(&self, from: Time, pace: Pace, lead: VirtualSpan) -> Time {
         if lead > VirtualSpan::ZERO {
@@ -125,13 +127,13 @@ impl BvtRules {
         Span::from_ns(S::charging_units(lead, pace, self.unit))
     }
 
-    /// Returns true if the clocks are so far advanced that they must be moved back.
+    /// Returns true if the clocks of a CPU, which are at least `floor`, must be moved back.
     #[inline]
     pub(super) fn is_full(&self, floor: VirtualTime) -> bool {
         self.narrow && (floor - VirtualTime::START).units() >= REBASE_FROM
     }
 
-    /// Returns a clock that is moved back with all others of its CPU.
+    /// Returns a clock after all clocks of its CPU were moved back.
     pub(super) fn rebased(&self, clock: VirtualTime) -> VirtualTime {
         wrap(clock - REBASE_BY)
     }

@@ -5,7 +5,7 @@ use crate::picture::{PictureTimeslice, picture, turns};
 use crate::{Moment, Pick, Topology, Values};
 
 #[test]
-fn blocking_saves_no_virtual_time_up() {
+fn bvt_vcpu_saves_up_no_virtual_time_while_blocked() {
     picture(
         "bvt allowance=5ms",
         "
@@ -17,7 +17,7 @@ fn blocking_saves_no_virtual_time_up() {
 }
 
 #[test]
-fn vcpu_of_twice_the_weight_runs_twice_as_long() {
+fn bvt_vcpu_of_twice_the_weight_runs_twice_as_long() {
     picture(
         "bvt allowance=4ms",
         "
@@ -28,10 +28,10 @@ fn vcpu_of_twice_the_weight_runs_twice_as_long() {
     );
 }
 
-/// A vCPU that wakes comes before those with equal clocks: c before b at 5 ms. One that has run
-/// comes behind them: at 35 ms both b and a have received 10 ms, b first.
+/// A vCPU that wakes precedes vCPUs with equal clocks: c precedes b at 5 ms. A vCPU that has run
+/// follows them: at 35 ms a and b have received 10 ms each, and b runs first.
 #[test]
-fn equal_clocks_tie_break_by_queue_order() {
+fn bvt_equal_virtual_times_are_served_in_queue_order() {
     picture(
         "bvt allowance=5ms",
         "
@@ -44,7 +44,7 @@ fn equal_clocks_tie_break_by_queue_order() {
 }
 
 #[test]
-fn warping_vcpu_runs_as_soon_as_it_wakes() {
+fn bvt_warped_vcpu_runs_as_soon_as_it_wakes() {
     picture(
         "bvt allowance=5ms",
         "
@@ -56,7 +56,7 @@ fn warping_vcpu_runs_as_soon_as_it_wakes() {
 }
 
 #[test]
-fn waking_vcpu_without_warp_waits_for_the_allowance() {
+fn bvt_waking_vcpu_without_warp_waits_for_the_allowance() {
     picture(
         "bvt allowance=3ms",
         "
@@ -68,7 +68,7 @@ fn waking_vcpu_without_warp_waits_for_the_allowance() {
 }
 
 #[test]
-fn warp_is_limited_and_pauses() {
+fn bvt_warp_ends_at_its_limit_and_resumes_after_a_pause() {
     picture(
         "bvt allowance=1ms",
         "
@@ -80,7 +80,7 @@ fn warp_is_limited_and_pauses() {
 }
 
 #[test]
-fn warp_without_a_pause_never_resumes() {
+fn bvt_warp_without_a_pause_never_resumes() {
     picture(
         "bvt allowance=1ms",
         "
@@ -92,7 +92,7 @@ fn warp_without_a_pause_never_resumes() {
 }
 
 #[test]
-fn each_cpu_has_its_own_queue() {
+fn bvt_each_cpu_has_its_own_queue() {
     picture(
         "bvt allowance=2ms",
         "
@@ -106,7 +106,7 @@ fn each_cpu_has_its_own_queue() {
 }
 
 #[test]
-fn xen_warp_limit_applies_to_each_timeslice() {
+fn bvt_xen_warp_limit_applies_to_each_timeslice() {
     picture(
         "bvt rules=xen-2.0 allowance=10ms warp_underflow=off",
         "
@@ -118,7 +118,7 @@ fn xen_warp_limit_applies_to_each_timeslice() {
 }
 
 #[test]
-fn rounding_up_charges_short_runs_for_whole_units() {
+fn bvt_round_up_charges_short_runs_for_whole_units() {
     picture(
         "bvt allowance=1ms unit=4ms round_up=off",
         "
@@ -138,7 +138,7 @@ fn rounding_up_charges_short_runs_for_whole_units() {
 }
 
 #[test]
-fn warp_underflow_makes_a_warping_vcpu_last() {
+fn bvt_xen_warp_underflow_makes_a_warped_vcpu_last() {
     picture(
         "bvt rules=xen-2.0 warp_underflow=off",
         "
@@ -157,10 +157,11 @@ fn warp_underflow_makes_a_warping_vcpu_last() {
     );
 }
 
-/// With these advances a clock of 32 bits wraps after less than 15 ms of CPU time. Its vCPU then
-/// looks far behind and runs until it has caught up: `c` from 25 ms on, `a` from 40 ms on.
+/// With these advances a clock of 32 bits wraps after less than 15 ms of CPU time. A vCPU whose
+/// clock wrapped seems far behind and runs until it has caught up: `c` from 25 ms on, `a` from 40
+/// ms on.
 #[test]
-fn vcpu_with_wrapped_clock_runs_until_it_catches_up() {
+fn bvt_vcpu_with_wrapped_32_bit_clock_runs_until_it_catches_up() {
     picture(
         "bvt rules=xen-2.0 narrow=off",
         "
@@ -196,7 +197,8 @@ fn first_turns(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     turns.iter().map(|turn| (turn.who, turn.ran.ns(), actual(turn))).collect()
 }
 
-/// Returns the same with the charging units of each timeslice instead of the clock.
+/// Returns the vCPU, the length and the charging units of each of the first timeslices. Lengths are
+/// in nanoseconds.
 fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     let mut clocks = [0, 0];
     let charge = |(who, ran, clock): (char, u64, u64)| {
@@ -207,9 +209,9 @@ fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     first_turns(policy, count).into_iter().map(charge).collect()
 }
 
-/// Test vector 13.4 of the reference: Xen 2.0.
+/// Test vector 13.4 of the reference on BVT, for Xen 2.0.
 #[test]
-fn two_hogs_match_the_vector_of_xen_2_0() {
+fn bvt_two_hogs_match_the_xen_2_0_test_vector() {
     let expected = [
         ('B', 5_000_000, 50),
         ('A', 5_000_100, 51),
@@ -225,9 +227,9 @@ fn two_hogs_match_the_vector_of_xen_2_0() {
     assert_eq!(charges("bvt rules=xen-2.0", 10), expected);
 }
 
-/// Test vector 13.4 of the reference: after 2006-02-25.
+/// Test vector 13.4 of the reference on BVT, for Xen after 2006-02-25.
 #[test]
-fn two_hogs_match_the_vector_of_xen_3_0_2() {
+fn bvt_two_hogs_match_the_xen_3_0_2_test_vector() {
     let expected = [
         ('B', 5_000_000, 50),
         ('A', 5_000_100, 51),
@@ -244,9 +246,9 @@ fn two_hogs_match_the_vector_of_xen_3_0_2() {
     assert_eq!(charges("bvt rules=xen-2.0 charge_again=on", 10), expected);
 }
 
-/// [Xen]: the timeslice is ten allowances if no other vCPU is runnable.
+/// [Xen]: a vCPU that is alone is charged every ten context switch allowances.
 #[test]
-fn lone_vcpu_is_charged_every_ten_allowances() {
+fn bvt_lone_vcpu_is_charged_every_ten_allowances_under_xen() {
     for allowance in [1, 5, 40] {
         let alone = turns(
             &format!("bvt rules=xen-2.0 allowance={allowance}ms"),
@@ -258,18 +260,19 @@ fn lone_vcpu_is_charged_every_ten_allowances() {
     }
 }
 
-/// 1,000 units of B are 100 charging units of A: 10 ms, plus the allowance.
+/// A lead of 1,000 virtual units of B is 100 charging units of A, which take 10 ms. The timeslice
+/// lasts that long plus the allowance.
 #[test]
-fn timeslice_without_unit_slip_lasts_until_the_other_is_overtaken() {
+fn bvt_timeslice_without_unit_slip_lasts_until_the_other_is_overtaken() {
     let slipped = charges("bvt rules=xen-2.0", 2);
     assert_eq!(slipped, [('B', 5_000_000, 50), ('A', 5_000_100, 51)]);
     let right = charges("bvt rules=xen-2.0 unit_slip=off", 2);
     assert_eq!(right, [('B', 5_000_000, 50), ('A', 15_000_000, 150)]);
 }
 
-/// 5.0001 ms are 50.001 charging units. The account shows whole virtual units.
+/// A timeslice of 5.0001 ms is 50.001 charging units. The account shows whole virtual units only.
 #[test]
-fn timeslice_without_rounding_is_charged_exactly() {
+fn bvt_timeslice_without_round_up_is_charged_exactly() {
     assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));
     assert_eq!(first_turns("bvt rules=xen-2.0 round_up=off", 2)[1], ('A', 5_000_100, 500));
 }
@@ -284,11 +287,11 @@ fn ratio(policy: &str, advance: u64) -> u64 {
     ran[0] * 1_000 / ran[1]
 }
 
-/// Results of the model in section 5.7 of the reference. A timeslice of 50 units is charged as 50
-/// or 51, depending on nanoseconds of its begin. So the ratio may differ by one part in 50, plus
-/// half of the last digit in the table.
+/// Results of the model in section 5.7 of the reference on BVT. A timeslice of 50 units is charged
+/// as 50 or 51, depending on the nanosecond at which it begins. So the ratio may differ by one part
+/// in 50, plus half of the last digit in the table.
 #[test]
-fn charging_again_flattens_weights_as_in_xen() {
+fn bvt_repeated_charging_flattens_weights_as_in_xen() {
     let table: [(u64, [u64; 2], [u64; 2]); 6] = [
         (20, [1_500, 5], [2_000, 5]),
         (40, [2_340, 5], [4_000, 5]),
@@ -308,10 +311,10 @@ fn charging_again_flattens_weights_as_in_xen() {
 }
 
 /// No clock overflows in a century, at the lightest or heaviest weight, and no precision is lost.
-/// The timeslices afterwards are those of two hogs, apart from a nanosecond in which a clock
-/// catches up by a fraction.
+/// The timeslices afterwards are those of two vCPUs that never block, except for a nanosecond in
+/// which a clock catches up by a fraction.
 #[test]
-fn clocks_stay_exact_over_a_century() {
+fn bvt_virtual_times_stay_exact_over_a_century() {
     const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
     for weight in [1, 65_535] {
         let hogs = format!("a weight={weight} r\nb weight={weight} r");
@@ -329,10 +332,10 @@ fn clocks_stay_exact_over_a_century() {
     }
 }
 
-/// A vCPU that is picked when its timeslice has ended, before the end is reported, has no time
-/// left.
+/// A vCPU may be picked after its timeslice has ended and before the end is reported. Its limit is
+/// then zero.
 #[test]
-fn ended_timeslice_has_no_time_left() {
+fn bvt_vcpu_picked_at_its_timeslice_end_has_limit_zero() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));

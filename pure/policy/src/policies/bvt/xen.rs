@@ -1,12 +1,13 @@
 //! Borrowed virtual time as in Xen 2.0 to 3.0.2.
 //!
-//! - At each pass the vCPU with the earliest effective virtual time runs, even if it gains nothing
-//!   by that. The allowance only determines the next pass: the time in which the next vCPU is
-//!   overtaken plus the allowance, or ten allowances if no other vCPU is runnable.
+//! - At each pass the vCPU with the earliest effective virtual time runs, however short its lead
+//!   is. The context switch allowance only determines the time of the next pass: the time in which
+//!   the running vCPU overtakes the next one, plus the allowance. If no other vCPU is runnable, the
+//!   next pass is ten allowances later.
 //! - A clock advances by `mcuadv` virtual units per charging unit, an inverse weight.
 //! - A vCPU that wakes starts from the scheduler virtual time of the last pass.
-//! - A warp is limited by a timer that starts when the vCPU is put on the CPU, so that each
-//!   timeslice may use the whole limit. A second timer ends the pause.
+//! - A warp is limited by a timer that starts when the vCPU starts to run, so that each timeslice
+//!   may use the whole limit. A second timer ends the pause.
 //! - Each fault is a parameter.
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime};
@@ -32,8 +33,8 @@ impl Source for Xen {
         }
     }
 
-    /// Returns the floor of the last pass. A wake at the instant of a pass gets the floor before
-    /// it.
+    /// Returns the scheduler virtual time of the last pass. For a wake at the instant of a pass,
+    /// returns that of the pass before.
     fn floor(bvt: &Bvt<Xen>, now: Time, cpu: CpuId) -> VirtualTime {
         let line = bvt.line(cpu);
         if line.pending == now { line.floor_before } else { line.floor }
@@ -43,7 +44,8 @@ impl Source for Xen {
         floor
     }
 
-    /// The end counts from the begin of the timeslice, although the clock is read as of now.
+    /// Returns the end of the current timeslice after another vCPU was queued. As in Xen, the time
+    /// to catch up counts from the start of the timeslice, although the clock is read as of now.
     fn cut(bvt: &Bvt<Xen>, now: Time, current: VcpuId, lead: VirtualSpan) -> Time {
         let clock = &bvt.clocks[current];
         let line = bvt.line(clock.cpu);
@@ -53,7 +55,7 @@ impl Source for Xen {
         bvt.rules.turn_end::<Xen>(line.since, clock.pace, lead)
     }
 
-    /// No vCPU keeps a CPU.
+    /// Returns the first vCPU in the queue: the running vCPU never keeps the CPU.
     fn choose(
         _: &Bvt<Xen>,
         _: &Moment,
@@ -67,17 +69,18 @@ impl Source for Xen {
         now.after(rules.allowance * ALONE)
     }
 
-    /// The end of a warp is a timer, and the timeslice continues.
+    /// Returns the end of the timeslice and the end of the warp. A warp that ends does not end the
+    /// timeslice.
     fn ends(turn: Time, warp: Time) -> (Time, Time) {
         (turn, warp)
     }
 
-    /// A timer limits the warp.
+    /// Does nothing, since a timer limits the warp and not the CPU time used.
     fn use_warp(_: &mut VcpuClock, _: Time) -> Option<WarpEnd> {
         None
     }
 
-    /// The effective time is updated only when the vCPU runs or wakes.
+    /// Does nothing: in Xen the effective time is updated only when the vCPU runs or wakes.
     fn may_warp_again(_: &mut Bvt<Xen>, _: CpuId, _: VcpuId) {}
 
     fn charging_units(lead: VirtualSpan, pace: Pace, _: Span) -> u64 {

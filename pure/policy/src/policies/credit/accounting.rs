@@ -1,4 +1,4 @@
-//! Distribution of credit to active vCPUs, and the state of each vCPU that follows from its credit.
+//! Distribution of credit to active vCPUs, and the class of each vCPU that follows from its credit.
 
 use slackline_units::VcpuId;
 
@@ -9,8 +9,8 @@ use super::rules::{ClassChange, CreditOverflow, Floor, Park};
 use super::runqueue::Class;
 
 impl Credit {
-    /// Gives credit to all active vCPUs and replenishes the budgets of capped VMs, at each third
-    /// tick of the master.
+    /// Gives credit to all active vCPUs and replenishes the budgets of capped VMs. Called at every
+    /// third tick of the master CPU.
     pub(super) fn give_credit(&mut self, at: &Moment) {
         if !self.domains.spending.is_empty() {
             self.renew_budgets(at);
@@ -29,9 +29,9 @@ impl Credit {
         }
     }
 
-    /// Sets the class of a vCPU by its credit, and parks it if it is over its cap. `allowed` is the
-    /// CPU time that the cap allows in a period, `None` without a cap. Returns the vCPU's credit
-    /// for the balance.
+    /// Sets the class of a vCPU by its credit, and parks the vCPU if it is over its cap. `allowed`
+    /// is the CPU time that the cap allows in a period, `None` without a cap. Returns the credit to
+    /// count in the total of all active vCPUs.
     #[inline]
     pub(super) fn close_account(&mut self, at: &Moment, vcpu: VcpuId, allowed: Option<i64>) -> i64 {
         let period = self.rules.period;

@@ -1,11 +1,12 @@
-//! Claims of guests: a vCPU whose VM has urgent work may precede vCPUs that have credit too. Only
-//! policies that listen to guests use this module.
-//! Source: Kim, Kim, Jeon, Seo and Lee, 2008, sections 3.2 to 3.4, cited as [Paper].
+//! Claims of guests: a vCPU whose VM has urgent work may precede other vCPUs that have credit too.
+//! Only policies that use hints of guests have claims. Source: Kim, Kim, Jeon, Seo and Lee, 2008,
+//! sections 3.2 to 3.4, cited as [Paper].
 //!
-//! A *claim* is one number for each vCPU: how urgent its work is. `told` derives it from the
-//! guest's reports, `habit` from the VM's answers to I/O if guests are not asked. The run queues
-//! keep waiting vCPUs in order of claim. `passes` lets the first of them precede the vCPU whose
-//! turn it is, and ends that. `accounts` limits the time of each VM ahead of others.
+//! A *claim* is one number for each vCPU: the urgency of its work. `told` derives it from the
+//! guest's reports, `habit` from the VM's answers to I/O if guests report nothing. The run queues
+//! keep waiting vCPUs in order of claim. `passes` lets the first of them run before the vCPU that
+//! is first in the queue, and ends that. The CPU time for which a VM may run before others in this
+//! way is its *time ahead*; `accounts` limits it.
 
 mod accounts;
 mod habit;
@@ -28,15 +29,16 @@ use told::GuestReport;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimRules {
     pub(crate) tell: ClaimSource,
-    /// Selects whether a blocked task that waits for I/O counts too.
+    /// Selects whether blocked tasks that wait for I/O count in addition to runnable tasks.
     pub(crate) considers: ClaimTasks,
     /// Selects the blocked tasks that count while I/O is pending for their VM.
     pub(crate) matching: TaskMatching,
-    /// Number of tasks woken by I/O that count, the latest first.
+    /// Number of tasks woken by I/O that count, the most recently woken first.
     pub(crate) list: usize,
-    /// Time after its wake-up by I/O in which a task counts.
+    /// Time for which a task counts after I/O woke it.
     pub(crate) list_time: Span,
-    /// Limit of the time that a VM may run ahead of others. `None` if there is no limit.
+    /// Limit of the CPU time for which a VM may precede others by its claim. `None` if there is no
+    /// limit.
     pub(crate) bound: Option<ClaimLimit>,
     pub(crate) ends: ClaimEnd,
     pub(crate) place: RequeuePosition,
@@ -47,96 +49,102 @@ pub(crate) struct ClaimRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimSource {
     Guest,
-    /// Inferred from the answers of a VM to I/O: whether it answers within this CPU time.
+    /// Inferred from the answers of a VM to I/O. An answer is in time if the VM used at most this
+    /// CPU time before it.
     Inferred(Span),
 }
 
-/// Tasks of a guest that count.
+/// Tasks of a guest that count in the claim of its vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimTasks {
     RunQueue,
     All,
 }
 
-/// Blocked tasks for which pending I/O may be.
+/// Blocked tasks that may be the receivers of pending I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskMatching {
     Any,
-    /// The tasks that I/O woke lately.
+    /// The tasks that I/O woke recently.
     List,
-    /// The tasks that the driver VM names.
+    /// The tasks that the driver VM names as receivers.
     Exact,
 }
 
-/// End of a turn ahead of others.
+/// End of the timeslice of a vCPU that precedes others by its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimEnd {
     Slice,
-    /// End of the claim, or of the timeslice if that is earlier.
+    /// The timeslice ends with the claim, or at its usual length if that is earlier.
     Claim,
 }
 
-/// Place in the queue of a vCPU after its turn ahead of others.
+/// Place in the queue of a vCPU after a timeslice in which it preceded others by its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequeuePosition {
-    /// The tail. A preempted vCPU keeps its place if preemption does not end turns.
+    /// The tail of the queue. A preempted vCPU keeps its place if preemption does not end
+    /// timeslices.
     Tail,
-    /// The place that it had before.
+    /// The place that the vCPU had before that timeslice.
     Kept,
 }
 
-/// Limit of the time that a VM may run ahead of others.
+/// Limit of the CPU time for which a VM may precede others by its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimLimit {
-    /// Part of the VM's own share that it may use ahead of others.
+    /// Part of the VM's own share of CPU time in which it may precede others.
     pub(crate) cap: CpuShare,
-    /// CPU time ahead of others that a VM may save up.
+    /// CPU time to precede others that a VM can save up at most.
     pub(crate) depth: Span,
 }
 
-/// Claims of all vCPUs, and the time ahead of others that each VM has left.
+/// Claims of all vCPUs, and the CPU time for which each VM may still precede others.
 pub(super) struct Claims {
     belief: ClaimRules,
     vcpus: Roster<Claimant>,
-    /// VMs, by row of `Domains`.
+    /// VMs, indexed by their row in `Domains`.
     domains: Vec<VmReports>,
     room: ClaimBudget,
 }
 
-/// Claim of a vCPU.
+/// Claim of one vCPU, and the state that it depends on.
 #[derive(Clone, Copy, Debug)]
 struct Claimant {
     domain: usize,
-    /// True if it does I/O for other VMs.
+    /// True if the vCPU does I/O for other VMs.
     is_driver: bool,
-    /// Claim of its most urgent runnable task.
+    /// Claim of the vCPU's most urgent runnable task.
     runnable: Claim,
-    /// Claim with the work that waits for its VM, also if the VM has no time ahead left.
+    /// Claim of the vCPU, including the I/O that is pending for its VM. Computed even if the claim
+    /// does not count because the VM has used up its time to precede others.
     effective: Claim,
-    /// Claim for which it preceded others when it was last chosen. `None` if it was its turn.
+    /// Claim by which the vCPU preceded others when it was last chosen. `None` if it was chosen in
+    /// the order of the queue.
     ahead: Option<Claim>,
-    /// Time up to which it has been charged, if it runs.
+    /// Time up to which the vCPU has been charged, if it runs.
     charged: Time,
 }
 
-/// Reports of a VM, and its time ahead of others.
+/// Reports of a VM, and the CPU time for which it may still precede others.
 #[derive(Clone, Debug)]
 struct VmReports {
     vcpus: Vec<VcpuId>,
     heard: GuestReport,
     habit: ResponseHistory,
-    /// Number of I/O items that are done and that the VM has not taken notice of.
+    /// Number of completed I/O items that the VM has not taken notice of.
     pending: u32,
     weight: Option<Weight>,
-    /// Time ahead of others that was left when the VM was last settled, in nanoseconds.
+    /// CPU time for which the VM could still precede others at its last settlement, in nanoseconds.
     left: i64,
     level: u128,
-    /// True if no time ahead is left. Claims of the VM do not count then.
+    /// True if the VM has used up the CPU time for which it may precede others. Its claims do not
+    /// count then.
     is_spent: bool,
 }
 
 impl VmReports {
-    /// Returns the claim of the VM for its blocked tasks, or for its answers to I/O.
+    /// Returns the claim of the VM for pending I/O: from its blocked tasks, or from its answers to
+    /// I/O.
     fn waiting(&self, belief: &ClaimRules) -> Claim {
         let counts = match belief.tell {
             ClaimSource::Guest => self.pending > 0,
@@ -163,7 +171,7 @@ impl VmReports {
 }
 
 impl Claims {
-    /// Creates the state without any vCPU.
+    /// Creates the state of a host without vCPUs.
     pub(super) fn new(belief: ClaimRules) -> Claims {
         Claims {
             belief,
@@ -173,7 +181,7 @@ impl Claims {
         }
     }
 
-    /// Adds a vCPU. It claims nothing.
+    /// Adds a vCPU without a claim.
     pub(super) fn join(&mut self, vcpu: VcpuId, domain: usize) {
         if self.domains.len() <= domain {
             self.domains.resize(domain + 1, VmReports::EMPTY);
@@ -194,7 +202,7 @@ impl Claims {
         self.vcpus.insert(vcpu, claimant);
     }
 
-    /// Removes a vCPU, and its VM if it was the last one.
+    /// Removes a vCPU, and its VM if this was the last vCPU of the VM.
     pub(super) fn leave(&mut self, vcpu: VcpuId) {
         let Some(Claimant { domain, .. }) = self.vcpus.remove(vcpu) else { return };
         let household = &mut self.domains[domain];
@@ -204,26 +212,27 @@ impl Claims {
         }
     }
 
-    /// Records that a vCPU is chosen: ahead of others for that claim, or in its turn.
+    /// Records that a vCPU is chosen: before others by the claim `ahead`, or with `None` in the
+    /// order of the queue.
     #[inline]
     pub(super) fn begin(&mut self, vcpu: VcpuId, ahead: Option<Claim>) {
         self.vcpus[vcpu].ahead = ahead;
     }
 
-    /// Returns true if a vCPU preceded others when it was last chosen.
+    /// Returns true if a vCPU preceded others by its claim when it was last chosen.
     #[inline]
     pub(super) fn is_ahead(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu].ahead.is_some()
     }
 
-    /// Records that a vCPU has started, or has been charged up to now.
+    /// Records that a vCPU has started, or has been charged, at `now`.
     #[inline]
     pub(super) fn charged(&mut self, now: Time, vcpu: VcpuId) {
         self.vcpus[vcpu].charged = now;
     }
 
     /// Returns the CPU time that the vCPUs of a VM have received. A running vCPU counts as having
-    /// run since it was last charged.
+    /// run from its last charge until now.
     fn ran(&self, at: &Moment, domain: usize) -> Span {
         let VmReports { vcpus, habit, .. } = &self.domains[domain];
         let running = vcpus.iter().filter(|&&vcpu| at.cpu_of(vcpu).is_some());
@@ -231,18 +240,20 @@ impl Claims {
         habit.ran + since.sum::<Span>()
     }
 
-    /// Returns true if a vCPU with a claim pays for its own turn too. Otherwise a guest that claims
-    /// that all its work is urgent would have turns that no vCPU can precede.
+    /// Returns true if a timeslice of a vCPU with a claim counts against its VM's limit for
+    /// preceding others, even if the vCPU was first in the queue anyway. Otherwise a guest that
+    /// claims that all its work is urgent would have timeslices that no other vCPU can precede.
     fn are_turns_paid_for(&self) -> bool {
         self.belief.bound.is_some() && self.keeps_places()
     }
 
-    /// Returns true if a vCPU keeps its place in the queue however its turn ahead ends.
+    /// Returns true if a vCPU that preceded others keeps its place in the queue, for whatever
+    /// reason its timeslice ended.
     pub(super) fn keeps_places(&self) -> bool {
         self.belief.place == RequeuePosition::Kept
     }
 
-    /// Returns the rows to show for a vCPU. `is_chosen` is true if it is chosen for a CPU.
+    /// Returns the rows to show for a vCPU. `is_chosen` is true if the vCPU is chosen for a CPU.
     pub(super) fn account(&self, vcpu: VcpuId, is_chosen: bool) -> Account {
         let Claimant { effective, ahead, .. } = self.vcpus[vcpu];
         let shown = |claim: Option<Claim>| {
@@ -261,8 +272,9 @@ impl Claims {
         rows
     }
 
-    /// Returns the claim of a vCPU as it counts. If time ahead is limited, ordinary work claims
-    /// nothing: it would use up the time that its VM needs for urgent work.
+    /// Returns the claim of a vCPU, or `NONE` if the claim does not count. If the time to precede
+    /// others is limited, work of ordinary urgency claims nothing: it would use up the time that
+    /// its VM needs for urgent work.
     #[inline]
     fn counted(&self, vcpu: VcpuId) -> Claim {
         let Claimant { domain, effective, .. } = self.vcpus[vcpu];

@@ -1,4 +1,5 @@
-//! VMs and the list of active ones. An active VM receives credit at the next accounting.
+//! Credit accounts of VMs, and the list of active VMs. An active VM receives credit at the next
+//! accounting.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,7 +9,7 @@ use slackline_units::{CpuShare, DomId, Span, Time, VcpuId, Weight};
 use super::rules::{CreditRules, Park};
 use super::{Vcpu, nanoseconds};
 
-/// Account of a VM. Amounts are in nanoseconds of CPU time.
+/// Credit account of a VM. Amounts are in nanoseconds of CPU time.
 #[derive(Debug)]
 pub(super) struct Domain {
     id: DomId,
@@ -21,45 +22,46 @@ pub(super) struct Domain {
     pub(super) active_vcpus: Vec<VcpuId>,
     /// Index in the list of active VMs.
     place: usize,
-    /// CPU time left under the cap until the next accounting, without what vCPUs have taken of it.
+    /// CPU time left under the cap until the next accounting, less the parts that vCPUs have taken.
     pub(super) budget: i64,
-    /// CPU time that vCPUs have taken from the budget and not used yet.
+    /// CPU time that vCPUs of the VM have taken from its budget and not used yet.
     pub(super) held: i64,
-    /// Level up to which the VM has received credit.
+    /// Value of the credit level (`exact::level`) up to which the VM has received credit.
     pub(super) level: u64,
-    /// True if the budget has been used since it was last full.
+    /// True if some of the budget has been used since the budget was last full.
     pub(super) is_spending: bool,
     /// Time up to which the VM has received credit.
     pub(super) settled: Time,
-    /// The only vCPU, if it is active and only the weight bounds its credit.
+    /// The only vCPU of the VM. `None` if there are several, if it is not active, or if more than
+    /// the weight limits the VM's credit.
     pub(super) plain: Option<VcpuId>,
-    /// CPU time that the VM can use, in millionths of a CPU.
+    /// CPU time that the VM can use at most, in millionths of a CPU.
     pub(super) rate: u64,
-    /// Pace of the level from which on the VM is limited.
+    /// Pace of the credit level from which on the VM cannot use all credit that its weight gives.
     pub(super) enough: u64,
-    /// Contribution to the sums of the level.
+    /// Amounts that the VM contributes to the sums in `CreditLevel`.
     pub(super) counted: LevelContribution,
-    /// True if its cap or its number of vCPUs bounds its credit, not its weight.
+    /// True if the VM's cap or its number of vCPUs limits its credit, and not its weight.
     pub(super) is_limited: bool,
-    /// True if its vCPUs run as a gang.
+    /// True if the vCPUs of the VM run as a gang.
     pub(super) is_gang: bool,
 }
 
-/// All VMs, each in a row of its own, since ids need not be dense.
+/// All VMs. Each has a row number, since ids of VMs need not be dense.
 #[derive(Debug, Default)]
 pub(super) struct Domains {
     pub(super) rows: Vec<Domain>,
     by_id: BTreeMap<DomId, usize>,
     free: Vec<usize>,
-    /// Rows of the active VMs, last first.
+    /// Rows of the active VMs. The last one comes first.
     pub(super) list: Vec<usize>,
     /// Total weight of the active VMs.
     pub(super) weight: i64,
     /// True if budgets enforce the caps.
     has_budgets: bool,
-    /// True if credit depends on the order of the list.
+    /// True if credit depends on the order of the list of active VMs.
     keeps_order: bool,
-    /// Number of VMs with a cap that a budget enforces. Mostly zero, and then no VM needs a check.
+    /// Number of VMs whose cap is enforced by a budget. If zero, no VM needs a check of its budget.
     capped: usize,
     /// Rows of capped VMs whose budget is not full.
     pub(super) spending: Vec<usize>,
@@ -80,7 +82,7 @@ impl core::ops::IndexMut<usize> for Domains {
     }
 }
 
-/// Contribution of a VM to the sums of the level.
+/// Amounts that a VM contributes to the sums in `CreditLevel`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LevelContribution {
     pub(super) weight: i64,
@@ -103,7 +105,7 @@ impl Domains {
         row
     }
 
-    /// Returns the row of a VM. `None` if it has no vCPU.
+    /// Returns the row of a VM. `None` if the VM has no vCPU.
     pub(super) fn row_of(&self, id: DomId) -> Option<usize> {
         self.by_id.get(&id).copied()
     }
@@ -166,7 +168,7 @@ impl Domains {
         }
     }
 
-    /// Returns true if a budget enforces the cap of any VM.
+    /// Returns true if at least one VM has a cap that a budget enforces.
     #[inline]
     pub(super) fn are_capped(&self) -> bool {
         self.capped > 0
@@ -193,15 +195,15 @@ impl Domains {
         }
     }
 
-    /// Moves a part of the VM's budget to a vCPU.
+    /// Moves a part of a VM's budget to one of its vCPUs.
     pub(super) fn hand_out(&mut self, row: usize, part: i64) {
         let held = &mut self.rows[row].held;
         *held = held.saturating_add(part);
         self.spend(row, part);
     }
 
-    /// Charges a vCPU for CPU time from its part of the budget. A vCPU that is not chosen keeps no
-    /// part.
+    /// Charges CPU time to the part of the budget that a vCPU has taken. If the vCPU is not chosen
+    /// for a CPU, the VM gets the rest of that part back.
     pub(super) fn charge(&mut self, account: &mut Vcpu, used: i64) {
         account.held = account.held.saturating_sub(used);
         let held = &mut self.rows[account.domain].held;
@@ -212,22 +214,23 @@ impl Domains {
         }
     }
 
-    /// Takes back the unused part of the budget of a vCPU that ran for `ran`. The vCPU keeps the
-    /// part that it has used and that is not charged yet.
+    /// Takes back the unused part of the budget from a vCPU that ran for `ran`. The vCPU keeps the
+    /// part for CPU time that it has used and that is not charged yet.
     pub(super) fn take_back(&mut self, account: &mut Vcpu, ran: Span) {
         let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
         let unused = core::mem::replace(&mut account.held, owes) - owes;
         self.give_back(account.domain, unused);
     }
 
-    /// Takes back a part of the budget. A negative part is an overrun, which the VM owes.
+    /// Adds a part that a vCPU had taken back to the VM's budget. A negative part is an overrun,
+    /// which lowers the budget.
     pub(super) fn give_back(&mut self, row: usize, part: i64) {
         let held = &mut self.rows[row].held;
         *held = held.saturating_sub(part);
         self.spend(row, -part);
     }
 
-    /// Makes a vCPU active. The first one puts its VM at the front of the list.
+    /// Makes a vCPU active. The first active vCPU of a VM puts the VM at the front of the list.
     pub(super) fn activate(&mut self, row: usize, vcpu: VcpuId) {
         self.active += 1;
         let domain = &mut self.rows[row];
@@ -240,7 +243,7 @@ impl Domains {
         }
     }
 
-    /// Makes a vCPU inactive. The last one takes its VM from the list.
+    /// Makes a vCPU inactive. The last active vCPU of a VM takes the VM from the list.
     pub(super) fn deactivate(&mut self, row: usize, vcpu: VcpuId) {
         self.active -= 1;
         let domain = &mut self.rows[row];
@@ -265,7 +268,7 @@ impl Domains {
         }
     }
 
-    /// Restores the list, last first, without VMs that are no longer active.
+    /// Restores the list of active VMs from `list`, without VMs that are no longer active.
     pub(super) fn relist(&mut self, mut list: Vec<usize>) {
         list.retain(|&row| self.rows[row].active > 0);
         for (place, &row) in list.iter().enumerate() {
@@ -306,16 +309,16 @@ mod tests {
         ]
     }
 
-    /// Returns a vCPU of the VM in a row.
+    /// Returns a vCPU of the VM in row `row`.
     fn of_row(row: usize, number: u16) -> VcpuId {
         VcpuId::new(0, DomId::new(u32::try_from(row).expect("the test has four rows")), number)
     }
 
     proptest! {
-        /// Sums and list equal a recount: a VM counts once, with its weight, while any of its vCPUs
-        /// is active, and its index in the list is right.
+        /// Sums and list equal those of a recount. A VM with an active vCPU counts once, with its
+        /// weight, and its index in the list is right.
         #[test]
-        fn sums_of_active_domains_equal_a_recount(
+        fn credit_sums_of_active_domains_equal_a_recount(
             steps in prop::collection::vec(step(), 1..60),
             keeps_order in any::<bool>(),
         ) {
@@ -355,10 +358,10 @@ mod tests {
         }
     }
 
-    /// As in Xen's linked lists, a VM that becomes active goes to the front, and one that leaves
-    /// moves no other VM.
+    /// As in Xen's linked lists, a VM that becomes active goes to the front of the list. A VM that
+    /// becomes inactive leaves the order of the others unchanged.
     #[test]
-    fn active_domains_and_vcpus_are_listed_newest_first() {
+    fn credit_lists_active_domains_and_vcpus_newest_first() {
         let mut domains = Domains { keeps_order: true, ..Domains::default() };
         for row in 0..3 {
             domains.join(of_row(row, 0));
@@ -373,9 +376,9 @@ mod tests {
         assert_eq!(domains[1].active_vcpus, [of_row(1, 1), of_row(1, 0)], "newest last");
     }
 
-    /// A VM keeps its row while one vCPU is left. The next VM in a free row inherits nothing.
+    /// A VM keeps its row while it has a vCPU. The next VM in a free row starts with a new account.
     #[test]
-    fn domain_exists_from_its_first_vcpu_to_its_last() {
+    fn credit_domain_exists_from_its_first_vcpu_to_its_last() {
         let mut domains = Domains { has_budgets: true, ..Domains::default() };
         let vcpu = |domain, number| VcpuId::new(0, DomId::new(domain), number);
         let row = domains.join(vcpu(5, 0));

@@ -1,13 +1,13 @@
-//! Gangs: the vCPUs of a VM with `gang = true` run together or not at all, as far as that takes
-//! nothing from other VMs. Source: relaxed co-scheduling, so called since VMware ESX 3. Ours works
-//! by timeslices, not by the progress of one vCPU beyond another.
+//! Gangs: the vCPUs of a VM with `gang = true` run at the same time or not at all, if that takes no
+//! CPU time from other VMs. Source: relaxed co-scheduling, so called since VMware ESX 3. Ours works
+//! by timeslices, not by the progress of one vCPU relative to another.
 //!
-//! A vCPU of a gang that is chosen brings its waiting siblings along. Each is *invited* to a CPU
-//! whose vCPU does not precede it by class, and its turn ends with that of the first. So all stop
-//! together too, and each CPU goes on with the vCPU it had. CPU time is charged as always, so
-//! accounts and shares stay the same. If a sibling that is runnable cannot come along, or is
-//! stopped before the others, those stop after the skew and go behind all of their class. If no
-//! vCPU of the class waits there, they go on.
+//! When a vCPU of a gang is chosen, its waiting siblings are *invited*: each to a CPU whose vCPU
+//! does not precede it by class. The timeslice of an invited sibling ends with that of the first
+//! vCPU. So all stop together, and each CPU goes on with the vCPU that it had. CPU time is charged
+//! as always, so credit and shares stay the same. Some sibling may be unable to run, or may be
+//! stopped before the others. Then the others stop after the *skew* and go behind all vCPUs of
+//! their class. If no vCPU of the class waits there, they go on.
 //!
 //! Holds after every pass: no vCPU is invited to two CPUs, or to a CPU for which a sibling is
 //! chosen.
@@ -23,15 +23,15 @@ use super::rules::fields;
 use super::runqueue::Class;
 use super::{Credit, PassReason, nanoseconds};
 
-/// Invitations of siblings to CPUs.
+/// Invitations of gang siblings to CPUs, and the state that gangs need.
 pub(super) struct Gangs {
     /// Invitation to the next pass of each CPU.
     invitations: Vec<Option<Invitation>>,
-    /// CPUs with an invitation.
+    /// CPUs to which a vCPU is invited.
     spoken_for: CpuSet,
-    /// CPUs whose turns end earlier than their timers.
+    /// CPUs whose timeslices end earlier than their timers expire.
     shortened: CpuSet,
-    /// Time that a vCPU may run on while a sibling that is runnable cannot run.
+    /// Time that a vCPU of a gang may still run while a runnable sibling cannot run.
     skew: Span,
 }
 
@@ -41,12 +41,12 @@ struct Invitation {
     vcpu: VcpuId,
     /// Class at which the vCPU competes for the CPU.
     class: Class,
-    /// End of the turn that the vCPU gets.
+    /// End of the timeslice that the invited vCPU gets.
     ends: Time,
 }
 
 impl Gangs {
-    /// Creates the state if the parameters select gangs, else `None`.
+    /// Creates the state if the parameters select gangs. `None` otherwise.
     pub(super) fn read(values: &Values, cpus: usize) -> Option<Gangs> {
         let are_brought = values.choice(&fields::GANG) == "relaxed";
         are_brought.then(|| Gangs::new(cpus, values.span(&fields::SKEW)))
@@ -82,8 +82,8 @@ impl Gangs {
 }
 
 impl Credit {
-    /// Returns the vCPU that a pass chooses instead of `first`: the invited one, unless `first`
-    /// precedes it.
+    /// Returns the vCPU that a pass chooses when `first` is next in the list: the vCPU that is
+    /// invited to the CPU, unless `first` precedes it.
     #[inline]
     pub(super) fn or_invited(&mut self, at: &Moment, cpu: CpuId, first: VcpuId) -> VcpuId {
         match &mut self.gangs {
@@ -162,14 +162,14 @@ impl Credit {
         }
     }
 
-    /// Returns the CPUs for which vCPUs of a VM are chosen.
+    /// Returns the CPUs for which vCPUs of the VM in this row are chosen.
     fn cpus_of(&self, row: usize) -> CpuSet {
         self.domains[row].vcpus.iter().filter_map(|&vcpu| self.vcpus[vcpu].on).collect()
     }
 
-    /// Returns the class at which a vCPU comes along with another. Without credit it takes the
-    /// other's class, if it owes less than a turn: a little earlier or later it has as much credit
-    /// as the other.
+    /// Returns the class at which a waiting vCPU runs beside its gang sibling `other`. A vCPU
+    /// without credit gets the sibling's class, unless it owes a whole timeslice. A smaller debt is
+    /// a matter of a moment: a little earlier or later the two have equal credit.
     fn class_beside(&self, vcpu: VcpuId, other: VcpuId) -> Class {
         let (account, class) = (&self.vcpus[vcpu], self.vcpus[other].class.min(Class::Under));
         let is_close = account.credit > -nanoseconds(self.rules.slice);
@@ -177,8 +177,8 @@ impl Credit {
         if own == Class::Over && is_close { class.max(own) } else { own }
     }
 
-    /// Returns a CPU whose chosen vCPU does not precede the waiting `vcpu`, without those in
-    /// `taken`. CPUs with the lowest class come first, and among them the home CPU.
+    /// Returns a CPU whose chosen vCPU does not precede the waiting `vcpu`. CPUs in `taken` are
+    /// left out. CPUs whose vCPU has the lowest class come first, and among them the home CPU.
     fn place_beside(
         &self,
         at: &Moment,
@@ -200,24 +200,24 @@ impl Credit {
         })
     }
 
-    /// Returns true if `vcpu` has more than a period's credit, and more than `than`, which is of
-    /// the same class. Otherwise a vCPU that is due nearly a whole CPU could not make up for the
-    /// turns of a gang.
+    /// Returns true if `vcpu` has more than a period's credit and more credit than `than`, which is
+    /// of the same class. Without this rule a vCPU that is due nearly a whole CPU could not make up
+    /// for the timeslices of a gang.
     fn is_owed_more(&self, vcpu: VcpuId, than: VcpuId) -> bool {
         let credit = self.vcpus[vcpu].credit;
         credit > self.rules.period && credit > self.vcpus[than].credit
     }
 
-    /// Returns true if a vCPU of a gang is within its turn on a CPU. No other gang may take that
-    /// CPU, or two gangs would interrupt each other forever.
+    /// Returns true if a vCPU of a gang is within its timeslice on a CPU. No other gang may take
+    /// that CPU then, or two gangs would preempt each other forever.
     fn is_kept_by_gang(&self, at: &Moment, cpu: CpuId) -> bool {
         let this = &self.cpus[cpu.index()];
         let is_of_gang = |vcpu: VcpuId| self.domains[self.vcpus[vcpu].domain].is_gang;
         this.until > at.now() && this.chosen.is_some_and(is_of_gang)
     }
 
-    /// Shortens the turns of the siblings of a vCPU that was preempted and does not go on
-    /// elsewhere.
+    /// Shortens the timeslices of a gang to the skew after one of its vCPUs was preempted and
+    /// waits.
     #[inline]
     pub(super) fn stop_siblings(&mut self, at: &Moment, vcpu: VcpuId, why: PassReason) {
         if self.gangs.is_some()
@@ -243,7 +243,7 @@ impl Credit {
         }
     }
 
-    /// Takes the CPUs to pick for again because turns there end earlier.
+    /// Takes the list of CPUs to reschedule because their timeslices end earlier now.
     #[inline]
     pub(super) fn take_shortened(&mut self) -> CpuSet {
         self.gangs.as_mut().map_or(CpuSet::NONE, |gangs| core::mem::take(&mut gangs.shortened))
@@ -263,9 +263,9 @@ mod tests {
         VcpuId::new(u32::from(number), DomId::new(domain), number)
     }
 
-    /// Builds a host with one CPU more than `others`. A vCPU of a gang has the first CPU and each
-    /// other VM has one. All are at the start of a turn. The siblings wait and are not boosted, and
-    /// a pass of the first CPU is requested.
+    /// Builds a host with `others` CPUs and one more. A vCPU of a gang has the first CPU, and each
+    /// other CPU has a VM of its own. All are at the start of a timeslice. The siblings of the gang
+    /// wait and are not boosted, and a pass of the first CPU is requested.
     fn gang(others: u16, siblings: u16) -> (Credit, Moment) {
         let fields = [("gang", RawValue::Text("relaxed"))];
         let values = Values::read(SPEC.policy_fields, fields.into_iter()).unwrap();
@@ -309,7 +309,7 @@ mod tests {
         (policy, at)
     }
 
-    /// Returns the slot of the vCPU chosen for each CPU once all CPUs have passed.
+    /// Returns the slot of the vCPU that is chosen for each CPU after all CPUs have run a pass.
     fn chosen(mut policy: Credit, at: &Moment) -> Vec<Option<usize>> {
         for cpu in 0..policy.cpus.len() {
             policy.prepare_pick(at, CpuId::new(cpu));
@@ -318,9 +318,9 @@ mod tests {
     }
 
     /// A sibling has no credit left, and the only other CPU runs a VM that has some. The sibling
-    /// runs as if it had credit, unless it owes a whole turn.
+    /// runs as if it had credit, unless it owes a whole timeslice.
     #[test]
-    fn sibling_without_credit_comes_along_unless_it_owes_a_turn() {
+    fn gang_sibling_without_credit_runs_unless_it_owes_a_timeslice() {
         for (beyond_a_turn, second) in [(0, 1), (1, 2)] {
             let (mut policy, at) = gang(1, 1);
             let turn = nanoseconds(policy.rules.slice);
@@ -330,9 +330,10 @@ mod tests {
         }
     }
 
-    /// The other VM has more than a period's credit: as much as the sibling, or more.
+    /// The VM on the other CPU has more than a period's credit: as much as the invited sibling, or
+    /// more.
     #[test]
-    fn vcpu_with_more_credit_than_sibling_keeps_its_cpu() {
+    fn vcpu_with_more_credit_than_a_gang_sibling_keeps_its_cpu() {
         for (more, second) in [(0, 2), (1, 1)] {
             let (mut policy, at) = gang(1, 1);
             let owed = 2 * policy.rules.period;
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn all_siblings_come_along_to_separate_cpus() {
+    fn gang_siblings_are_dispatched_to_separate_cpus_together() {
         let (mut policy, at) = gang(2, 2);
         // Both CPUs are invited to at once. Neither waits until the other has passed.
         let asked = policy.prepare_pick(&at, CpuId::new(0));

@@ -1,4 +1,5 @@
-//! Order of the waiting vCPUs by claim, then by class, then by place in the queue.
+//! Order of the waiting vCPUs by claim, then by class, then by place in the queue. A claim is the
+//! urgency that a VM reports for a vCPU.
 
 use alloc::vec::Vec;
 
@@ -6,19 +7,20 @@ use slackline_units::{CpuId, Urgency, VcpuId};
 
 use crate::queues::ordered::Queues;
 
-/// Urgency of a vCPU's work as its VM claims it. Less is more urgent, and `NONE` is the least.
+/// Urgency of a vCPU's work as its VM claims it. A lower value is more urgent; `NONE` is the
+/// highest value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim(u16);
 
 impl Claim {
-    /// Claim of a vCPU without reports that count.
+    /// Claim of a vCPU that has no report, or whose report does not count.
     pub(super) const NONE: Claim = Claim(256);
     /// The most urgent claim.
     pub(super) const HIGHEST: Claim = Claim(0);
-    /// Claim that is inferred from a VM's answers to I/O: as urgent as the most urgent task that
-    /// shares the CPU by time.
+    /// Claim of a VM that usually answers I/O quickly, if claims are inferred. It equals the claim
+    /// of the most urgent task of an ordinary (not real-time) class.
     pub(super) const INFERRED: Claim = Claim(100);
-    /// Claim of a task of ordinary priority.
+    /// Claim of a task whose priority is the default of ordinary tasks.
     pub(super) const ORDINARY: Claim = Claim(Urgency::ORDINARY.0 as u16);
 
     #[inline]
@@ -26,13 +28,14 @@ impl Claim {
         Claim(u16::from(urgency))
     }
 
-    /// Returns the claim on the scale of reports. `None` for no claim.
+    /// Returns the claim as an urgency on the scale of guest reports. `None` for no claim.
     pub(super) fn urgency(self) -> Option<u8> {
         u8::try_from(self.0).ok()
     }
 }
 
-/// End of a lane at which a vCPU enters.
+/// End of a lane at which a vCPU enters. A lane is the list of the waiting vCPUs of one class on a
+/// CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LaneEnd {
     First,
@@ -48,13 +51,14 @@ pub(super) enum ClaimClass {
     Over,
 }
 
-/// Waiting vCPUs whose claims count, by CPU.
+/// Order of the waiting vCPUs whose claims count, for each CPU.
 ///
-/// Places are numbered as vCPUs enter a lane, at either end. So places are in order while lanes
-/// are. A mixed list is not in order and needs a search.
+/// Places are numbered as vCPUs enter a lane (the list of one class), at either end. So place
+/// numbers are in the order of a lane. A list that Xen's rules have not sorted is not in that order
+/// and needs a search.
 pub(super) struct ClaimOrder {
     queues: Queues<(Claim, ClaimClass, i64)>,
-    /// Claims and places, by slot.
+    /// Claims and places of vCPUs, by slot.
     rows: Vec<ClaimRow>,
     first: i64,
     last: i64,
@@ -82,7 +86,7 @@ impl ClaimOrder {
         ClaimOrder { queues: Queues::new(cpus), rows: Vec::new(), first: 0, last: 0, among }
     }
 
-    /// Prepares the row of a vCPU that joins. It claims nothing.
+    /// Adds the row of a vCPU that joins, without a claim.
     pub(super) fn join(&mut self, vcpu: VcpuId) {
         let row = ClaimRow { claim: Claim::NONE, place: 0 };
         if self.rows.len() <= vcpu.slot() {
@@ -91,8 +95,8 @@ impl ClaimOrder {
         self.rows[vcpu.slot()] = row;
     }
 
-    /// Enters a vCPU at one end of its lane. `counts` is its CPU and class if its claim counts
-    /// there.
+    /// Adds a vCPU at one end of its lane. `counts` is the vCPU's CPU and class; `None` if its
+    /// claim does not count.
     #[inline]
     pub(super) fn enter(
         &mut self,
@@ -114,7 +118,7 @@ impl ClaimOrder {
         self.insert(vcpu, counts);
     }
 
-    /// Removes a vCPU that leaves its list.
+    /// Removes a vCPU that leaves the list in which it waits.
     #[inline]
     pub(super) fn leave(&mut self, vcpu: VcpuId) {
         self.queues.remove(vcpu);
@@ -146,7 +150,7 @@ impl ClaimOrder {
         self.rows[vcpu.slot()].claim
     }
 
-    /// Returns the most urgent claim, and its vCPU, of those for which `holds` is true.
+    /// Returns the most urgent claim with its vCPU, among the vCPUs for which `holds` is true.
     #[inline]
     pub(super) fn first_that(
         &self,
@@ -190,9 +194,10 @@ mod tests {
         order
     }
 
-    /// A vCPU that enters at the head precedes all, and one that enters at the tail follows all.
+    /// A vCPU that enters at the head precedes all vCPUs of its class. A vCPU that enters at the
+    /// tail follows all of them.
     #[test]
-    fn equal_claims_keep_the_order_of_places() {
+    fn gaps_queue_keeps_vcpus_with_equal_claims_in_place_order() {
         let mut order = claiming(&[Claim::of(110); 6]);
         for (slot, end) in [
             (3, LaneEnd::Last),
@@ -210,10 +215,10 @@ mod tests {
         assert_eq!(all(&order), [5, 4, 1, 2, 0, 3]);
     }
 
-    /// A claim precedes credit, and credit precedes place. A vCPU without a claim that counts is
-    /// not in the order.
+    /// A more urgent claim precedes credit, and credit precedes place. A vCPU without a claim that
+    /// counts is not in the order.
     #[test]
-    fn order_puts_urgent_claims_first_and_omits_vcpus_without_claim() {
+    fn gaps_queue_puts_urgent_claims_first_and_omits_vcpus_without_claim() {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
         let counts = [OVER, UNDER, OVER, UNDER];
         for (slot, counts) in (0..).zip(counts) {

@@ -1,4 +1,5 @@
-//! Passes: they choose the vCPU of a CPU, enter waiting vCPUs in lists, and request preemption.
+//! Scheduling passes: they choose the vCPU of a CPU, enter waiting vCPUs in lists, and request
+//! preemption.
 
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
@@ -9,7 +10,7 @@ use super::runqueue::{Class, RunQueues};
 use super::{Credit, PassReason, Vcpu, nanoseconds};
 
 impl Vcpu {
-    /// Sets the class, and moves the vCPU in its list if the class has changed.
+    /// Sets the class of a vCPU, and moves the vCPU in its list if the class has changed.
     #[inline]
     pub(super) fn set_class(
         &mut self,
@@ -23,7 +24,7 @@ impl Vcpu {
         }
     }
 
-    /// Charges a run. Returns the class that follows from it.
+    /// Charges the vCPU for a run. Returns the class that the vCPU has afterwards.
     #[inline]
     pub(super) fn pay(&mut self, ran: Span, rules: &CreditRules) -> Class {
         self.paid += ran;
@@ -41,7 +42,7 @@ impl Vcpu {
 }
 
 impl Credit {
-    /// Runs a pass: chooses the vCPU that runs on a CPU and the end of its turn.
+    /// Runs a scheduling pass: chooses the vCPU that runs on a CPU and the end of its timeslice.
     pub(super) fn decide(&mut self, at: &Moment, cpu: CpuId) {
         let why = self.cpus[cpu.index()].why;
         let is_marked = self.rules.changes == ClassChange::Tick;
@@ -79,7 +80,8 @@ impl Credit {
         }
     }
 
-    /// Puts the chosen vCPU back into its list if it is runnable and not parked. Returns it.
+    /// Takes the chosen vCPU from a CPU and returns it. Puts it into its list if it is runnable and
+    /// not parked.
     #[inline(always)]
     pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: PassReason) -> Option<VcpuId> {
         let vcpu = self.cpus[cpu.index()].chosen.take()?;
@@ -126,7 +128,7 @@ impl Credit {
         Some(vcpu)
     }
 
-    /// Chooses a vCPU in its turn.
+    /// Gives a CPU to the vCPU that is first in the order of the list, for its timeslice.
     #[inline(always)]
     pub(super) fn take(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.queues.remove(vcpu);
@@ -161,13 +163,14 @@ impl Credit {
         }
     }
 
-    /// Returns the time that a vCPU may run if it starts now.
+    /// Returns the length of a vCPU's timeslice if it starts now.
     #[inline]
     pub(super) fn turn(&self, vcpu: VcpuId) -> Span {
         self.within_bounds(vcpu, self.vcpus[vcpu].turn)
     }
 
-    /// Limits a turn to the rest of the vCPU's boost and to its part of the VM's budget.
+    /// Limits a timeslice to the rest of the vCPU's boost and to the vCPU's part of its VM's
+    /// budget.
     #[inline]
     pub(super) fn within_bounds(&self, vcpu: VcpuId, mut turn: Span) -> Span {
         let account = &self.vcpus[vcpu];
@@ -180,7 +183,8 @@ impl Credit {
         turn
     }
 
-    /// Returns the vCPU that a pass chooses. Mostly it is the first in the CPU's own list.
+    /// Returns the vCPU that a pass on this CPU chooses. Mostly it is the first in the CPU's own
+    /// list.
     #[inline(always)]
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         match self.queues.first(cpu) {
@@ -195,8 +199,8 @@ impl Credit {
         }
     }
 
-    /// Returns the vCPU that should have a CPU: the first in its own list. If that one has no
-    /// credit, the first with credit in another list precedes it.
+    /// Returns the vCPU that should run on a CPU: the first eligible one in the CPU's own list. If
+    /// that vCPU has no credit, the first vCPU with credit in the list of another CPU precedes it.
     #[inline(never)]
     pub(super) fn best(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         let may = |vcpu| {
@@ -211,7 +215,8 @@ impl Credit {
         }
     }
 
-    /// Returns the first vCPU above `class` in the list of another CPU.
+    /// Returns the first vCPU of a higher class than `class` in the list of another CPU, if `may`
+    /// allows it.
     fn stolen(&self, cpu: CpuId, class: Class, may: impl Fn(VcpuId) -> bool) -> Option<VcpuId> {
         let class = class.max(Class::Idle);
         let mut others = self.queues.with_any_above(class);
@@ -244,7 +249,8 @@ impl Credit {
         }
     }
 
-    /// Handles a wake-up: the vCPU is boosted if it has credit, and enters a list.
+    /// Handles a wake-up: the vCPU is boosted if it has credit, and enters the list of its home
+    /// CPU.
     pub(super) fn wake_up(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.is_broke(vcpu) {
             self.vcpus[vcpu].is_parked = true;
@@ -263,7 +269,8 @@ impl Credit {
         self.enqueue(at, vcpu);
     }
 
-    /// Puts a vCPU into its list, and requests passes of CPUs that may have to run it.
+    /// Puts a vCPU into the list of its home CPU, and requests passes on CPUs that may have to run
+    /// it.
     pub(super) fn enqueue(&mut self, at: &Moment, vcpu: VcpuId) {
         let (home, class) = (self.vcpus[vcpu].home, self.vcpus[vcpu].class);
         self.queues.push(home, class, vcpu);
@@ -291,8 +298,8 @@ impl Credit {
         if idle.is_empty() { idle } else { idle.and(&at.allowed(vcpu)) }
     }
 
-    /// Takes a vCPU that blocks or leaves out of its list or off its CPU. It gives its part of the
-    /// budget back.
+    /// Takes a vCPU that blocks or leaves from its list or its CPU. The part of its VM's budget
+    /// that the vCPU has not used returns to the VM.
     pub(super) fn retire(&mut self, at: &Moment, vcpu: VcpuId) {
         match self.vcpus[vcpu].on {
             Some(cpu) => {
@@ -313,8 +320,8 @@ impl Credit {
         }
     }
 
-    /// Sets the class of a vCPU that may be in a list. Kept apart from `set_class`, since that is
-    /// rare.
+    /// Sets the class of a vCPU, as `set_class` does. This copy is not inlined, for call sites that
+    /// run rarely.
     #[inline(never)]
     pub(super) fn reclass(&mut self, vcpu: VcpuId, class: Class) {
         self.set_class(vcpu, class);
@@ -343,8 +350,8 @@ impl Credit {
     }
 
     /// Returns the CPU where a vCPU runs best: its home, or an idle CPU that has more idle
-    /// neighbours (section 7.4, item 5). With placement at wake-up it leaves a busy CPU for an idle
-    /// one, or for one that runs a vCPU of a lower class.
+    /// neighbours (section 7.4 of the reference, item 5). With placement at wake-up, a vCPU whose
+    /// home is busy gets an idle CPU, or else a CPU that runs a vCPU of a lower class.
     pub(super) fn better_cpu(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let (home, allowed) = (self.vcpus[vcpu].home, at.allowed(vcpu));
         let cyclic = |from: CpuId, set: &CpuSet| set.iter_after(from).next();

@@ -13,18 +13,18 @@ use fields::{
 
 const LEAST_SLICE: Span = Span::from_us(100);
 
-/// The rules in force.
+/// Rules in force, read from the policy's parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CreditRules {
     pub(super) slice: Span,
     pub(super) tick: Span,
     pub(super) clock: TickOffsets,
     pub(super) sampling: Sampling,
-    /// Credits per tick. `None` if a credit is a nanosecond.
+    /// Number of credits per tick. `None` if a credit is a nanosecond.
     pub(super) credits: Option<i64>,
-    /// Length of a credit in nanoseconds. All amounts are rounded to it.
+    /// Length of a credit in nanoseconds. All amounts of credit are rounded to whole credits.
     pub(super) credit: i64,
-    /// Credit for one CPU in a period, in nanoseconds: a whole number of credits.
+    /// Credit that one CPU distributes in a period, in nanoseconds: a whole number of credits.
     pub(super) period: i64,
     pub(super) boost: Boost,
     pub(super) park: Park,
@@ -42,9 +42,10 @@ pub(crate) struct CreditRules {
 pub(super) struct TickOffsets {
     /// Delay of the first CPU's first tick, beyond one tick after the start.
     offset: Span,
-    /// Delay of each CPU after the CPU before it.
+    /// Delay of each CPU's first tick after that of the CPU before it.
     phase: Span,
-    /// True if the CPU before a CPU is the one with the next higher number.
+    /// True if the ticks start at the CPU with the highest number and go down. Otherwise they start
+    /// at CPU 0 and go up.
     is_downward: bool,
 }
 
@@ -57,22 +58,24 @@ impl TickOffsets {
         }
     }
 
-    /// Returns the delay of a CPU's first tick, beyond one tick after the start, for `cpus` CPUs.
+    /// Returns the delay of a CPU's first tick on a host with `cpus` CPUs. The delay counts from
+    /// one tick after the start.
     pub(super) fn first(&self, cpu: usize, cpus: usize) -> Span {
         let before = if self.is_downward { cpus - 1 - cpu } else { cpu };
         self.offset + self.phase * before as u64
     }
 }
 
-/// Charging: the vCPU that runs at a tick pays for all of it, or each vCPU for the time it used.
+/// Rule for charging CPU time. Either the vCPU that runs at a tick pays for the whole tick, or each
+/// vCPU pays for the time that it used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampling {
     Tick,
     Exact,
 }
 
-/// End of the boost after a wake-up with credit: no boost, the next tick that finds the vCPU
-/// running, or a tick of CPU time.
+/// End of the boost that a vCPU with credit gets when it wakes: there is no boost, the next tick
+/// that finds the vCPU running ends it, or a tick of CPU time ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Boost {
     Off,
@@ -80,7 +83,8 @@ pub(super) enum Boost {
     Exact,
 }
 
-/// Enforcement of caps: behind idle, a stop at accounting, or a budget.
+/// Enforcement of caps: a vCPU over its cap goes behind the idle vCPU, is stopped at an accounting,
+/// or has a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Park {
     Queue,
@@ -88,28 +92,32 @@ pub(super) enum Park {
     Budget,
 }
 
-/// Condition for being over the cap: any debt, or debt of more than the cap allows in a period.
+/// Condition for a vCPU to be over its cap: any debt, or a debt of more than the cap allows in a
+/// period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OverCap {
     Debt,
     Cap,
 }
 
-/// Debt beyond which it is forgiven: one period's, or one for each active vCPU and one more.
+/// Largest debt that a vCPU keeps: one period's credit, or one period's credit for each active vCPU
+/// and one more. Debt beyond that is forgiven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Floor {
     Period,
     Turns,
 }
 
-/// Fate of more than a period's credit: all is lost, or only the excess of a blocked vCPU.
+/// Treatment of a vCPU that has more than a period's credit: it loses all credit, or it loses only
+/// the excess and only if it is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CreditOverflow {
     Forfeit,
     Keep,
 }
 
-/// Start of credit for a new vCPU: at once, when a tick finds it running, or at a wake-up.
+/// Time at which a new vCPU starts to receive credit: at once, when a tick finds it running, or
+/// when it wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CreditStart {
     Active,
@@ -117,21 +125,22 @@ pub(super) enum CreditStart {
     Awake,
 }
 
-/// Point at which a vCPU goes behind its class: at every pass, or when its turn is used up.
+/// Time at which a vCPU goes behind the others of its class: at every pass, or when its timeslice
+/// is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rotation {
     Pass,
     Turn,
 }
 
-/// Time from which a change of class counts: the next tick, or now.
+/// Time from which a change of a vCPU's class counts: from the next tick on, or at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClassChange {
     Tick,
     Now,
 }
 
-/// Occasions to look for a better CPU: never, at ticks, or at wake-ups.
+/// Times at which a better CPU is searched for a vCPU: never, at ticks, or at wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
     Stay,
@@ -216,7 +225,7 @@ impl CreditRules {
         }
     }
 
-    /// Returns true if every CPU ticks. Otherwise there is only the accounting.
+    /// Returns true if the rules need ticks on every CPU. If not, only the accounting has a timer.
     pub(super) fn needs_ticks(&self) -> bool {
         self.sampling == Sampling::Tick
             || self.boost == Boost::Tick
@@ -234,17 +243,16 @@ fn credits(word: &str) -> Option<i64> {
     }
 }
 
-/// Returns the length of a credit and the credit of a period, in nanoseconds. A period is a whole
-/// number of credits.
+/// Returns the length of a credit and the credit of one CPU in a period, both in nanoseconds.
 fn worth(credits: Option<i64>, tick: Span) -> (i64, i64) {
     let tick = i64::try_from(tick.ns()).expect("a tick is at most a second");
     let credit = credits.map_or(1, |credits| (tick / credits).max(1));
     (credit, 3 * credits.unwrap_or(tick) * credit)
 }
 
-/// Returns the length of a turn. With turns of a whole period, three vCPUs that may use 66 % each
-/// of two CPUs would not receive it: two that use up their budgets first leave the third too little
-/// of the period.
+/// Returns the length of a timeslice. A timeslice of a whole period would not do: three vCPUs that
+/// may use 66 % each of two CPUs would not receive it, since the two that run first leave the third
+/// too little of the period.
 fn slice(values: &Values, by_rules: Span) -> Span {
     match values.span(&SLICE) {
         Span::ZERO => by_rules,

@@ -2,10 +2,11 @@
 //! within a class.
 //!
 //! A list is one *lane* for each class, so entering and leaving cost O(1). In Xen a vCPU kept its
-//! place after a change of class until the list was sorted. Such a list is *mixed*: its lanes in
-//! order are the list, but a vCPU that enters has to search for its place, in O(length).
+//! place after a change of class until the list was sorted. Such a list is *mixed*: its order is
+//! still that of its lanes, one after the other, but a vCPU that enters has to search for its
+//! place, in O(length).
 //!
-//! A list may have a mark in place of Xen's idle vCPU. A vCPU behind the mark never runs. While a
+//! A list may have a *mark* in place of Xen's idle vCPU. A vCPU behind the mark never runs. While a
 //! CPU is idle its mark is out of the list, as the idle vCPU was. Only a mixed list needs a mark.
 
 use alloc::vec::Vec;
@@ -18,9 +19,9 @@ use super::rules::ClassChange;
 /// Class of a vCPU, in increasing order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// The vCPU is parked behind idle.
+    /// The vCPU is parked: it stands behind Xen's idle vCPU and does not run.
     Parked,
-    /// Class of the mark. No vCPU has it.
+    /// Class of the mark that stands for Xen's idle vCPU. No other vCPU has it.
     Idle,
     /// The vCPU has no credit left.
     Over,
@@ -31,7 +32,8 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// Returns how the claim of a vCPU of this class counts. `None` if it does not.
+    /// Returns the class at which the claim of a vCPU of this class counts. `None` if the claim
+    /// does not count.
     #[inline]
     fn standing(self, among: ClaimScope) -> Option<ClaimClass> {
         match self {
@@ -42,49 +44,49 @@ impl Class {
     }
 }
 
-/// Number of nodes of a CPU, which precede those of vCPUs: one for each class, which closes the
-/// ring of its lane, the mark, and two that make a power of two.
+/// Number of list nodes of a CPU, which precede the nodes of vCPUs: one for each class, which
+/// closes the ring of its lane, then the mark, and two unused ones that make a power of two.
 const OF_CPU: usize = 8;
 
 /// Number of classes of a vCPU.
 pub(super) const CLASSES: usize = 5;
 
-/// Index of the mark among the nodes of a CPU.
+/// Index, among the list nodes of a CPU, of the mark that stands for Xen's idle vCPU.
 const MARK: usize = 5;
 
-/// Lane of a node that is in no list.
+/// Value of `lane` for a node that is in no list.
 const NOWHERE: u32 = u32::MAX;
 
-/// Node of a lane: a vCPU, the lane itself, or a mark.
+/// Node of a linked list: a vCPU, the end of a lane, or the mark that stands for Xen's idle vCPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneNode {
-    /// vCPU of the node. `None` for a lane or a mark.
+    /// vCPU of the node. `None` for the end of a lane and for the mark of Xen's idle vCPU.
     vcpu: Option<VcpuId>,
     before: u32,
     after: u32,
-    /// Node of the lane that contains this node.
+    /// Index of the head node of the lane that contains this node.
     lane: u32,
     pub(super) class: Class,
 }
 
-/// The lists of all CPUs.
+/// Lists of the waiting vCPUs of all CPUs.
 pub(super) struct RunQueues {
-    /// Nodes of the CPUs, then nodes of vCPUs by slot.
+    /// List nodes of the CPUs, then list nodes of the vCPUs by slot.
     pub(super) nodes: Vec<LaneNode>,
-    /// Number of nodes of CPUs.
+    /// Number of list nodes of CPUs: the index of the first node of a vCPU.
     vcpus_from: usize,
-    /// CPUs whose lane of a class may have a vCPU, by class.
+    /// CPUs that may have a waiting vCPU of a class, indexed by class.
     taken: [CpuSet; CLASSES],
-    /// CPUs whose lists may have a vCPU in the lane of another class.
+    /// CPUs whose lists may have a vCPU in the lane of a class that is not its own.
     pub(super) mixed: CpuSet,
-    /// CPUs whose lists had a change of class since they were sorted.
+    /// CPUs with a vCPU whose class changed since the list of the CPU was last sorted.
     pub(super) unsorted: CpuSet,
-    /// Order by claims. `None` if claims are ignored.
+    /// Order of the waiting vCPUs by claims. `None` if claims are ignored.
     order: Option<ClaimOrder>,
 }
 
 impl RunQueues {
-    /// Creates empty lists without marks.
+    /// Creates empty lists for `cpus` CPUs.
     pub(super) fn new(cpus: usize) -> RunQueues {
         let vcpus_from = cpus * OF_CPU;
         RunQueues {
@@ -97,7 +99,7 @@ impl RunQueues {
         }
     }
 
-    /// Creates empty lists whose vCPUs may claim something.
+    /// Creates empty lists in which vCPUs may have claims.
     pub(super) fn with_order(cpus: usize, among: ClaimScope) -> RunQueues {
         RunQueues { order: Some(ClaimOrder::new(cpus, among)), ..RunQueues::new(cpus) }
     }
@@ -123,14 +125,14 @@ impl RunQueues {
         }
     }
 
-    /// Puts a vCPU that is in no list behind all of its class.
+    /// Puts a vCPU that is in no list behind all vCPUs of its class.
     #[inline(always)]
     pub(super) fn push(&mut self, cpu: CpuId, class: Class, vcpu: VcpuId) {
         let index = self.index(vcpu);
         self.insert(cpu, class, index);
     }
 
-    /// Puts a vCPU that is in no list before all of its class.
+    /// Puts a vCPU that is in no list before all vCPUs of its class.
     pub(super) fn push_first(&mut self, cpu: CpuId, class: Class, vcpu: VcpuId) {
         let index = self.index(vcpu);
         self.nodes[index].class = class;
@@ -148,7 +150,8 @@ impl RunQueues {
         self.unlink(self.index(vcpu));
     }
 
-    /// Changes the class of a vCPU. The change counts now or from the next tick on.
+    /// Changes the class of a vCPU. `counts` says whether the change takes effect now or at the
+    /// next tick.
     #[inline]
     pub(super) fn change(&mut self, vcpu: VcpuId, class: Class, counts: ClassChange) {
         match counts {
@@ -157,7 +160,8 @@ impl RunQueues {
         }
     }
 
-    /// Changes the class of a vCPU. In a list it goes behind all of its new class.
+    /// Changes the class of a vCPU. If the vCPU is in a list, it goes behind all vCPUs of its new
+    /// class.
     #[inline]
     fn requeue(&mut self, vcpu: VcpuId, class: Class) {
         let index = self.index(vcpu);
@@ -167,7 +171,8 @@ impl RunQueues {
         }
     }
 
-    /// Returns the first vCPU before the mark, with its class.
+    /// Returns the first vCPU in the list of a CPU, with its class. Leaves out vCPUs behind the
+    /// mark that stands for Xen's idle vCPU.
     #[inline(always)]
     pub(super) fn first(&self, cpu: CpuId) -> Option<(VcpuId, Class)> {
         if self.is_mixed_on(cpu) {
@@ -183,8 +188,8 @@ impl RunQueues {
         self.ahead(cpu).next()
     }
 
-    /// Returns the vCPUs before the mark in order, with their classes. Without a mark, those above
-    /// the class of idle.
+    /// Returns the vCPUs in the list of a CPU in order, with their classes, up to the mark that
+    /// stands for Xen's idle vCPU. Without a mark, leaves out parked vCPUs.
     #[inline]
     pub(super) fn ahead(&self, cpu: CpuId) -> impl Iterator<Item = (VcpuId, Class)> {
         let is_marked = self.is_marked(cpu);
@@ -195,8 +200,8 @@ impl RunQueues {
         })
     }
 
-    /// Returns the CPUs in whose lists a vCPU above `class` may stand. It may contain CPUs without
-    /// one, but misses none.
+    /// Returns the CPUs in whose lists a vCPU of a higher class than `class` may wait. The result
+    /// may contain CPUs without such a vCPU, but misses none.
     pub(super) fn with_any_above(&self, class: Class) -> CpuSet {
         let mut cpus = CpuSet::NONE;
         self.taken[class as usize + 1..].iter().for_each(|taken| cpus.add(taken));
@@ -204,7 +209,7 @@ impl RunQueues {
         cpus
     }
 
-    /// Sets the claim of a vCPU, whichever list it is in.
+    /// Sets the claim of a vCPU, in whatever list the vCPU is.
     pub(super) fn set_claim(&mut self, vcpu: VcpuId, claim: Claim) {
         let counts = self.counts(vcpu);
         if let Some(order) = self.order.as_mut().filter(|order| order.claim(vcpu) != claim) {
@@ -217,8 +222,9 @@ impl RunQueues {
         self.order.as_ref().map_or(Claim::NONE, |order| order.claim(vcpu))
     }
 
-    /// Returns the first vCPU with the most urgent claim, of those before the mark whose claims
-    /// count and for which `holds` is true. `None` if no vCPU claims anything.
+    /// Returns the vCPU with the most urgent claim in the list of a CPU, among those that may run,
+    /// whose claims count and for which `holds` is true. Of equal claims the first one. `None` if
+    /// no such vCPU has a claim.
     pub(super) fn most_urgent(
         &self,
         cpu: CpuId,
@@ -236,7 +242,7 @@ impl RunQueues {
         claims.min_by_key(|&(key, _)| key).map(|((claim, _), vcpu)| (claim, vcpu))
     }
 
-    /// Updates the order by claims after a change of class without a change of place.
+    /// Updates the order by claims after the class of a vCPU changed and its place did not.
     pub(super) fn reorder(&mut self, vcpu: VcpuId) {
         let counts = self.counts(vcpu);
         if let Some(order) = &mut self.order {
@@ -244,19 +250,20 @@ impl RunQueues {
         }
     }
 
-    /// Returns the CPU and class at which the claim of a vCPU counts. `None` if it does not.
+    /// Returns the CPU and class at which the claim of a vCPU counts. `None` if the claim does not
+    /// count.
     fn counts(&self, vcpu: VcpuId) -> Option<(CpuId, ClaimClass)> {
         let among = self.order.as_ref()?.among;
         let standing = self.nodes[self.index(vcpu)].class.standing(among)?;
         Some((self.list_of(vcpu)?, standing))
     }
 
-    /// Returns true if claims of others count against a vCPU of this class.
+    /// Returns true if other vCPUs may precede a vCPU of this class by their claims.
     pub(super) fn is_reordered(&self, class: Class) -> bool {
         self.order.as_ref().is_some_and(|order| class.standing(order.among).is_some())
     }
 
-    /// Returns the nodes of a list in order.
+    /// Returns the nodes in the list of a CPU in order.
     #[inline]
     pub(super) fn walk(&self, cpu: CpuId) -> impl Iterator<Item = usize> {
         let mut lane = lane_of(cpu, Class::Boost);
@@ -286,7 +293,7 @@ impl RunQueues {
         self.mixed.contains(cpu)
     }
 
-    /// Puts a node behind all of its class.
+    /// Puts a node behind all nodes of its class.
     #[inline(always)]
     pub(super) fn insert(&mut self, cpu: CpuId, class: Class, index: usize) {
         self.nodes[index].class = class;
@@ -297,7 +304,8 @@ impl RunQueues {
         }
     }
 
-    /// Puts a node before the first of a class for which `is_behind` is true, or at the end.
+    /// Puts a node before the first node for whose class `is_behind` is true, or at the end of the
+    /// list.
     fn insert_before(&mut self, cpu: CpuId, index: usize, is_behind: impl Fn(Class) -> bool) {
         let next = self.walk(cpu).find(|&other| is_behind(self.nodes[other].class));
         match next {
@@ -311,7 +319,7 @@ impl RunQueues {
         self.link(index, lane, lane);
     }
 
-    /// Puts a node that is in no list before another one in a lane.
+    /// Puts a node that is in no list before the node `next` in a lane.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation)] // Slots are 24 bits wide, CPUs 8.
     fn link(&mut self, index: usize, next: usize, lane: usize) {
@@ -331,7 +339,7 @@ impl RunQueues {
         }
     }
 
-    /// Takes a node out of its lane, if it is in one. Returns that lane.
+    /// Takes a node out of its lane, if it is in one. Returns that lane, or `NOWHERE`.
     #[inline(always)]
     pub(super) fn unlink(&mut self, index: usize) -> u32 {
         let node = &mut self.nodes[index];
@@ -370,7 +378,7 @@ pub(super) fn mark_of(cpu: CpuId) -> usize {
     cpu.index() * OF_CPU + MARK
 }
 
-/// Returns the class of a lane, as a number.
+/// Returns the number of the class to which a lane belongs.
 #[inline]
 fn class_of(lane: usize) -> usize {
     lane % OF_CPU
@@ -390,7 +398,8 @@ mod tests {
 
     const CLASSES: [Class; 4] = [Class::Parked, Class::Over, Class::Under, Class::Boost];
 
-    /// Reference list in plain form, in order. `None` is the mark.
+    /// Plain list of one CPU in order, with which lists are compared. `None` stands for Xen's idle
+    /// vCPU.
     #[derive(Default)]
     struct Plain(Vec<(Option<VcpuId>, Class)>);
 
@@ -418,10 +427,10 @@ mod tests {
     }
 
     proptest! {
-        /// Any sequence of entries, removals and changes on two CPUs keeps the order of the
-        /// reference.
+        /// After any sequence of entries, removals and changes on two CPUs, lists have the order of
+        /// the plain list.
         #[test]
-        fn lists_equal_the_order_of_a_plain_list(
+        fn credit_run_queues_keep_the_order_of_a_plain_list(
             steps in prop::collection::vec((0..10, 0..2_usize, 0..8_u32, 0..4_usize), 1..200),
         ) {
             let mut queues = RunQueues::new(2);

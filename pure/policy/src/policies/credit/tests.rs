@@ -1,4 +1,5 @@
-//! Pictures of every rule. With `tick=1ms slice=3ms` a column is 10 ms of Xen's time.
+//! Tests of every rule of Credit, as drawn timelines. With `tick=1ms slice=3ms` a column is 10 ms
+//! of Xen's time.
 
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -7,10 +8,10 @@ use crate::{Moment, Pick, Policy, RawValue, TimesliceEnd, Topology, Values};
 
 use super::{Class, Credit, CreditRules, SPEC};
 
-/// The reference, section 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms
-/// neither is. So they take turns forever.
+/// Credit reference 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms neither is.
+/// So the two alternate forever.
 #[test]
-fn two_hogs_take_turns_of_30_ms() {
+fn credit_two_hogs_alternate_in_timeslices_of_30_ms() {
     picture(
         "credit rules=xen-3.0.4",
         "
@@ -29,10 +30,10 @@ fn two_hogs_take_turns_of_30_ms() {
     );
 }
 
-/// The reference, section 13.3: a vCPU that wakes with credit preempts a hog with as much credit
-/// only by a boost.
+/// Credit reference 13.3: a vCPU that wakes with credit preempts a vCPU with as much credit only by
+/// a boost.
 #[test]
-fn vcpu_that_wakes_with_credit_is_boosted() {
+fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     picture(
         "credit rules=xen-3.0.4 boost=off",
         "
@@ -51,10 +52,10 @@ fn vcpu_that_wakes_with_credit_is_boosted() {
     );
 }
 
-/// The reference, section 7.7, item 1: no tick finds d running, so d is boosted at each wake-up and
-/// takes three quarters of the CPU. With `exact` it is in debt after its half.
+/// Credit reference 7.7 item 1: no tick finds d running, so d is boosted at each wake-up and takes
+/// three quarters of the CPU. With `sampling=exact`, d is in debt after its half.
 #[test]
-fn vcpu_that_blocks_at_ticks_pays_nothing_by_sampling() {
+fn credit_tick_sampling_charges_nothing_if_vcpu_blocks_at_ticks() {
     picture(
         "credit rules=xen-3.0.4 newcomers=active tick=8ms slice=24ms sampling=tick",
         "
@@ -73,10 +74,10 @@ fn vcpu_that_blocks_at_ticks_pays_nothing_by_sampling() {
     );
 }
 
-/// s is boosted at 12 ms and may run for a tick. If a tick that finds it running ends the boost, s
-/// still keeps the CPU until its turn is over.
+/// vCPU s is boosted at 12 ms and may run for a tick. A boost that ends at a tick that finds s
+/// running leaves s the CPU until its timeslice is over.
 #[test]
-fn boost_ends_at_next_tick_or_lasts_one_whole_tick() {
+fn credit_boost_ends_at_the_next_tick_or_after_one_tick() {
     picture(
         "credit rules=xen-3.0.4 boost=tick",
         "
@@ -95,9 +96,9 @@ fn boost_ends_at_next_tick_or_lasts_one_whole_tick() {
     );
 }
 
-/// The reference, section 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
+/// Credit reference 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
 #[test]
-fn caps_are_rounded_up_to_a_credit() {
+fn credit_vcpu_with_rounded_cap_gets_whole_credits() {
     picture(
         "credit rules=xen-2006-10-30 credits=ten tick=1ms slice=3ms",
         "
@@ -114,11 +115,11 @@ fn caps_are_rounded_up_to_a_credit() {
     );
 }
 
-/// h has a cap of half a CPU and wakes at 5 ms. The accounting parks it at 30 ms and releases it at
-/// 60 ms. With `queue` it stops at the next pass and goes on at the next pass. With `pause` it does
-/// both at once. With `budget` it stops when its budget is exhausted.
+/// vCPU h has a cap of half a CPU and wakes at 5 ms. The accounting parks it at 30 ms and releases
+/// it at 60 ms. With `queue` both take effect at the next pass. With `pause` both take effect at
+/// once. With `budget` h stops when its budget is exhausted.
 #[test]
-fn parked_vcpu_stops_at_pass_or_at_once_or_without_budget() {
+fn credit_park_field_decides_when_a_capped_vcpu_stops() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt park=queue",
         "
@@ -142,10 +143,10 @@ fn parked_vcpu_stops_at_pass_or_at_once_or_without_budget() {
     );
 }
 
-/// The reference, section 15, item 14: three vCPUs on two CPUs receive 66 % each, and two of them
-/// have a cap of 80 %. With `over-cap=debt` these are parked for being in debt, and a CPU idles.
+/// Credit reference 15 item 14: three vCPUs on two CPUs receive 66 % each, and two of them have a
+/// cap of 80 %. With `over-cap=debt` these two are parked for being in debt, and a CPU idles.
 #[test]
-fn over_cap_debt_parks_vcpus_below_their_cap() {
+fn credit_over_cap_debt_rule_parks_vcpus_below_their_cap() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt tick=1ms slice=3ms",
         "
@@ -168,11 +169,11 @@ fn over_cap_debt_parks_vcpus_below_their_cap() {
     );
 }
 
-/// h is parked with a debt of 25 credits at 90 ms and runs on for two ticks. With `floor=period`,
-/// ten of its 40 credits of debt are forgiven at 120 ms, and it runs two periods sooner. A column
-/// is 5 ms of Xen's time.
+/// vCPU h is parked with a debt of 25 credits at 90 ms and runs on for two ticks. With
+/// `floor=period`, ten of its 40 credits of debt are forgiven at 120 ms, and it runs two periods
+/// sooner. A column is 5 ms of Xen's time.
 #[test]
-fn debt_beyond_a_period_is_forgiven_or_worked_off() {
+fn credit_debt_beyond_a_period_is_forgiven_or_worked_off() {
     picture(
         "credit rules=xen-3.0.3 floor=period tick=2ms slice=6ms",
         "
@@ -190,31 +191,32 @@ fn debt_beyond_a_period_is_forgiven_or_worked_off() {
 }
 
 /// s receives credit while it is blocked until it has more than a period's. With `forfeit` it loses
-/// all. With `keep` it keeps a period's. Either way it then takes turns with h.
+/// all of it. Two ticks after its wake-up it is in debt, and it gets no boost at the next wake-up.
+/// With `keep` it keeps a period's credit, and preempts h.
 #[test]
-fn blocked_vcpu_takes_turns_whether_credit_is_forfeited_or_kept() {
+fn credit_boosts_second_wake_if_kept_and_not_if_forfeited() {
     picture(
         "credit rules=xen-3.0.4 leaving=forfeit tick=1ms slice=3ms",
         "
-        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
-        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrrrrrrrr
-        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhssshhhssshhhssshhhss
+        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrzrrrrrrrrrrrrrr
+        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhsssssshhhhhh
     ",
     );
     picture(
         "credit rules=xen-3.0.4 leaving=keep tick=1ms slice=3ms",
         "
-        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
-        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrrrrrrrr
-        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhssshhhssshhhssshhhss
+        h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrzrrrrrrrrrrrrrr
+        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshssshhhssshhhss
     ",
     );
 }
 
-/// n is blocked at first. With `active` it receives half of all credit, so h is in debt at 30 ms
-/// and is preempted at 35 ms.
+/// vCPU n is blocked at first. With `newcomers=active` it receives half of all credit, so h is in
+/// debt at 30 ms and is preempted at 35 ms.
 #[test]
-fn newcomers_field_decides_when_a_newcomer_gets_credit() {
+fn credit_newcomers_field_decides_when_a_newcomer_gets_credit() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=active",
         "
@@ -233,9 +235,9 @@ fn newcomers_field_decides_when_a_newcomer_gets_credit() {
     );
 }
 
-/// No tick finds n running before 40 ms, so with `sampled` h pays nothing for its first turn.
+/// No tick finds n running before 40 ms, so with `sampled` h pays nothing for its first timeslice.
 #[test]
-fn waiting_vcpu_gets_credit_if_newcomers_is_awake() {
+fn credit_waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=sampled tick=1ms slice=3ms",
         "
@@ -254,9 +256,9 @@ fn waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     );
 }
 
-/// The reference, section 7.7, item 2: a, interrupted at 15 ms, loses its turn with `pass`.
+/// Credit reference 7.7 item 2: with `rotation=pass`, vCPU a loses its turn at 15 ms.
 #[test]
-fn preempted_vcpu_loses_its_turn_if_rotation_is_pass() {
+fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_is_pass() {
     picture(
         "credit rules=xen-3.0.4 rotation=pass",
         "
@@ -277,10 +279,10 @@ fn preempted_vcpu_loses_its_turn_if_rotation_is_pass() {
     );
 }
 
-/// The reference, section 7.3: the accounting releases a at 60 ms. With `tick` the idle CPU looks
-/// for work at 65 ms.
+/// Credit reference 7.3: the accounting releases vCPU a at 60 ms. With `changes=tick` the idle CPU
+/// looks for work only at 65 ms.
 #[test]
-fn class_change_counts_from_next_pass_or_at_once() {
+fn credit_class_change_counts_from_next_pass_or_at_once() {
     picture(
         "credit rules=xen-3.0.3 changes=tick",
         "
@@ -297,9 +299,9 @@ fn class_change_counts_from_next_pass_or_at_once() {
     );
 }
 
-/// cpu1 ticks at 20 ms, or at 15 ms. In the second case d is no longer boosted when f wakes.
+/// CPU 1 ticks at 20 ms, or at 15 ms. In the second case vCPU d is no longer boosted when f wakes.
 #[test]
-fn ticks_of_next_cpu_are_delayed_by_phase() {
+fn credit_phase_delays_the_ticks_of_the_second_cpu() {
     picture(
         "credit rules=xen-3.0.4 phase=0ms",
         "
@@ -328,9 +330,9 @@ fn ticks_of_next_cpu_are_delayed_by_phase() {
     );
 }
 
-/// A tick or a wake-up moves a vCPU to a core that is all idle. With `stay` it stays on its CPU.
+/// A tick or a wake-up moves a vCPU to a core whose threads are all idle. With `stay` it stays.
 #[test]
-fn placement_prefers_idle_core_to_idle_thread() {
+fn credit_placement_prefers_an_idle_core_to_an_idle_thread() {
     picture_on(
         2,
         "credit rules=xen-3.0.4 placement=stay",
@@ -372,7 +374,7 @@ fn placement_prefers_idle_core_to_idle_thread() {
 /// Credit counts on every CPU: a vCPU with credit does not wait while a vCPU without credit runs on
 /// the other CPU.
 #[test]
-fn three_hogs_share_two_cpus() {
+fn credit_three_hogs_on_two_cpus_never_wait_with_credit() {
     picture(
         "credit",
         "
@@ -395,9 +397,9 @@ fn three_hogs_share_two_cpus() {
     );
 }
 
-/// Twice the weight has two turns for one of the other, once the first boosts are over.
+/// After the first boosts, a vCPU with twice the weight has two timeslices for one of the other.
 #[test]
-fn twice_the_weight_gets_twice_the_turns() {
+fn credit_vcpu_of_twice_the_weight_gets_twice_the_timeslices() {
     picture(
         "credit tick=1ms slice=3ms",
         "
@@ -408,19 +410,19 @@ fn twice_the_weight_gets_twice_the_turns() {
     );
 }
 
-/// The time that a cap takes from a VM is divided by weight. Timers are late in this test, so a
-/// capped VM receives a little less than its cap. The others divide that difference by turns.
+/// Time that a cap keeps from a VM is divided among the others by weight. Timers are late in this
+/// test, so a capped VM receives a little less than its cap. The others divide that in turns.
 #[test]
-fn time_beyond_a_cap_is_divided_by_weight() {
+fn credit_time_beyond_a_cap_is_divided_by_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
     let had = |who| all.iter().filter(|turn| turn.who == who).map(|turn| turn.ran.ns()).sum();
     let [a, b, c]: [u64; 3] = ['a', 'b', 'c'].map(had);
     assert!(b.abs_diff(2 * c) < c / 5 && a < (a + b + c) / 5, "{a}, {b} and {c} ns");
 }
 
-/// A fifth of a CPU is 6 ms of 30 ms, whatever the other VM demands.
+/// A cap of a fifth of a CPU is 6 ms of 30 ms, whatever the other VM demands.
 #[test]
-fn cap_limits_cpu_time_in_every_period() {
+fn credit_cap_limits_cpu_time_in_every_period() {
     picture(
         "credit",
         "
@@ -433,10 +435,11 @@ fn cap_limits_cpu_time_in_every_period() {
 
 const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
 
-/// A turn under a cap ends a century late. The time beyond the cap is owed, so the VM is parked,
-/// and no amount wraps into budget. A cap of a CPU or more allows all of it.
+/// A timeslice under a cap ends a century late. The VM owes the time beyond its cap, so it is
+/// parked, and no amount wraps into a positive budget. A cap of one CPU or more allows the whole
+/// timeslice.
 #[test]
-fn overrun_of_a_century_under_a_cap_is_owed() {
+fn credit_overrun_of_a_century_under_a_cap_is_debt() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         for (cap, is_held) in [("0.0001%", true), ("99%", true), ("100%", false), ("900%", false)] {
             let hogs = format!("a cap={cap} r\nb r");
@@ -448,7 +451,7 @@ fn overrun_of_a_century_under_a_cap_is_owed() {
     }
 }
 
-/// One step spans a century. No amount overflows, and afterwards the two take turns.
+/// One step spans a century. No amount overflows, and afterwards the two vCPUs alternate.
 #[test]
 fn credit_does_not_overflow_in_a_century() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
@@ -466,7 +469,7 @@ fn credit_does_not_overflow_in_a_century() {
 /// The first accounting visits only some of 17 VMs. The last VM gets another vCPU before its credit
 /// has been added to any account.
 #[test]
-fn vcpu_joins_domain_before_its_credit_is_settled() {
+fn credit_vcpu_may_join_a_domain_before_its_credit_is_settled() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -489,7 +492,7 @@ fn vcpu_joins_domain_before_its_credit_is_settled() {
 
 const CPU: CpuId = CpuId::new(0);
 
-/// Builds a host with one CPU and runnable vCPUs that have not run, by the rules of a version.
+/// Builds a host with one CPU and `vcpus` runnable vCPUs that have not run, by a version's rules.
 fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
     let values =
         Values::read(SPEC.policy_fields, [("rules", RawValue::Text(version))].into_iter()).unwrap();
@@ -507,7 +510,7 @@ fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
     (policy, at, ids)
 }
 
-/// Returns the picked vCPU and the limit of its turn.
+/// Returns the picked vCPU and the limit of its timeslice.
 fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
     match policy.pick(at, CPU) {
         Pick::Run { vcpu, limit, .. } => Some((vcpu, limit)),
@@ -515,10 +518,10 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
     }
 }
 
-/// The host refuses to run the chosen vCPU. The vCPU that runs in its place has a whole turn: it
-/// keeps the CPU when the other one may run again.
+/// The host refuses to run the chosen vCPU. Its substitute has a whole timeslice: it keeps the CPU
+/// when the refused vCPU may run again.
 #[test]
-fn vcpu_that_replaces_a_refused_one_has_a_whole_turn() {
+fn credit_vcpu_picked_instead_of_a_barred_one_gets_a_whole_timeslice() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
         let (mut policy, mut at, ids) = awake(version, 2);
         let turn = Span::from_ms(turn);
@@ -534,10 +537,10 @@ fn vcpu_that_replaces_a_refused_one_has_a_whole_turn() {
     }
 }
 
-/// Both vCPUs have more than a period's credit after the turn of the first. With as much credit as
-/// the other it goes behind that one. With a nanosecond more it goes on.
+/// After the timeslice of the first vCPU, both vCPUs have more than a period's credit. With equal
+/// credit the first vCPU goes behind the other one. With a nanosecond more it goes on.
 #[test]
-fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
+fn credit_vcpu_with_equal_credit_goes_behind_after_its_timeslice() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {
         let (mut policy, mut at, ids) = awake("exact", 2);
         at.occupy(CPU, ids[0]);
@@ -555,10 +558,10 @@ fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
     }
 }
 
-/// Credit is given every 30 ms of the clock, however late a timer is. A timer that is late by 30 ms
-/// or more restarts the interval.
+/// Credit is given every 30 ms of the clock, even if a timer is late. A timer that is late by 30 ms
+/// or more starts a new interval.
 #[test]
-fn late_timer_does_not_delay_the_next_one() {
+fn credit_late_accounting_timer_does_not_delay_the_next_one() {
     let (mut policy, mut at, _) = awake("exact", 1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     for (rings, next) in [(30, 60), (61, 90), (119, 120), (150, 180), (250, 280)] {
@@ -572,7 +575,7 @@ fn late_timer_does_not_delay_the_next_one() {
 /// Two CPUs are idle, and two vCPUs with the same home wake at once. Without placement each still
 /// gets a CPU.
 #[test]
-fn two_vcpus_that_wake_at_once_get_both_idle_cpus() {
+fn credit_two_vcpus_that_wake_at_once_get_both_idle_cpus() {
     let stays = [("placement", RawValue::Text("stay"))];
     let values = Values::read(SPEC.policy_fields, stays.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();

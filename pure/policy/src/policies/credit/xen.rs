@@ -1,4 +1,5 @@
-//! Rules of Xen that differ from the exact ones. Read them beside the reference, section 7.
+//! Rules of Xen that differ from Slackline's exact ones. Read them beside section 7 of the
+//! reference on Credit.
 //!
 //! Credits are few and whole, and every active vCPU receives some. A cap, a share and a remainder
 //! are rounded up to a credit (`accounting`, and `sharing` for the arithmetic). A vCPU that runs

@@ -1,4 +1,4 @@
-//! Reservations on each CPU, and the test whether a CPU is quiescent.
+//! Reservations of each CPU, and the test for a quiescent CPU.
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Periods, Time, VcpuId};
 
@@ -8,7 +8,8 @@ use crate::admission::bookings::{AdmissionRequest, BookedPlacement, Tenant};
 use crate::{AdmitError, Moment};
 
 impl Edf {
-    /// Reserves capacity for a vCPU, in place of its previous reservation if it has one.
+    /// Reserves capacity for a vCPU. If `tenant` is given, replaces the vCPU's previous
+    /// reservation.
     pub(super) fn promise(
         &mut self,
         at: &Moment,
@@ -29,8 +30,8 @@ impl Edf {
         }
     }
 
-    /// Returns true if a vCPU that wakes on this CPU forfeits budget: a vCPU is split here, or was
-    /// and the CPU has not been quiescent since.
+    /// Returns true if a vCPU that wakes on this CPU forfeits budget: a vCPU is split on the CPU,
+    /// or one was split there and the CPU has not been quiescent since.
     #[inline(never)]
     pub(super) fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         if self.promised.is_left_over(cpu) && self.rests(at.now(), cpu) {
@@ -50,7 +51,8 @@ impl Edf {
         self.deadlines.is_empty(owed(cpu)) && !self.servers.iter().any(claims)
     }
 
-    /// Updates a CPU after its reservations changed.
+    /// Frees held shares on a CPU that is quiescent, and updates its unreserved share. Called after
+    /// the CPU's reservations changed.
     pub(super) fn note_promises(&mut self, at: &Moment, cpu: CpuId) {
         let resting = self.resting(at, CpuSet::one(cpu));
         resting.iter().for_each(|cpu| self.promised.rest(cpu));

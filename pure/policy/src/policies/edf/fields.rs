@@ -11,7 +11,7 @@ pub(super) const RESERVE: Field =
 pub(super) const PLACE: Field = Field::choice(
     "place",
     &["spread", "pack", "split"],
-    "CPU of a new vCPU: most capacity left, first that fits, or split over several",
+    "CPU of a new vCPU: the one with most capacity left, the first that fits, or several",
 );
 pub(super) const QUANTUM: Field = Field::positive_span("quantum", "10ms", "timeslice of slack");
 
@@ -23,29 +23,30 @@ pub(super) const EXACT: Field = Field::flag("exact", "hard limit: no slack, even
 pub(super) const OVERRUN: Field = Field::choice(
     "overrun",
     &["forgive", "repay"],
-    "overruns: paid from slack where possible, or always by later slices",
+    "an overrun is paid from slack if there is some, or always deducted from later slices",
 );
 
 pub(super) const PHASE: Field =
-    Field::maybe_span("phase", "periods start at whole periods of the host's clock plus this");
+    Field::maybe_span("phase", "delay of each period's start after a multiple of the period");
 pub(super) const SPREAD: Field = Field::choice(
     "spread",
     &["even", "use"],
-    "unused budget: forfeited, or lent to vCPUs of the same VM",
+    "unused budget is forfeited, or lent to vCPUs of the same VM",
 );
 
 pub(super) const UNBLOCKING: Field = Field::choice(
     "unblocking",
     &["proportional", "new-period"],
-    "budget of a vCPU that wakes: the rest of its period, or of a period that begins then",
+    "a vCPU that wakes keeps its period and a part of its budget, or starts a new period",
 );
 
-/// True if a period of a vCPU without a phase begins when it wakes.
+/// Returns true if a new period begins when a vCPU without a phase wakes.
 pub(super) fn begins_at_wake(values: &Values) -> bool {
     values.choice(&UNBLOCKING) == "new-period"
 }
 
-/// Rejects a period that begins at wakes with splits: subtasks run at fixed times of a period.
+/// Returns the error if splitting is combined with periods that begin at wakes. Subtasks run at
+/// fixed times of a period.
 pub(super) fn conflict(values: &Values) -> Option<FieldError> {
     let needs: Vec<_> = alloc::vec![(&UNBLOCKING, "proportional")];
     let is_split = values.choice(&PLACE) == "split";

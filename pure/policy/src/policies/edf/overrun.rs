@@ -1,4 +1,4 @@
-//! Overruns: CPU time beyond the budget, because a vCPU was stopped late.
+//! Overruns: CPU time that a vCPU used beyond its budget because it was stopped late.
 
 mod debt;
 pub(super) mod history;

@@ -15,54 +15,59 @@ without reservations take `credit`.
   work      = { kind = \"spin\" }
   share.edf = { slice = \"2ms\", period = \"10ms\" }   # 20 % of a CPU
 
-The share is slice/period. The period is how long the vCPU may wait for it: a
-few milliseconds for sound and games, seconds for batch work.
+The share is slice/period. The period decides how long the vCPU may wait for its
+slice: choose a few milliseconds for sound and games, seconds for batch work.
 
 {parameters}
 In place of `slice`, cpu = \"1.5cpu\" is an amount for all vCPUs of the VM. Each
-has an equal share of it reserved, and `spread` is then \"use\" unless set.
+vCPU reserves an equal part of it, and `spread` is then \"use\" unless set.
 
 Rules:
 - Admission: each vCPU is bound to one CPU, where the sum of slice/period may
   not exceed 1 - `reserve`. A vCPU that is always runnable then has its slice in
   every period. On a live host dispatch overhead counts as reserved too.
-- Slack is divided evenly among the vCPUs of a CPU that are not `exact`. A slice
-  that was incomplete at its deadline has precedence.
+- Slack is divided evenly among the vCPUs of a CPU that are not `exact`. A vCPU
+  whose slice was incomplete at its deadline gets slack first.
 - Blocking: a vCPU that wakes within its period has the larger of two budgets:
   its budget less the blocked time, or slice/period of the rest of the period.
 - unblocking = \"new-period\": a vCPU that wakes with more budget than its share
-  of the rest of its period begins a period with a whole slice (the wake-up rule
-  of the constant bandwidth server). So a vCPU that uses little never waits for
-  its next period. Slices are then counted from wakes. vCPUs with a phase or
+  of the rest of its period starts a new period with a whole slice (the wake-up
+  rule of the constant bandwidth server). So a vCPU that uses little never waits
+  for its next period. Its periods then start at wake-ups. vCPUs with a phase or
   spread = \"use\" keep their periods.
-- Overrun: time past the end of a slice is debt. The part that recurs every
-  period is deducted from the next slice. The rest is paid from slack, and from
-  later slices if there is none. So slices are whole, but an `exact` vCPU may
-  have slightly more than its share. With overrun = \"repay\" slices pay for all
-  of it: the share is exact over time, but slices may be short.
+- Overrun: CPU time used past the end of a slice is debt. The part that recurs
+  every period is deducted from the next slice. The rest is paid from slack, or
+  from later slices if there is no slack. So an `exact` vCPU may receive
+  slightly more than its share. With overrun = \"repay\" all debt is deducted from
+  later slices: the share is exact over time, but slices may be short.
 - Changing parameters takes effect at once and starts a new period. It yields no
   extra CPU time: usage beyond slice x elapsed / period is deducted from the
-  next slices. The same holds for a vCPU that leaves and rejoins. CPU time given
-  up stays reserved until that usage is accrued, at most until the period ends,
-  if another vCPU waits for its budget.
-- Phase: periods start at whole periods of the host's clock plus `phase`, so
-  that the vCPUs of a parallel program start together. The clock starts with the
-  run. In the service it is the wall clock. The first period is shorter, and its
-  slice is prorated.
-- place = \"split\": a vCPU that fits on no CPU as a whole runs one part of its
-  slice after the other on several CPUs, and misses no deadline.
-- spread = \"use\": what a vCPU leaves unused of a period is lent to siblings that
-  used up their own, in equal parts, until the borrower's period ends. A vCPU
-  borrows at most the unreserved capacity of its CPU. Newcomers may reserve it.
+  next slices. The same holds for a vCPU that leaves and rejoins.
+- Capacity that a vCPU gives up stays reserved until slice x elapsed / period
+  has reached its usage, at most until its period ends. It is free at once if no
+  other vCPU of the CPU has budget left or can wake with some.
+- Phase: periods start `phase` after multiples of the period on the host's
+  clock, so that the vCPUs of a parallel program start together. In a scenario
+  this clock starts with the run. In the service it is the wall clock. The first
+  period is shorter, and its slice is prorated.
+- place = \"split\": a vCPU that fits on no single CPU runs the parts of its slice
+  one after the other on several CPUs. It misses no deadline.
+- spread = \"use\": budget that a vCPU leaves unused in a period is lent, in equal
+  parts, to siblings whose own budget is exhausted. A loan lasts until the
+  borrower's period ends. A vCPU borrows at most the unreserved capacity of its
+  CPU. New reservations may take that capacity.
 
 Limits:
 - A single vCPU never has more than one CPU.
-- With `exact` a vCPU has at most its slice and its loans. Without slack, the
-  vCPUs of a VM together never have more than their slices plus one slice each.
+- With `exact` a vCPU receives at most its slice and what it borrows. Without
+  slack, the vCPUs of a VM together never have more than their slices plus one
+  slice each.
 - On a CPU with a split vCPU at least 0.1 % stays free, a vCPU that blocks loses
-  the budget it would have used, and nothing is lent. A change may then take
-  effect with the next period. A vCPU with a phase is not split, and none is
-  split on its CPU. Live, choose a larger `reserve`: a first part cannot wait.
+  the budget it would have used, and nothing is lent. A change of parameters may
+  take effect only with the next period.
+- A vCPU with a phase is not split, and no vCPU is split on its CPU.
+- Splitting on a live host needs a larger `reserve`, because the first part of a
+  split slice must run at once.
 
 See also: `slackline help gedf` (one queue for all CPUs), `sedf` (slack by
 weight), `service`.";

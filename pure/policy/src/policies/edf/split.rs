@@ -11,7 +11,7 @@ use crate::admission::subtasks::{PeriodState, SubtaskCursor};
 use crate::{Moment, Roster};
 
 impl EdfServer {
-    /// Returns the deadline of the current subtask, or of the period if it is not split.
+    /// Returns the deadline of the current subtask, or of the period if the vCPU is not split.
     #[inline(always)]
     pub(super) fn due_by(&self) -> Time {
         match &self.in_parts {
@@ -20,7 +20,8 @@ impl EdfServer {
         }
     }
 
-    /// Returns the longest timeslice on budget before it is exhausted or the vCPU migrates.
+    /// Returns the longest timeslice on budget, which ends when the budget is exhausted or the vCPU
+    /// migrates to its next subtask.
     #[inline(always)]
     pub(super) fn limit(&self) -> Span {
         match &self.in_parts {
@@ -29,31 +30,31 @@ impl EdfServer {
         }
     }
 
-    /// Returns all CPUs on which it runs.
+    /// Returns the CPU to which the vCPU is bound, or the CPUs of all its subtasks.
     pub(super) fn cpus(&self) -> CpuSet {
         self.in_parts.as_ref().map_or(CpuSet::one(self.cpu), SubtaskCursor::cpus)
     }
 
-    /// Returns the CPU of its current subtask, which may not be the one it ran on last. Empty if it
-    /// is not split.
+    /// Returns the CPU of the vCPU's current subtask, which may not be the CPU that it ran on last.
+    /// Empty if the vCPU is not split.
     pub(super) fn elsewhere(&self) -> CpuSet {
         self.in_parts.as_ref().map_or(CpuSet::NONE, |in_parts| CpuSet::one(in_parts.now().cpu))
     }
 
-    /// Returns the begin of the current period of a vCPU without a phase.
+    /// Returns the start of the current period of a vCPU without a phase.
     pub(super) fn begin_of_period(&self) -> Time {
         let since_start = self.deadline.since(Time::START);
         Time::START.after(since_start.left_after(self.periods.reservation.period()))
     }
 
-    /// Moves to the CPU of its current subtask.
+    /// Records that the vCPU is now on the CPU of its current subtask.
     fn settle_parts(&mut self) {
         if let Some(in_parts) = &self.in_parts {
             self.cpu = in_parts.now().cpu;
         }
     }
 
-    /// Starts again with the first subtask.
+    /// Goes back to the first subtask at the start of a period.
     pub(super) fn restart_parts(&mut self) {
         if let Some(in_parts) = &mut self.in_parts {
             in_parts.restart();
@@ -61,7 +62,8 @@ impl EdfServer {
         }
     }
 
-    /// Advances by CPU time of the slice, received or forfeited.
+    /// Moves on through the subtasks by `ran`, CPU time of the slice that was received or
+    /// forfeited.
     pub(super) fn go_on(&mut self, ran: Span) {
         if let Some(in_parts) = &mut self.in_parts {
             in_parts.go_on(ran);
@@ -69,7 +71,7 @@ impl EdfServer {
         }
     }
 
-    /// Advances to the subtask whose time window has begun, even if earlier ones are incomplete.
+    /// Moves on to the subtask that may run at `now`, even if earlier subtasks are incomplete.
     pub(super) fn catch_up(&mut self, now: Time) {
         let since_begin = now.since(self.begin_of_period());
         if let Some(in_parts) = &mut self.in_parts {
@@ -78,7 +80,8 @@ impl EdfServer {
         }
     }
 
-    /// Returns its state in the current period, or in the next one if that has begun.
+    /// Returns the state of the vCPU in its current period, or in the period that contains `at` if
+    /// the current one has ended.
     fn standing(&self, at: Time, clock: &GridClock) -> PeriodState {
         let is_over = at >= self.deadline;
         let (begins, left, deadline) = if is_over {
@@ -96,8 +99,8 @@ impl EdfServer {
     }
 }
 
-/// Returns the demand of all vCPUs but one on each CPU from now on. `None` for a CPU with a vCPU
-/// that has a phase.
+/// Returns the demand of all vCPUs except `but` on each CPU from now on. `None` for a CPU with a
+/// vCPU that has a phase, and for a CPU outside `cpus`.
 pub(super) fn demands(
     servers: &Roster<EdfServer>,
     but: Option<VcpuId>,
@@ -121,7 +124,8 @@ pub(super) fn demands(
     demands
 }
 
-/// Returns the sum of the slices on a CPU by their periods, rounded up to a millionth.
+/// Returns the sum of slice/period of all vCPUs on a CPU, rounded up to a millionth. Of a split
+/// vCPU only the subtasks on the CPU count.
 pub(super) fn reserved(servers: &Roster<EdfServer>, cpu: CpuId) -> CpuShare {
     let share = |server: &EdfServer| {
         let whole = server.periods.reservation;
@@ -138,7 +142,8 @@ pub(super) fn reserved(servers: &Roster<EdfServer>, cpu: CpuId) -> CpuShare {
 }
 
 impl Edf {
-    /// Moves a split vCPU to the CPU of its current subtask. Returns the CPUs to reschedule.
+    /// Moves a split vCPU from CPU `before` to the CPU of its current subtask. Returns the CPUs to
+    /// reschedule.
     pub(super) fn follow(&mut self, vcpu: VcpuId, before: CpuId, is_awake: bool) -> CpuSet {
         let server = &mut self.servers[vcpu];
         if server.cpu == before {

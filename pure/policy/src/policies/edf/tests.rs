@@ -1,4 +1,4 @@
-//! EDF in pictures and scripts.
+//! Tests of EDF: drawn timelines, and sequences of calls.
 
 use slackline_units::DomId;
 
@@ -7,7 +7,7 @@ use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
-fn earliest_deadline_runs_first() {
+fn edf_earliest_deadline_runs_first() {
     picture(
         "edf",
         "
@@ -18,10 +18,10 @@ fn earliest_deadline_runs_first() {
     );
 }
 
-/// Textbook example over its whole hyperperiod, computed by hand. Of equal deadlines the lower id
-/// comes first.
+/// Textbook example over its whole hyperperiod, computed by hand. Of equal deadlines the vCPU with
+/// the lower id runs first.
 #[test]
-fn three_tasks_meet_all_deadlines() {
+fn edf_three_tasks_meet_all_deadlines_over_a_hyperperiod() {
     picture(
         "edf",
         "
@@ -34,7 +34,7 @@ fn three_tasks_meet_all_deadlines() {
 }
 
 #[test]
-fn slack_is_shared_by_work_conserving_vcpus() {
+fn edf_slack_is_shared_by_work_conserving_vcpus_only() {
     picture(
         "edf quantum=1ms",
         "
@@ -46,10 +46,10 @@ fn slack_is_shared_by_work_conserving_vcpus() {
     );
 }
 
-/// The first period of `a` is half a period, with half a slice. The next ones begin at fixed times,
-/// even while it is blocked.
+/// The first period of `a` is half a period, with half a slice. Later periods begin at fixed times,
+/// even while `a` is blocked.
 #[test]
-fn periods_with_a_phase_begin_at_fixed_times() {
+fn edf_periods_with_a_phase_begin_at_fixed_times() {
     picture(
         "edf",
         "
@@ -60,9 +60,8 @@ fn periods_with_a_phase_begin_at_fixed_times() {
     );
 }
 
-/// Two vCPUs of a VM may use 0.6 of a CPU together, and one is blocked. Its unused budget of the
-/// previous period is lent to the other, whose timeslice is longer by that. It does not matter that
-/// it is blocked on another CPU.
+/// Two vCPUs of a VM may use 0.6 of a CPU together, and one is blocked, on another CPU. Its unused
+/// budget of the previous period is lent to its sibling, whose timeslice is longer by that amount.
 #[test]
 fn busy_vcpu_borrows_unused_budget_of_its_sibling() {
     picture(
@@ -76,9 +75,10 @@ fn busy_vcpu_borrows_unused_budget_of_its_sibling() {
     );
 }
 
-/// `b` has its equal share at once when it wakes. What it left unused before still belongs to `a`.
+/// vCPU `b` has its equal share at once when it wakes. Budget that `b` left unused before still
+/// belongs to `a`.
 #[test]
-fn waking_lender_has_its_equal_share_at_once() {
+fn waking_lender_gets_its_own_equal_share_at_once() {
     picture(
         "edf",
         "
@@ -90,10 +90,10 @@ fn waking_lender_has_its_equal_share_at_once() {
     );
 }
 
-/// `c` reserves 0.2 of the CPU, so the loan is limited to the other 0.2. No vCPU misses a deadline
-/// for a loan.
+/// vCPU `c` reserves 0.2 of the CPU, so the loan is limited to the remaining 0.2. No vCPU misses a
+/// deadline because of a loan.
 #[test]
-fn loan_is_limited_by_unreserved_share_of_the_cpu() {
+fn borrowed_budget_is_limited_by_the_unreserved_share_of_the_cpu() {
     picture(
         "edf reserve=0cpu",
         "
@@ -107,7 +107,7 @@ fn loan_is_limited_by_unreserved_share_of_the_cpu() {
 
 /// Two borrowers divide equally what the third vCPU left unused.
 #[test]
-fn unused_budget_is_lent_in_equal_parts() {
+fn unused_budget_is_lent_to_borrowers_in_equal_shares() {
     picture(
         "edf",
         "
@@ -121,9 +121,9 @@ fn unused_budget_is_lent_in_equal_parts() {
     );
 }
 
-/// A vCPU that exhausts its budget for the first time borrows before its next period.
+/// A vCPU that exhausts its budget for the first time borrows at once, within its period.
 #[test]
-fn loan_starts_within_the_period_when_the_borrower_changes() {
+fn vcpu_borrows_within_the_period_in_which_it_first_exhausts_its_budget() {
     picture(
         "edf",
         "
@@ -154,7 +154,7 @@ fn only_siblings_that_spread_by_use_lend_budget() {
 }
 
 #[test]
-fn vcpu_waking_at_its_period_begin_gets_its_slice() {
+fn edf_vcpu_waking_at_its_period_begin_gets_its_slice() {
     picture(
         "edf",
         "
@@ -166,7 +166,7 @@ fn vcpu_waking_at_its_period_begin_gets_its_slice() {
 }
 
 #[test]
-fn wake_late_in_a_period_causes_no_deadline_miss() {
+fn edf_wake_late_in_a_period_causes_no_deadline_miss() {
     picture(
         "edf reserve=0cpu",
         "
@@ -178,7 +178,7 @@ fn wake_late_in_a_period_causes_no_deadline_miss() {
 }
 
 #[test]
-fn short_block_costs_no_more_than_its_length() {
+fn edf_short_block_costs_no_more_budget_than_its_length() {
     picture(
         "edf reserve=0cpu",
         "
@@ -190,7 +190,7 @@ fn short_block_costs_no_more_than_its_length() {
 }
 
 #[test]
-fn admission_spreads_vcpus_over_cpus() {
+fn edf_admission_spreads_vcpus_over_cpus() {
     picture(
         "edf",
         "
@@ -203,10 +203,10 @@ fn admission_spreads_vcpus_over_cpus() {
     );
 }
 
-/// A timer is 5 ms late, and `b` receives 1 of its 4 ms by its deadline. The rest comes from slack,
-/// and is never due like a budget.
+/// A timer is 5 ms late, and `b` receives 1 of its 4 ms by its deadline. It gets the missing 3 ms
+/// from slack only, without precedence over budgets.
 #[test]
-fn missed_budget_is_made_up_from_slack() {
+fn edf_missed_budget_is_made_up_from_slack() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
         let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
@@ -250,10 +250,11 @@ fn missed_budget_is_made_up_from_slack() {
     assert_eq!(run(b, ms(27), false).2, Entitlement::Spare);
 }
 
-/// An exact vCPU has had its slice and runs for another 40 us as it is stopped, in a timeslice that
-/// is not its own. No vCPU had to wait, so its next slice is whole up to the measurement tolerance.
+/// A vCPU with a hard limit has received its slice. It runs for another 40 us while it is stopped,
+/// in a timeslice that another vCPU owns. No vCPU had to wait, so its next slice is whole up to the
+/// measurement tolerance.
 #[test]
-fn late_stop_without_waiters_leaves_the_next_slice_whole() {
+fn edf_late_enforcement_without_waiting_vcpus_leaves_the_next_slice_whole() {
     let values = |fields, terms: &[(&'static str, RawValue<'static>)]| {
         Values::read(fields, terms.iter().copied()).unwrap()
     };
@@ -280,10 +281,11 @@ fn late_stop_without_waiters_leaves_the_next_slice_whole() {
     assert_eq!(limit, Some(Span::from_ms(4) - overrun::history::UNTOLD));
 }
 
-/// Half of its period has a budget of 3.5 ns, rounded down to 3. The rest of the period, here all
-/// of it, is rounded up. That must not count as excess, so the CPU is free again at once.
+/// Half of the vCPU's period is worth 3.5 ns, rounded down to a budget of 3 ns. The rest of the
+/// period, here all of it, is rounded up. That must not count as excess, so the CPU is free again
+/// at once.
 #[test]
-fn phased_vcpu_that_leaves_at_once_holds_no_share() {
+fn edf_vcpu_with_phase_that_leaves_at_once_frees_its_share() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
         let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
@@ -337,7 +339,7 @@ fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
 /// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it may still delay
 /// the others until the CPU is quiescent.
 #[test]
-fn cpu_stays_strict_after_a_split_until_quiescent() {
+fn edf_cpu_remembers_a_departed_split_vcpu_until_it_is_quiescent() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let share = ("6ms", "10ms");
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));
@@ -359,7 +361,7 @@ fn cpu_stays_strict_after_a_split_until_quiescent() {
 }
 
 #[test]
-fn reserved_share_of_a_cpu_counts_slices_and_parts_without_overhead() {
+fn edf_reported_reserved_share_counts_slices_and_subtasks_without_overhead() {
     let values = Values::read(SPEC.policy_fields, [("place", RawValue::Text("split"))].into_iter());
     let topology = Topology::flat(2).with_dispatch(Span::from_us(100));
     let (mut edf, mut at) = (Edf::new(&values.unwrap(), &topology), Moment::at_start(2));
@@ -374,10 +376,10 @@ fn reserved_share_of_a_cpu_counts_slices_and_parts_without_overhead() {
     assert_eq!(reserved(&edf), [600_000; 2]);
 }
 
-/// Another vCPU leaves 3 ms ahead of its fluid rate. Its share is held while the blocked vCPU, with
-/// 4 of 10 ms, would still have budget had it stayed runnable. Checked to the nanosecond.
+/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share is held while another, blocked
+/// vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the nanosecond.
 #[test]
-fn blocked_vcpu_claims_its_slice_until_it_would_be_exhausted() {
+fn edf_leavers_share_stays_reserved_while_a_blocked_vcpu_has_budget() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(4) - ns, false), (ms(4), true), (ms(10) - ns, true), (ms(10), false)];
@@ -402,9 +404,10 @@ fn blocked_vcpu_claims_its_slice_until_it_would_be_exhausted() {
 }
 
 /// The vCPU is stopped 10 us late, 64 times. Then it either blocks when its slice is complete, or
-/// misses its deadline with an incomplete slice. Neither says anything about the lateness of stops.
+/// misses its deadline with an incomplete slice. Both leave the recorded lateness of stops
+/// unchanged.
 #[test]
-fn only_stopped_vcpus_contribute_to_the_stop_lateness() {
+fn edf_only_throttled_vcpus_contribute_to_the_steady_overrun() {
     let late = Span::from_us(10);
     for (had, sleeps) in [(Span::from_ms(4), true), (Span::from_ms(3), false)] {
         let (mut edf, mut at) = by_hand(1, &[]);
@@ -438,10 +441,10 @@ fn only_stopped_vcpus_contribute_to_the_stop_lateness() {
     }
 }
 
-/// Each of two CPUs has a whole vCPU, and a third vCPU is split. After its part on the first CPU it
-/// continues on the second.
+/// Each of two CPUs has a whole vCPU, and a third vCPU is split. After its subtask on the first CPU
+/// the third vCPU continues on the second.
 #[test]
-fn split_vcpu_continues_on_its_next_cpu() {
+fn edf_split_vcpu_continues_on_its_next_cpu_after_a_subtask() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
@@ -470,10 +473,10 @@ fn split_vcpu_continues_on_its_next_cpu() {
     assert_eq!((vcpu, part + rest), (split, Span::from_ms(6)));
 }
 
-/// A split vCPU with 6 of 10 ms has used 3 ms in the first 3 ms, 1.2 ms ahead of its fluid rate,
-/// while others wait. It leaves and rejoins, and does not get these 1.2 ms again.
+/// A split vCPU with 6 of 10 ms has used 3 ms in the first 3 ms, while others wait. So it is 1.2 ms
+/// ahead of its fluid rate. It leaves and rejoins, and does not get these 1.2 ms again.
 #[test]
-fn split_vcpu_keeps_its_excess_when_it_rejoins() {
+fn edf_split_vcpu_keeps_its_excess_when_it_rejoins() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
@@ -493,10 +496,10 @@ fn split_vcpu_keeps_its_excess_when_it_rejoins() {
     assert_eq!(remaining.map(|(_, text)| text.as_str()), Some("800us"));
 }
 
-/// 6 ms before their deadlines, two vCPUs have received nothing of their 6 ms. A split vCPU would
-/// make one of them miss its deadline. At the start there is room for it.
+/// Two vCPUs have received nothing of their 6 ms and have 6 ms until their deadlines. A split vCPU
+/// would make one of them miss its deadline, so it is refused. At the start there is room for it.
 #[test]
-fn tardy_vcpu_leaves_no_room_for_a_split() {
+fn edf_split_that_a_tardy_vcpu_would_make_late_is_refused() {
     for (now, has_room) in [(0, true), (4, false)] {
         let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
         for slot in [0, 1] {
@@ -509,8 +512,8 @@ fn tardy_vcpu_leaves_no_room_for_a_split() {
     }
 }
 
-/// Returns a VM with two vCPUs that may use 0.6 of a CPU together, at 10 ms. One is blocked. The
-/// other has used its slice and borrows until 20 ms what its sibling left unused.
+/// Returns a VM with two vCPUs that may use 0.6 of a CPU together, with a period of 10 ms. One is
+/// blocked. The other has used its slice and borrows its sibling's unused budget until 20 ms.
 fn lent() -> (Edf, Moment, VcpuId) {
     let (mut edf, mut at) = by_hand(2, &[]);
     let vcpus = [0, 1].map(|number| VcpuId::new(u32::from(number), DomId::new(0), number));
@@ -539,10 +542,10 @@ fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
     at.vacate(cpu);
 }
 
-/// Others wait for what a borrower has used ahead of the accrual of its loan. So that capacity
-/// stays reserved until it is accrued, unless no vCPU waits.
+/// A borrower has used more of its loan than has accrued, and another vCPU waits for that time. So
+/// the capacity of the loan stays reserved until the used part is accrued, unless no vCPU waits.
 #[test]
-fn loan_used_ahead_stays_reserved_while_a_vcpu_waits() {
+fn loan_used_ahead_of_accrual_stays_reserved_while_a_vcpu_waits() {
     for (is_somebody_there, room) in [(false, 5_500), (true, 2_500)] {
         let (mut edf, mut at, busy) = lent();
         let cpu = edf.servers[busy].cpu;
@@ -559,10 +562,10 @@ fn loan_used_ahead_stays_reserved_while_a_vcpu_waits() {
     }
 }
 
-/// A loan of 0.6 ms per millisecond: when a newcomer needs the capacity, the accrued part stays
-/// although it has not been used.
+/// A loan of 0.6 ms per millisecond is cut when a newcomer needs the capacity. The accrued part
+/// stays with the borrower, although it has not been used.
 #[test]
-fn accrued_part_of_a_loan_survives_an_admission() {
+fn accrued_part_of_a_loan_is_kept_when_a_newcomer_is_admitted() {
     let (mut edf, mut at, busy) = lent();
     at.advance(Time::START + Span::from_ms(16));
     let other = join(&mut edf, &mut at, 2, ("5ms", "10ms"));

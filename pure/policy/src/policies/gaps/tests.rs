@@ -1,5 +1,5 @@
-//! Test vectors of our reference on the paper, sections 7.3 and 7.4: one CPU, no costs, ticks at
-//! 10, 20, 30 ms, and so on. A credit is a hundredth of a tick.
+//! Test vectors of our reference on GAPS, sections 7.3 and 7.4: one CPU, no costs, ticks at 10, 20,
+//! 30 ms, and so on. A credit is a hundredth of a tick.
 
 use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Urgency, VcpuHint, VcpuId};
 
@@ -9,7 +9,7 @@ use crate::{Moment, Policy, RawValue, Topology, Values};
 
 const PAPER: &str = "gaps rules=paper";
 
-/// Returns hogs that wake at the start and report these urgencies.
+/// Returns vCPUs that wake at the start, never block, and report these urgencies.
 fn hogs(urgencies: &[u8]) -> Vec<Hog> {
     urgencies.iter().map(|&urgency| Hog { wakes: Span::ZERO, urgency: Some(urgency) }).collect()
 }
@@ -21,7 +21,8 @@ fn ms(dispatch: &Dispatch) -> u64 {
     at / Span::from_ms(1)
 }
 
-/// Returns the vCPUs of the first timeslices, which must last 30 ms each. Numbers count from 1.
+/// Returns the vCPUs of the first `turns` timeslices, which must last 30 ms each. vCPUs are
+/// numbered from 1.
 fn order(dispatches: &[Dispatch], turns: usize) -> Vec<usize> {
     let first = &dispatches[..turns];
     let starts = (0..).step_by(30).take(turns);
@@ -29,7 +30,7 @@ fn order(dispatches: &[Dispatch], turns: usize) -> Vec<usize> {
     first.iter().map(|dispatch| dispatch.who + 1).collect()
 }
 
-/// Returns the credit of a vCPU at the begin of its timeslice.
+/// Returns the credit of the vCPU that is dispatched, at the start of its timeslice.
 fn credit(dispatch: &Dispatch) -> i64 {
     let text = &dispatch.account.iter().find(|(name, _)| *name == "credit").unwrap().1;
     let (sign, text) = text.strip_prefix('-').map_or((1, text.as_str()), |text| (-1, text));
@@ -41,9 +42,9 @@ fn credits(dispatches: &[Dispatch]) -> Vec<i64> {
     dispatches.iter().map(credit).collect()
 }
 
-/// With equal claims GAPS is Credit.
+/// If all claims are equal, GAPS gives the same schedule as Credit.
 #[test]
-fn equal_claims_give_the_schedule_of_credit() {
+fn gaps_with_equal_claims_gives_the_schedule_of_credit() {
     for policy in ["credit rules=xen-3.0.4", PAPER, "gaps rules=paper-ro"] {
         let three = dispatches(policy, &hogs(&[120; 3]), Span::from_secs(1));
         assert_eq!(order(&three, 15), [1, 2, 3, 1, 2, 1, 3, 2, 1, 3, 2, 1, 3, 2, 1], "{policy}");
@@ -57,9 +58,10 @@ fn equal_claims_give_the_schedule_of_credit() {
     }
 }
 
-/// A vCPU that is boosted at its wake is served in its turn, so the third one comes third at first.
+/// A vCPU that is boosted at its wake is served in the order of wake-ups. So at first the third
+/// vCPU comes third, although it claims more.
 #[test]
-fn higher_claim_precedes_others_with_credit() {
+fn gaps_vcpu_with_a_higher_claim_precedes_others_with_credit() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let three = dispatches(policy, &hogs(&[120, 120, 110]), Span::from_secs(1));
         assert_eq!(order(&three, 12), [1, 2, 3].repeat(4));
@@ -69,10 +71,10 @@ fn higher_claim_precedes_others_with_credit() {
     }
 }
 
-/// By the paper's rule the lowest of four misses four timeslices in the first second, and none
-/// later.
+/// By the paper's rule the vCPU with the lowest of four claims misses four timeslices in the first
+/// second, and none later.
 #[test]
-fn lowest_claim_misses_only_the_first_timeslices() {
+fn gaps_lowest_claim_misses_only_the_first_timeslices_under_paper_rules() {
     let four = dispatches(PAPER, &hogs(&[120, 120, 120, 130]), Span::from_secs(60));
     let first = [&[1, 2, 3, 4][..], &[1, 2, 3, 1, 2, 3, 4].repeat(4)].concat();
     assert_eq!(order(&four, 32), first);
@@ -81,7 +83,7 @@ fn lowest_claim_misses_only_the_first_timeslices() {
     assert_eq!([1, 2, 3, 4].map(turns), [501, 501, 501, 497]);
 }
 
-/// Returns four hogs. The last one wakes 20 ms after the others and claims less.
+/// Returns four vCPUs that never block. The last one wakes 20 ms after the others and claims less.
 fn starving() -> Vec<Hog> {
     let wakes = |(index, mut hog): (usize, Hog)| {
         hog.wakes = Span::from_ms(if index == 3 { 20 } else { 0 });
@@ -90,10 +92,10 @@ fn starving() -> Vec<Hog> {
     hogs(&[120, 120, 120, 130]).into_iter().enumerate().map(wakes).collect()
 }
 
-/// The lowest vCPU has its last timeslice at 80 ms. Its credit grows beyond that of a period and is
-/// taken away. The others share what it would have had, so that one of them always has credit.
+/// The vCPU with the lowest claim has its last timeslice at 80 ms. Its credit grows beyond that of
+/// a period and is taken away. The others share that credit, so that one of them always has some.
 #[test]
-fn lowest_claim_starves_by_the_paper_rules() {
+fn gaps_lowest_claim_starves_under_paper_rules() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
         let begins = [(0, 1), (20, 2), (50, 3), (80, 4), (110, 1), (140, 2), (170, 3), (200, 1)];
@@ -106,9 +108,10 @@ fn lowest_claim_starves_by_the_paper_rules() {
     }
 }
 
-/// With the same four hogs each has its quarter, and the lowest never waits for 400 ms.
+/// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The one with the
+/// lowest claim never waits for 400 ms.
 #[test]
-fn no_vcpu_starves_under_bounded_rules() {
+fn gaps_no_vcpu_starves_under_bounded_rules() {
     let wide = "gaps boost-cap=100% boost-depth=1s";
     for policy in ["gaps", "gaps base=xen-3.0.4", "gaps base=xen-3.0.4 among=under", wide] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
@@ -129,12 +132,12 @@ fn no_vcpu_starves_under_bounded_rules() {
     }
 }
 
-/// By the paper's rule the first of four precedes the fourth at 210 ms, for a whole timeslice. With
-/// a boost depth of 400 us it precedes for 400 us. Then it returns to its old place behind the
-/// fourth, or to the tail. With its old place it has also had 400 us before its own timeslices at
-/// 90 and 240 ms: it pays for those claims too.
+/// By the paper's rule the first of four vCPUs precedes the fourth at 210 ms, for a whole
+/// timeslice. With a boost depth of 400 us it precedes the fourth for 400 us. Then it returns to
+/// its old place behind the fourth, or to the tail. With its old place it has also run for 400 us
+/// before its own timeslices at 90 and 240 ms, and pays for those claims too.
 #[test]
-fn precedence_lasts_for_the_boost_depth_then_place_is_restored() {
+fn gaps_precedence_ends_after_boost_depth_and_the_place_is_restored() {
     let begins = |policy: &str| {
         let all = dispatches(policy, &hogs(&[110, 120, 120, 120]), Span::from_ms(340));
         let later = all.iter().filter(|turn| turn.at >= Time::START + Span::from_ms(180));
@@ -153,11 +156,11 @@ fn precedence_lasts_for_the_boost_depth_then_place_is_restored() {
     assert_eq!(begins(rules).join(", "), tail);
 }
 
-/// A driver that does I/O for others is most urgent, and reports for which VM something is pending.
-/// That VM claims the urgency of its task that waits for it, and no other VM does. The claim ends
-/// when the pending I/O is taken. I/O pending for an unknown VM changes nothing.
+/// A driver VM that does I/O for others is most urgent, and reports for which VM I/O is pending.
+/// That VM claims the urgency of its task that waits for the I/O; no other VM does. The claim ends
+/// when the VM takes the pending I/O. I/O pending for an unknown VM changes nothing.
 #[test]
-fn pending_io_gives_a_claim_only_to_its_vm() {
+fn gaps_pending_io_gives_a_claim_only_to_its_vm() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
@@ -186,10 +189,10 @@ fn pending_io_gives_a_claim_only_to_its_vm() {
     }
 }
 
-/// A server that has answered in time eight times takes precedence from the arrival of a request
-/// until it has answered or blocks. By then it has done all work.
+/// A VM that has answered requests in time eight times precedes others from the arrival of a
+/// request until it has answered or blocks. By then it has done all work of the request.
 #[test]
-fn quick_server_claims_until_it_answers_or_blocks() {
+fn gaps_inferred_server_has_precedence_until_it_answers_or_blocks() {
     let given = [("tell", RawValue::Text("inferred"))];
     let policy = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -225,12 +228,12 @@ fn claim(policy: &dyn Policy, vcpu: VcpuId) -> String {
     policy.account(vcpu).into_iter().find(|(name, _)| *name == "claim").unwrap().1
 }
 
-/// The devices of the first of three hogs report at 100.5 ms that I/O is pending for it, and 200 us
-/// later that none is. In between it precedes the second. That does not make it a driver, which
-/// would precede all from then on. Reported by the third one, the I/O counts from the next pass,
-/// which a driver makes when it blocks, and the third one is most urgent.
+/// The devices of the first of three VMs report at 100.5 ms that I/O is pending for it, and 200 us
+/// later that none is. In between it precedes the second VM. Its report does not make it a driver,
+/// which would precede all others from then on. If the third VM reports this I/O, it becomes a
+/// driver. The report then counts from the next pass, which a driver causes when it blocks.
 #[test]
-fn report_by_own_devices_counts_at_once_without_driver_rank() {
+fn gaps_pending_io_reported_by_own_devices_counts_at_once() {
     let server = Some(Task { id: TaskId::new(1), urgency: Urgency(100) });
     let mut tasks = Tasks::default();
     (tasks.blocked[0], tasks.woken[0]) = (server, server.map(|task| task.id));
@@ -264,10 +267,11 @@ fn report_by_own_devices_counts_at_once_without_driver_rank() {
     assert_eq!(claims(&drivers, 2).last().map(String::as_str), Some("0"));
 }
 
-/// I/O was done for a VM, and it may be for any of its tasks that I/O has woken. All its vCPUs
-/// claim the urgency of the most urgent of these, and follow the reports of each vCPU.
+/// I/O was completed for a VM. Any task that I/O has woken may be its receiver, so all vCPUs of the
+/// VM claim the urgency of the most urgent of these tasks. A report of any vCPU changes the claim
+/// of all.
 #[test]
-fn all_vcpus_of_a_vm_share_the_claim_of_one() {
+fn gaps_all_vcpus_of_a_vm_share_the_claim_of_one() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));

@@ -1,10 +1,10 @@
 //! Runnable vCPUs in two orders: the waiting vCPU with the best rank is next, and the running vCPU
 //! with the worst rank is preempted first.
 //!
-//! A policy is not notified when a vCPU loses its CPU. It finds out when another vCPU starts there
-//! or when it handles the vCPU. Until then the vCPU counts as running although it has no CPU. This
-//! happens only to a vCPU that is out of budget or barred, so it is not missed among the waiting
-//! ones.
+//! The host does not notify a policy when a vCPU loses its CPU. The policy finds out when another
+//! vCPU starts on that CPU, or when it handles an event of the vCPU. Until then the vCPU counts as
+//! running although it has no CPU. Only a vCPU that is out of budget or barred can lose its CPU so.
+//! Neither may be picked, so its absence among the waiting vCPUs changes no decision.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -14,7 +14,7 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use crate::queues::ordered::Queues;
 use crate::{Moment, Roster};
 
-/// Level and deadline. A lower rank has precedence.
+/// Rank of a vCPU: its level and its deadline. A lower rank has precedence.
 pub(super) type Rank = (u64, Time);
 
 /// Rank of a vCPU without budget, after all other ranks.
@@ -23,19 +23,19 @@ const OUT_OF_BUDGET: Rank = (u64::MAX, Time::NEVER);
 /// Index of the only queue.
 const ALL: usize = 0;
 
-/// Runnable vCPUs that run or have budget left.
+/// Runnable vCPUs that run, or that wait with budget left, in order of rank.
 pub(super) struct RankOrder {
-    /// vCPUs with budget left and without a CPU.
+    /// vCPUs with budget left that occupy no CPU.
     waiting: Queues<Rank>,
-    /// Running vCPUs that can be preempted, the worst rank first. Of equals the one on the CPU with
-    /// the lowest number is first.
+    /// Running vCPUs that can be preempted, the worst rank first. Of equal ranks the vCPU on the
+    /// CPU with the lowest number is first.
     running: Queues<(Reverse<Rank>, CpuId)>,
-    /// Running vCPU, by CPU.
+    /// vCPU that runs on each CPU.
     runs: Vec<Option<VcpuId>>,
     /// CPU of each running vCPU, by slot.
     places: Roster<CpuId>,
-    /// CPUs that are marked for rescheduling and have not been rescheduled yet. Each takes the best
-    /// waiting vCPU, so its occupant cannot be preempted for another one.
+    /// CPUs that are marked for rescheduling and have not been rescheduled yet. Each of them takes
+    /// the best waiting vCPU, so its occupant is no candidate for preemption by another one.
     told: CpuSet,
 }
 
@@ -60,8 +60,8 @@ impl RankOrder {
         }
     }
 
-    /// Handles the rescheduling of a CPU. `rank` returns the rank of its running vCPU. `None` if
-    /// that is out of budget.
+    /// Clears the mark of a CPU that is being rescheduled. `rank` returns the rank of the vCPU that
+    /// runs there, or `None` if that vCPU is out of budget.
     #[inline]
     pub(super) fn ask(&mut self, cpu: CpuId, rank: impl Fn(VcpuId) -> Option<Rank>) {
         if self.told.contains(cpu) {
@@ -72,7 +72,7 @@ impl RankOrder {
         }
     }
 
-    /// Returns those of `cpus` that are not marked for rescheduling.
+    /// Returns the CPUs in `cpus` that are not marked for rescheduling.
     #[inline]
     pub(super) fn untold(&self, cpus: &CpuSet) -> CpuSet {
         cpus.without(&self.told)
@@ -95,13 +95,13 @@ impl RankOrder {
         self.waiting.first_that(ALL, holds)
     }
 
-    /// Returns true if the vCPU waits.
+    /// Returns true if the vCPU waits: it has budget left and occupies no CPU.
     #[inline]
     pub(super) fn waits(&self, vcpu: VcpuId) -> bool {
         self.waiting.queue_of(vcpu).is_some()
     }
 
-    /// Returns the worst rank of the running vCPUs on these CPUs that can be preempted, and its
+    /// Returns the worst rank of a running vCPU on one of these CPUs that can be preempted, and its
     /// CPU.
     pub(super) fn last_running(&self, at: &Moment, cpus: &CpuSet) -> Option<(Rank, CpuId)> {
         let is_there = |vcpu| at.cpu_of(vcpu).is_some_and(|cpu| cpus.contains(cpu));
@@ -109,8 +109,8 @@ impl RankOrder {
         Some((rank, cpu))
     }
 
-    /// Puts a runnable vCPU where it belongs now. `rank` is `None` if it is out of budget. A vCPU
-    /// whose affinity no longer allows its CPU waits.
+    /// Enters a runnable vCPU among the running or the waiting ones. `rank` is `None` if it is out
+    /// of budget. A vCPU whose affinity no longer allows its CPU waits.
     pub(super) fn put(&mut self, at: &Moment, vcpu: VcpuId, rank: Option<Rank>) {
         self.take_out(vcpu);
         if let Some(cpu) = at.cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu)) {
@@ -150,7 +150,7 @@ mod tests {
     proptest! {
         /// Compares the orders with a search of all CPUs and vCPUs under random events.
         #[test]
-        fn first_waiting_and_last_running_agree_with_exhaustive_search(
+        fn gedf_first_waiting_and_last_running_agree_with_exhaustive_search(
             steps in prop::collection::vec((0..6, 0..CPUS, 0..8_u32, 0..3_u64), 1..200),
             allowed in 1..8_usize,
         ) {

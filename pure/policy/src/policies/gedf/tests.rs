@@ -1,4 +1,4 @@
-//! Global EDF in pictures and scripts.
+//! Tests of global EDF: drawn timelines, and sequences of calls.
 
 use alloc::string::ToString;
 
@@ -9,7 +9,7 @@ use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
-fn earliest_deadlines_run_on_any_free_cpu() {
+fn gedf_runs_the_earliest_deadlines_on_any_free_cpu() {
     picture(
         "gedf",
         "
@@ -22,9 +22,10 @@ fn earliest_deadlines_run_on_any_free_cpu() {
     );
 }
 
-/// Any binding to two CPUs would reserve four thirds of one CPU.
+/// Three vCPUs reserve two thirds of a CPU each. If each were bound to one of two CPUs, one CPU
+/// would have four thirds reserved.
 #[test]
-fn three_vcpus_of_two_thirds_fit_on_two_cpus() {
+fn gedf_three_vcpus_of_two_thirds_fit_on_two_cpus() {
     picture(
         "gedf reserve=0cpu",
         "
@@ -38,7 +39,7 @@ fn three_vcpus_of_two_thirds_fit_on_two_cpus() {
 }
 
 #[test]
-fn extra_time_is_divided_in_units_of_budgets() {
+fn gedf_divides_extra_time_in_units_of_budgets() {
     picture(
         "gedf",
         "
@@ -51,7 +52,7 @@ fn extra_time_is_divided_in_units_of_budgets() {
 }
 
 #[test]
-fn blocked_vcpu_keeps_its_budget_until_the_deadline() {
+fn gedf_blocked_vcpu_keeps_its_budget_until_the_deadline() {
     picture(
         "gedf",
         "
@@ -62,9 +63,9 @@ fn blocked_vcpu_keeps_its_budget_until_the_deadline() {
     );
 }
 
-/// `a` wakes 2 ms before its deadline, after having been blocked throughout.
+/// vCPU `a` wakes 2 ms before its deadline, after it was blocked for the rest of its period.
 #[test]
-fn trimmed_budget_cannot_delay_others() {
+fn gedf_vcpu_waking_near_its_deadline_has_a_trimmed_budget() {
     picture(
         "gedf asleep=trimmed",
         "
@@ -75,7 +76,7 @@ fn trimmed_budget_cannot_delay_others() {
 }
 
 #[test]
-fn vcpu_waking_after_its_deadline_gets_a_new_period() {
+fn gedf_vcpu_waking_after_its_deadline_gets_a_new_period() {
     picture(
         "gedf",
         "
@@ -86,9 +87,10 @@ fn vcpu_waking_after_its_deadline_gets_a_new_period() {
     );
 }
 
-/// `c` wakes with a deadline between the two. It takes the CPU with the later one, and `a` runs on.
+/// vCPU `c` wakes with a deadline between those of the two running vCPUs. It takes the CPU of the
+/// later deadline, and `a` runs on.
 #[test]
-fn waking_vcpu_preempts_the_latest_deadline() {
+fn gedf_waking_vcpu_preempts_the_latest_deadline() {
     picture(
         "gedf",
         "
@@ -120,7 +122,7 @@ fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Returns the budget of the period after a timeslice that exceeded its 4 ms by 1 ms.
+/// Returns the budget of the next period after a timeslice that exceeded its 4 ms by 1 ms.
 fn left_after_overrun(overrun: &'static str) -> Option<Span> {
     let (mut policy, mut at) = (policy(&[("overrun", overrun)], 1), Moment::at_start(1));
     let cpu = CpuId::new(0);
@@ -142,13 +144,13 @@ fn left_after_overrun(overrun: &'static str) -> Option<Span> {
 }
 
 #[test]
-fn overrun_is_carried_or_forgiven() {
+fn gedf_overrun_is_carried_or_forgiven_as_configured() {
     assert_eq!(left_after_overrun("carry"), Some(Span::from_ms(3)));
     assert_eq!(left_after_overrun("forgive"), Some(Span::from_ms(4)));
 }
 
 #[test]
-fn admission_limits_all_cpus_and_each_confined_set() {
+fn gedf_admission_limits_all_cpus_and_each_affinity_set() {
     let (mut policy, mut at) = (policy(&[("reserve", "0cpu")], 2), Moment::at_start(2));
     let half = share("5ms", "10ms");
     let mut ask = |slot, cpus: &[usize]| {
@@ -167,7 +169,7 @@ fn admission_limits_all_cpus_and_each_confined_set() {
 }
 
 #[test]
-fn confined_vcpu_runs_only_on_its_cpus() {
+fn gedf_vcpu_runs_only_on_cpus_of_its_affinity() {
     let (mut policy, mut at) = (policy(&[], 2), Moment::at_start(2));
     for slot in 0..2 {
         at.join(vcpu(slot));
@@ -180,9 +182,9 @@ fn confined_vcpu_runs_only_on_its_cpus() {
     assert!(matches!(policy.pick(&at, CpuId::new(1)), Pick::Run { .. }));
 }
 
-/// Calls far apart, and the longest periods possible.
+/// Calls are up to a century apart, and periods have the greatest length possible.
 #[test]
-fn calls_a_century_apart_do_not_overflow() {
+fn gedf_calls_a_century_apart_do_not_overflow() {
     let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
     let (mut policy, mut at) = (policy(&[], 2), Moment::at_start(2));
     let cpu = CpuId::new(0);
@@ -213,9 +215,9 @@ fn calls_a_century_apart_do_not_overflow() {
     }
 }
 
-/// The host bars the vCPU from the CPU it ran on. It waits, and another CPU takes it.
+/// The host bars a vCPU from the CPU that it ran on. The vCPU waits, and another CPU takes it.
 #[test]
-fn barred_vcpu_waits_and_another_cpu_takes_it() {
+fn gedf_vcpu_barred_from_one_cpu_runs_on_another() {
     let cpus = [0, 1].map(CpuId::new);
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -239,10 +241,10 @@ fn barred_vcpu_waits_and_another_cpu_takes_it() {
     assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
 }
 
-/// Another vCPU leaves 3 ms ahead of its fluid rate. Its share is held while the blocked vCPU, with
-/// 4 of 10 ms, would still have budget had it stayed runnable. Checked to the nanosecond.
+/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share is held while another, blocked
+/// vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the nanosecond.
 #[test]
-fn blocked_vcpu_claims_its_budget_until_it_would_be_exhausted() {
+fn gedf_leavers_share_stays_reserved_while_a_blocked_vcpu_has_budget() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(14) - ns, false), (ms(14), true), (ms(20) - ns, true), (ms(20), false)];

@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) struct XenRoundRobin {
     quantum: Span,
-    /// One queue per CPU, by position. The current vCPU stays in it.
+    /// One queue per CPU, by position. The vCPU in its timeslice stays in the queue.
     queues: Queues<i64>,
     lines: Vec<RoundRobinCpu>,
     population: Population,
@@ -24,13 +24,13 @@ pub(super) struct XenRoundRobin {
 /// State of one CPU.
 #[derive(Clone, Debug)]
 struct RoundRobinCpu {
-    /// Current vCPU; its timeslice ends at `until`.
+    /// vCPU in its timeslice, which ends at `until`.
     current: Option<VcpuId>,
     until: Time,
-    /// Time at which the timeslice began, if it began with a wake on an idle CPU. Xen chooses after
-    /// all wakes of an instant, and then the last of them is in front.
+    /// Start of the timeslice, if it began with a wake on an idle CPU. Xen chooses after all wakes
+    /// of an instant, so the vCPU that woke last at that instant is first.
     woken: Time,
-    /// Last positions assigned at the front and at the back.
+    /// Last position assigned at the front of the queue.
     front: i64,
     back: i64,
 }
@@ -69,7 +69,8 @@ impl Policy for XenRoundRobin {
         CpuSet::one(self.homes[vcpu])
     }
 
-    /// A vCPU that was picked because the host barred the current one becomes the current one.
+    /// Handles the start of a vCPU. If the host barred the current vCPU and another one was picked,
+    /// the one that starts becomes the current vCPU.
     fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let line = &mut self.lines[self.homes[vcpu].index()];
         if line.current != Some(vcpu) {

@@ -1,4 +1,5 @@
-//! Reservations on each CPU: admission, placement, and shares that stay reserved until accrued.
+//! Reservations on each CPU: admission, placement, and shares that stay reserved after a vCPU gave
+//! them up, until the CPU time used is accrued.
 
 use alloc::vec::Vec;
 
@@ -14,23 +15,23 @@ use crate::admission::split::{Splits, Subtask};
 use crate::admission::zero_lag::ReservationBooks;
 use crate::{AdmitError, Moment};
 
-/// Result of an admission: placement of the reservation, and usage to be deducted from it.
+/// Result of an admission: the placement of the reservation, and CPU time to be deducted from it.
 #[derive(Debug)]
 pub(super) struct AdmittedReservation {
     /// Subtasks of a split vCPU. Empty if the vCPU is bound to one CPU as a whole.
     pub(super) parts: Vec<Subtask>,
     /// CPU to which the vCPU is bound, or the CPU of the first subtask.
     pub(super) cpu: CpuId,
-    /// CPU time already used in excess of the fluid rate. It is deducted from the first slices.
+    /// CPU time that the vCPU has used in excess of the fluid rate. Deducted from its first slices.
     pub(super) advance: Span,
-    /// True if the vCPU must forgo its first slice, so that no other vCPU is tardy.
+    /// True if the vCPU gets no budget in its first period, so that no other vCPU is tardy.
     pub(super) waits: bool,
 }
 
 impl Sedf {
     /// Replaces the reservation of `vcpu` by `terms`. `before` has the current CPU and the excess
     /// over the fluid rate; it is `None` for a newcomer. If the reservation is refused, all state
-    /// is as it was before the call.
+    /// stays unchanged.
     pub(super) fn promise(
         &mut self,
         at: &Moment,
@@ -94,8 +95,8 @@ impl Sedf {
         Ok(AdmittedReservation { parts, cpu, advance, waits })
     }
 
-    /// Releases the reservation of a vCPU that has left. It stays booked until the excess is
-    /// accrued.
+    /// Releases the reservation of a vCPU that has left. The reservation stays booked until the
+    /// excess of the vCPU over the fluid rate is accrued.
     pub(super) fn give_back(
         &mut self,
         now: Time,
@@ -142,7 +143,8 @@ impl Sedf {
         place.room(period)
     }
 
-    /// Frees all held and given-up shares on those of `cpus` that are quiescent.
+    /// Frees all shares on quiescent CPUs of `cpus` that are held although their vCPUs gave them
+    /// up.
     pub(super) fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {
         for cpu in self.resting(at, cpus).iter() {
             self.holds.rest(cpu, &mut self.cpus);
@@ -151,7 +153,8 @@ impl Sedf {
         }
     }
 
-    /// Returns those of `cpus` that are quiescent. Empty if nothing is held that this could free.
+    /// Returns the CPUs in `cpus` that are quiescent. Empty if no share is held that this could
+    /// free.
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
         let is_held = !self.holds.is_empty() || !self.leavings.is_empty();
         let matters = is_held || !self.strict().is_empty();
@@ -167,13 +170,13 @@ impl Sedf {
             && !asleep.any(|server| server.cpu == cpu && server.claims_to_run(at.now()))
     }
 
-    /// Returns the capacity of a CPU for a vCPU with these terms. A vCPU that pays for balancing
-    /// may also use the share kept for balancing.
+    /// Returns the capacity of a CPU for a vCPU with these parameters. A vCPU that is charged for
+    /// balancing may also use the share that is kept for balancing.
     fn capacity_for(&self, terms: &SedfParameters, cpu: CpuId) -> CpuShare {
         if terms.balances { self.rules.capacity } else { self.rules.capacity.less(self.kept(cpu)) }
     }
 
-    /// Returns the share of a CPU that is kept for vCPUs that pay for balancing.
+    /// Returns the share of a CPU that is kept for vCPUs that are charged for balancing.
     pub(super) fn kept(&self, cpu: CpuId) -> CpuShare {
         let kept = self.balancer.as_ref().map(|balancer| balancer.payers.keeps(cpu));
         kept.unwrap_or(CpuShare::NONE)
@@ -191,17 +194,18 @@ struct SedfPlacement<'a> {
     who: Option<VcpuId>,
     allowed: CpuSet,
     terms: &'a SedfParameters,
-    /// CPU to which the vCPU is bound as a whole now, if there is one.
+    /// CPU to which the vCPU is bound now. `None` if it is split or a newcomer.
     home: Option<CpuId>,
-    /// Current slice of the vCPU, with its subtasks if it is split.
+    /// Current slice of the vCPU, with its subtasks if it is split. `None` for a newcomer.
     before: Option<(Reservation, &'a [Subtask])>,
-    /// Reservation that a slice needs on a CPU where a larger one may stay booked.
+    /// Returns the reservation to book on a CPU for a slice. The result is larger if a larger share
+    /// of the vCPU is still held there.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
 impl SedfPlacement<'_> {
-    /// Returns the most suitable CPU, or several for a split vCPU. The home CPU is kept if `terms`
-    /// fit.
+    /// Returns the most suitable CPU, or several CPUs for a split vCPU. A vCPU stays on its CPU if
+    /// `terms` fit there.
     fn find(&self) -> Result<FitPlacement, AdmitError> {
         let slice = self.terms.reservation()?;
         let Some((slice, splits)) = slice.zip(self.splits) else {
@@ -226,7 +230,8 @@ impl SedfPlacement<'_> {
         self.allowed.iter().map(|cpu| self.longest(period, cpu)).max().unwrap_or(Span::ZERO)
     }
 
-    /// Passes the placement problem of `share`, as a whole or split, to `ask`.
+    /// Builds the search for a placement of `share`, whole or split, and returns the result of
+    /// `ask` for it.
     fn fitting<T>(
         &self,
         share: Reservation,
@@ -240,8 +245,8 @@ impl SedfPlacement<'_> {
         ask(&FitSearch { splits, share, allowed, before, only_open: false, demands, fits, whole })
     }
 
-    /// Returns true if the CPU accepts these terms. Slices by weight use up a CPU, so they are
-    /// refused where a vCPU is split.
+    /// Returns true if the CPU accepts these parameters, apart from capacity. Slices by weight use
+    /// up a CPU, so they are refused where a vCPU is split.
     fn is_open(&self, cpu: CpuId) -> bool {
         self.terms.weight == 0 || self.splits.is_none_or(|splits| !splits.strict().contains(cpu))
     }
@@ -296,7 +301,8 @@ impl SedfPlacement<'_> {
     }
 }
 
-/// Placeholder in the refusal of a vCPU with a weight. Best effort is never refused.
+/// Returns a placeholder for the reservation in the refusal of a vCPU with a weight. A best-effort
+/// vCPU is never refused.
 fn weighed() -> Reservation {
     Reservation::new(Span::from_ns(1), WEIGHT_PERIOD).expect("1 ns is shorter than the period")
 }

@@ -1,14 +1,14 @@
-//! Migration of best-effort vCPUs between CPUs: when it is decided, and how it is carried out. The
-//! vCPUs are chosen in `balance`.
+//! Migration of best-effort vCPUs between CPUs: the times at which it is decided, and its
+//! execution. The vCPUs are chosen in `balance`.
 //!
 //! The timer of CPU 0 first expires 50 ms after the first vCPU has joined, and every 50 ms from
 //! then on. Every second call measures all CPUs and takes a sample, and every tenth call is a run.
-//! [Diestelhorst §4.4.3] A host with one CPU has no balancer. If a vCPU pays for balancing
-//! (`payer`), the timer expires once it has run for the call.
+//! [Diestelhorst §4.4.3] A host with one CPU has no balancer. If a service vCPU is charged for
+//! balancing (`service_vcpu`), the timer expires after that vCPU has run for the call.
 //!
-//! A running vCPU that is moved to a CPU with a lower number is still on its old CPU when the new
-//! one is rescheduled. So the new CPU decides nothing until then, and is rescheduled again after
-//! the old one.
+//! CPUs are rescheduled in order of number. A running vCPU that migrates to a CPU with a lower
+//! number is still on its old CPU when the new one is rescheduled. So the new CPU decides nothing
+//! until then, and is rescheduled again after the old one.
 
 mod planned_rates;
 mod planning;
@@ -30,7 +30,7 @@ use crate::balance::pairs::{self, SwapRules};
 use crate::balance::{BalancerCpu, CALL, Member, Move, RUN, SAMPLE, Weight, groups};
 use crate::{Moment, Topology, Values};
 
-/// Balancer calls for each sample and for each run. [Diestelhorst §4.4.3]
+/// Number of balancer calls for each sample. [Diestelhorst §4.4.3]
 const CALLS_A_SAMPLE: u64 = SAMPLE.ns() / CALL.ns();
 const CALLS_A_RUN: u64 = RUN.ns() / CALL.ns();
 
@@ -40,27 +40,28 @@ pub(super) struct Balancer {
     rules: SwapRules,
     by_runs: bool,
     pub(super) books: LoadSamples,
-    /// Plan and its state, if the balancer plans rates. `None` if it swaps vCPUs.
+    /// Plan and the state of its execution. `None` if the balancer swaps vCPUs.
     pub(super) planned: Option<PlanState>,
-    /// Hardware threads of the core of each CPU, by CPU.
+    /// Hardware threads of each CPU's core, indexed by CPU.
     cores: Vec<CpuSet>,
-    /// Time of the next call. `None` while there are no vCPUs.
+    /// Time of the next balancer call. `None` while there are no vCPUs.
     next: Option<Time>,
     calls: u64,
     pub(super) payers: BalancerVcpus,
-    /// Migrations at this instant whose old CPU has not been rescheduled yet.
+    /// Migrations of this instant whose old CPU has not been rescheduled yet.
     moving: Vec<Move>,
 }
 
 impl Balancer {
-    /// Counts a call and sets the time of the next one. A late call does not shift later ones.
+    /// Counts a balancer call and sets the time of the next one. A late call does not delay later
+    /// ones. Returns the number of the call.
     fn count_call(&mut self, now: Time) -> u64 {
         self.skip(now);
         self.calls += 1;
         self.calls
     }
 
-    /// Moves the next call to the first multiple of the interval after `now`.
+    /// Moves the next balancer call to the first multiple of the interval after `now`.
     pub(super) fn skip(&mut self, now: Time) {
         if let Some(next) = self.next.filter(|&next| next <= now) {
             let missed = now.since(next) / CALL;
@@ -69,7 +70,7 @@ impl Balancer {
         self.payers.paid = None;
     }
 
-    /// Returns `None` if there is nothing to balance.
+    /// Creates the balancer. `None` if the parameters select no balancer or the host has one CPU.
     pub(super) fn read(values: &Values, topology: &Topology) -> Option<Box<Balancer>> {
         let Settings { rules, by_runs, plans, believed, keeps } = Settings::read(values)?;
         if topology.cpus() == 1 {
@@ -87,7 +88,8 @@ impl Balancer {
         Some(Box::new(balancer))
     }
 
-    /// Returns the time at which the timer of CPU 0 expires to call the balancer.
+    /// Returns the time at which the timer of CPU 0 expires to call the balancer. `None` if no call
+    /// is due or the service vCPU has not run for it yet.
     fn rings(&self) -> Option<Time> {
         if self.payers.is_empty() { self.next } else { self.payers.paid }
     }
@@ -97,18 +99,20 @@ impl Balancer {
         self.rings().is_some_and(|rings| rings <= now)
     }
 
-    /// Returns true if a vCPU is moving to this CPU but still occupies another one.
+    /// Returns true if a vCPU is migrating to this CPU but still occupies another one.
     pub(super) fn awaits(&self, at: &Moment, cpu: CpuId) -> bool {
         let comes = |going: &&Move| going.to == cpu && at.cpu_of(going.vcpu) == Some(going.from);
         self.moving.iter().any(|going| comes(&going))
     }
 
-    /// Returns the cost of a quantum for a vCPU that is split by plan.
+    /// Returns the cost of a quantum of slack for a vCPU that the balancer's plan splits. `None`
+    /// for any other vCPU.
     pub(super) fn cost(&self, vcpu: VcpuId) -> Option<Cost> {
         self.planned.as_ref()?.cost(vcpu)
     }
 
-    /// Completes the migrations from a CPU that was rescheduled. Returns the CPUs to reschedule.
+    /// Completes the migrations away from a CPU that was rescheduled. Returns the CPUs to
+    /// reschedule.
     pub(super) fn arrive_from(&mut self, cpu: CpuId) -> CpuSet {
         let gone = self.moving.extract_if(.., |going| going.from == cpu);
         gone.map(|going| going.to).collect()
@@ -127,7 +131,7 @@ impl Sedf {
         }
     }
 
-    /// Handles a vCPU that leaves. Returns the CPUs to reschedule.
+    /// Handles a vCPU that leaves the host. Returns the CPUs to reschedule.
     pub(super) fn balancer_loses(&mut self, now: Time, vcpu: VcpuId) -> CpuSet {
         let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         balancer.books.leave(vcpu);
@@ -170,7 +174,8 @@ impl Sedf {
         balancer.books.charge(vcpu, cpu, (ran, is_guaranteed), at.now());
     }
 
-    /// Handles the pass of a CPU. Returns the CPUs to reschedule because a vCPU has left this one.
+    /// Handles the scheduling pass of a CPU. Returns the CPUs to which vCPUs have migrated from it,
+    /// which must be rescheduled.
     pub(super) fn balancer_passes(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         balancer.books.set_busy(cpu, self.cpus[cpu.index()].turn.is_some(), at.now());
@@ -180,14 +185,15 @@ impl Sedf {
         cpus
     }
 
-    /// Returns the time of the next call or planned migration. `None` for all CPUs but CPU 0.
+    /// Returns the time of the next balancer call or planned migration. `None` for all CPUs but CPU
+    /// 0.
     pub(super) fn balancer_alarm(&self, cpu: CpuId) -> Option<Time> {
         let balancer = self.balancer.as_ref().filter(|_| cpu.index() == 0)?;
         let going_on = balancer.planned.as_ref().and_then(PlanState::next);
         balancer.rings().into_iter().chain(going_on).min()
     }
 
-    /// Returns the CPUs to measure before the timer of CPU 0 is handled.
+    /// Returns the CPUs whose occupants must be charged before the timer of CPU 0 is handled.
     pub(super) fn balancer_measures(&self, at: &Moment, cpu: CpuId) -> CpuSet {
         let Some(balancer) = self.balancer.as_ref().filter(|_| cpu.index() == 0) else {
             return CpuSet::NONE;
@@ -214,7 +220,7 @@ impl Sedf {
         Some(cpus)
     }
 
-    /// Makes the call with this number. Returns the CPUs to reschedule.
+    /// Makes the balancer call with the number `calls`. Returns the CPUs to reschedule.
     fn call(&mut self, at: &Moment, calls: u64) -> CpuSet {
         let all: Vec<VcpuId> = at.members().collect();
         if all.is_empty() {
@@ -238,9 +244,9 @@ impl Sedf {
     }
 }
 
-/// Weights, loads and migrations.
+/// Loads of CPUs, weights of vCPUs, and execution of migrations.
 impl Sedf {
-    /// Returns the weight of a vCPU among those that share slack.
+    /// Returns the weight by which a vCPU shares slack.
     pub(super) fn slack_weight(&self, vcpu: VcpuId) -> Weight {
         let (above, below) = self.servers[vcpu].terms.slack_weight(self.full_slice(vcpu));
         Weight::fraction(above, below)
@@ -252,7 +258,8 @@ impl Sedf {
         self.balancer = Some(balancer);
     }
 
-    /// Returns the load of each CPU: the vCPUs that share its slack, and those that may migrate.
+    /// Returns the load of each CPU: the weight of the vCPUs that share its slack, and the vCPUs
+    /// among them that may migrate.
     pub(super) fn loads(
         &self,
         at: &Moment,
@@ -284,7 +291,7 @@ impl Sedf {
         loads
     }
 
-    /// Makes a run and returns the swaps.
+    /// Makes a run of the balancer and returns the migrations of its swaps.
     fn swap_moves(&mut self, at: &Moment, all: &[VcpuId]) -> Vec<Move> {
         let Some(mut balancer) = self.balancer.take() else { return Vec::new() };
         if balancer.by_runs {
@@ -318,8 +325,8 @@ impl Sedf {
         cpus
     }
 
-    /// Moves a best-effort vCPU to another CPU. Its lead in score over other vCPUs moves with it,
-    /// limited to the cost of one quantum. [balancer A9, A10]
+    /// Moves a best-effort vCPU to another CPU. Its lead in slack score over other vCPUs moves with
+    /// it, limited to the cost of one quantum. [balancer A9, A10]
     fn move_to(&mut self, at: &Moment, going: Move) {
         let Move { vcpu, from, to } = going;
         self.stop(at, vcpu);

@@ -8,25 +8,25 @@ use super::rules::{Compensation, Slack};
 use super::score::Score;
 use crate::Moment;
 
-/// Source of the CPU time that a vCPU is running on.
+/// Source of the CPU time for which a vCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BudgetSource {
-    /// Budget of its own slice.
+    /// Budget of the vCPU's own slice.
     Guarantee,
     /// Slack, as compensation for lost or missed budget.
     Penalty,
-    /// Slack, as its proportional part.
+    /// Slack, as the vCPU's part by weight.
     Extra,
 }
 
-/// Decision of a scheduling pass.
+/// Decision of a scheduling pass about one CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PassDecision {
     pub(super) vcpu: VcpuId,
     pub(super) right: BudgetSource,
-    /// Time of the next pass at the latest.
+    /// Time of the next scheduling pass at the latest.
     pub(super) until: Time,
-    /// CPU time charged so far.
+    /// CPU time charged so far in this timeslice.
     pub(super) ran: Span,
 }
 
@@ -45,7 +45,7 @@ impl Sedf {
         self.cpus[cpu.index()].alarm = next.map(|next| self.after_now(next, at.now()));
     }
 
-    /// Accounts for a run interval that has ended. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
+    /// Accounts for a timeslice that has ended. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
     #[inline(always)] // As an argument the turn would go through memory.
     pub(super) fn settle(&mut self, at: &Moment, turn: PassDecision) {
         let PassDecision { vcpu, right, ran, .. } = turn;
@@ -106,7 +106,7 @@ impl Sedf {
         }
     }
 
-    /// Returns the cost of slack that a vCPU has received.
+    /// Returns the cost, in slack score, of slack that a vCPU received for `ran`.
     pub(super) fn cost(&self, vcpu: VcpuId, ran: Span) -> Score {
         let planned = self.balancer.as_ref().and_then(|balancer| balancer.cost(vcpu));
         let cost = planned.unwrap_or_else(|| self.servers[vcpu].terms.cost(self.full_slice(vcpu)));
@@ -117,9 +117,10 @@ impl Sedf {
         }
     }
 
-    /// Moves a vCPU back in the queue for slack. The other vCPUs keep their scores. The base of the
-    /// queue is the score of the last vCPU that received slack, and newcomers start from it. Xen
-    /// subtracts that score from all others instead, but not if the vCPU blocked.
+    /// Moves a vCPU back in the queue for slack by `cost`. The other vCPUs keep their scores. The
+    /// base of the queue is the score of the last vCPU that received slack, and vCPUs that wake
+    /// start from it. Xen subtracts that score from all others instead, but not if the vCPU
+    /// blocked.
     pub(super) fn spend(&mut self, vcpu: VcpuId, cost: Score, stays: bool) {
         if self.extras.queue_of(vcpu).is_none() {
             self.servers[vcpu].score = cost;
@@ -180,22 +181,23 @@ impl Sedf {
         }
     }
 
-    /// Adds a vCPU in its period to the ready queue, by the deadline of its period or its subtask.
+    /// Adds a vCPU whose period has begun to the ready queue, by the deadline of its period or its
+    /// subtask.
     pub(super) fn ready(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         self.deadlines.insert(ready(server.cpu), (server.due_by(), self.tickets), vcpu);
         self.tickets += 1;
     }
 
-    /// Adds a vCPU whose slice is exhausted to the waiting queue, by the begin of its next period.
+    /// Adds a vCPU whose slice is exhausted to the waiting queue, by the start of its next period.
     pub(super) fn wait(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         self.deadlines.insert(waiting(server.cpu), (server.begin(), self.tickets), vcpu);
         self.tickets += 1;
     }
 
-    /// Adds a vCPU with lost or missed budget to the penalty queue, by that part of its period.
-    /// [Diestelhorst, equation 3.5]
+    /// Adds a vCPU to the penalty queue if it has lost or missed budget. The larger that budget is
+    /// as a part of its period, the earlier is its place. [Diestelhorst, equation 3.5]
     fn enter_penalties(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         let due = server.due_from_slack();
@@ -214,8 +216,8 @@ impl Sedf {
         }
     }
 
-    /// Advances vCPUs whose periods have begun or ended. Only the head of each queue is examined,
-    /// until it may stay. [Xen 3.0, §6.4 step 4]
+    /// Advances vCPUs of a CPU whose periods have begun or ended. Examines the head of each queue
+    /// until the head needs no change. [Xen 3.0, §6.4 step 4]
     fn move_on(&mut self, at: &Moment, cpu: CpuId) {
         let (now, rules) = (at.now(), self.rules);
         while let Some(((begin, _), vcpu)) = self.deadlines.first(waiting(cpu)) {
@@ -261,13 +263,13 @@ impl Sedf {
         }
     }
 
-    /// Repeats the decision of a pass if the chosen vCPU cannot run.
+    /// Repeats the choice of a pass because the vCPU that it chose cannot run.
     #[inline(never)]
     pub(super) fn choose_again(&self, at: &Moment, cpu: CpuId) -> Option<PassDecision> {
         self.choose(at, cpu)
     }
 
-    /// Returns the next vCPU to run, with its limit. [Xen 3.0, §6.4 step 5, §6.5]
+    /// Returns the next vCPU to run, with the end of its timeslice. [Xen 3.0, §6.4 step 5, §6.5]
     #[inline(always)] // As above.
     fn choose(&self, at: &Moment, cpu: CpuId) -> Option<PassDecision> {
         let now = at.now();
@@ -301,7 +303,8 @@ impl Sedf {
         Some(turn(vcpu, BudgetSource::Extra, quantum))
     }
 
-    /// Returns true if slack stays unused because a period begins before a quantum would end.
+    /// Returns true if slack of a CPU stays unused because a period begins before a quantum would
+    /// end.
     fn waits(&self, now: Time, cpu: CpuId) -> bool {
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
         let is_short = |begin: Time| begin.since(now) < self.rules.quantum;

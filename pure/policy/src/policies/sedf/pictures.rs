@@ -1,11 +1,12 @@
-//! Schedules that show the effect of each rule of unblocking, of each distribution of slack, and of
-//! each other rule. Where a column is a quantum, the quantum is 1 ms.
+//! Timelines that show the effect of each rule of unblocking, of each distribution of slack, and of
+//! each other rule. In those where a column is a quantum, the quantum is 1 ms.
 
 use crate::picture::picture;
 
-/// Reference §13.5. The first period begins one slice late, and best effort gets the rest.
+/// Reference on SEDF, §13.5: the first period begins one slice late, and a best-effort vCPU gets
+/// the rest.
 #[test]
-fn slice_beside_best_effort_vcpu_is_delivered_in_each_period() {
+fn sedf_slice_beside_a_best_effort_vcpu_is_delivered_each_period() {
     picture(
         "sedf rules=xen-3.0.3",
         "
@@ -24,9 +25,10 @@ fn slice_beside_best_effort_vcpu_is_delivered_in_each_period() {
     );
 }
 
-/// Reference §13.6. Of equal scores the first to arrive is first. A quantum costs 1/weight.
+/// Reference on SEDF, §13.6: of equal scores the vCPU that arrived first is first. A quantum costs
+/// 1/weight.
 #[test]
-fn slack_quanta_are_divided_by_extra_weight() {
+fn sedf_slack_quanta_are_divided_by_extra_weight() {
     picture(
         "sedf rules=xen-3.0.3 quantum=1ms",
         "
@@ -45,9 +47,10 @@ fn slack_quanta_are_divided_by_extra_weight() {
     );
 }
 
-/// Reference §13.5: without a weight the slice counts. 5 of 20 ms count as a weight of 32.
+/// Reference on SEDF, §13.5: without an extra-weight, slice/period counts. 5 of 20 ms count as an
+/// extra-weight of 32.
 #[test]
-fn slack_without_extra_weight_is_divided_by_slice_over_period() {
+fn sedf_slack_without_extra_weight_is_divided_by_slice_over_period() {
     picture(
         "sedf rules=xen-3.0.3 quantum=1ms",
         "
@@ -61,7 +64,7 @@ fn slack_without_extra_weight_is_divided_by_slice_over_period() {
 /// The vCPU blocks for the third millisecond of its period. It waits for the next period, or goes
 /// on with the budget left after the blocked time is deducted.
 #[test]
-fn short_block_keeps_the_budget_of_each_unblocking_rule() {
+fn sedf_unblocking_rule_decides_the_budget_after_a_short_block() {
     picture(
         "sedf compensation=none first-period=at-once unblocking=isochronous",
         "
@@ -120,10 +123,10 @@ fn short_block_keeps_the_budget_of_each_unblocking_rule() {
     );
 }
 
-/// The vCPU blocks beyond its deadline. The next period begins where it would have been, or at
-/// once, or at once with a short period, or a part of the current period is left.
+/// The vCPU blocks beyond its deadline. By the rule of unblocking, the next period begins at its
+/// fixed time, or at once, or at once with a short period, or a part of the current period is left.
 #[test]
-fn long_block_starts_the_period_of_each_unblocking_rule() {
+fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
     picture(
         "sedf compensation=none first-period=at-once unblocking=isochronous",
         "
@@ -182,10 +185,11 @@ fn long_block_starts_the_period_of_each_unblocking_rule() {
     );
 }
 
-/// With too little budget left, a burst takes the period of the device, 5 ms here. The first short
-/// period is skipped for the time used before, and each further one is twice as long.
+/// With too little budget left, rule `burst` makes the period as long as the interval of the
+/// device's wake-ups, 5 ms. The first short period is skipped for the time used before, and each
+/// further one is twice as long.
 #[test]
-fn burst_period_equals_the_interval_between_wake_ups() {
+fn sedf_burst_unblocking_adopts_the_interval_between_wakes_as_period() {
     picture(
         "sedf compensation=none first-period=at-once unblocking=short-resume",
         "
@@ -202,10 +206,10 @@ fn burst_period_equals_the_interval_between_wake_ups() {
     );
 }
 
-/// A vCPU that never blocked counts as blocked forever. By Xen's rules its period begins a slice
-/// later, under each rule of unblocking.
+/// By Xen's rules a vCPU that has never blocked counts as blocked forever. So its first period
+/// begins a slice later, under each rule of unblocking.
 #[test]
-fn first_period_under_xen_rules_begins_one_slice_late() {
+fn sedf_first_period_under_xen_rules_begins_one_slice_late() {
     for unblocking in ["isochronous", "conservative", "short-resume", "burst", "extra-support"] {
         picture(
             &format!("sedf rules=xen-3.0.3 unblocking={unblocking}"),
@@ -217,11 +221,11 @@ fn first_period_under_xen_rules_begins_one_slice_late() {
     }
 }
 
-/// With extra support a wake-up after a short block ends a quantum of slack early, even if slack
-/// goes by weight only and compensates no loss. The vCPU `a` has the larger slack share and
-/// receives it from then on.
+/// With `extra-support` a wake-up after a short block ends a quantum of slack early. That holds
+/// even if slack goes by weight only and compensates no loss. The vCPU `a` has the larger slack
+/// share and receives slack from then on.
 #[test]
-fn wake_with_extra_support_ends_the_running_quantum_early() {
+fn sedf_wake_with_extra_support_ends_the_running_quantum_early() {
     picture(
         "sedf rules=thesis first-period=at-once quantum=4ms slack=weighted",
         "
@@ -240,9 +244,9 @@ fn wake_with_extra_support_ends_the_running_quantum_early() {
     );
 }
 
-/// Slack is left unused.
+/// With `slack=none`, time that no slice claims stays unused.
 #[test]
-fn slack_none_leaves_unreserved_time_idle() {
+fn sedf_slack_none_leaves_unreserved_time_idle() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=none",
         "
@@ -254,9 +258,9 @@ fn slack_none_leaves_unreserved_time_idle() {
     );
 }
 
-/// Slack goes to all vCPUs in turn.
+/// With `slack=round-robin`, slack goes to all vCPUs in turn.
 #[test]
-fn slack_round_robin_serves_vcpus_in_turn() {
+fn sedf_slack_round_robin_serves_vcpus_in_rotation() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=round-robin",
         "
@@ -268,9 +272,9 @@ fn slack_round_robin_serves_vcpus_in_turn() {
     );
 }
 
-/// By slice/period: 1/5, 3/10, 1/10.
+/// With `slack=weighted`, slack is divided by slice/period: 1/5, 3/10, 1/10.
 #[test]
-fn slack_weighted_divides_by_slice_over_period() {
+fn sedf_slack_weighted_divides_by_slice_over_period() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=weighted",
         "
@@ -282,9 +286,9 @@ fn slack_weighted_divides_by_slice_over_period() {
     );
 }
 
-/// Slack goes only to vCPUs that lost budget by blocking, one quantum each.
+/// With `slack=penalty`, slack goes only to vCPUs that lost budget by blocking, one quantum each.
 #[test]
-fn slack_penalty_serves_only_vcpus_that_lost_budget() {
+fn sedf_slack_penalty_serves_only_vcpus_that_lost_budget() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=penalty",
         "
@@ -298,7 +302,7 @@ fn slack_penalty_serves_only_vcpus_that_lost_budget() {
 
 /// Slack goes first to vCPUs that lost budget by blocking, then to all by slice/period.
 #[test]
-fn slack_two_level_compensates_losses_before_sharing_by_weight() {
+fn sedf_slack_two_level_compensates_losses_before_sharing_by_weight() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=two-level",
         "
@@ -310,10 +314,10 @@ fn slack_two_level_compensates_losses_before_sharing_by_weight() {
     );
 }
 
-/// A short block loses a slice of 8 ms: forever, except for one quantum, or until it is
-/// compensated.
+/// A vCPU loses a slice of 8 ms by a short block: forever, except for one quantum, or until slack
+/// has compensated it, as the rule of compensation says.
 #[test]
-fn lost_budget_is_compensated_as_the_rule_says() {
+fn sedf_compensation_rule_decides_how_lost_budget_is_made_up() {
     picture(
         "sedf rules=xen-3.0.3 compensation=none first-period=at-once quantum=1ms",
         "
@@ -361,9 +365,10 @@ fn lost_budget_is_compensated_as_the_rule_says() {
     );
 }
 
-/// A loss that slack cannot compensate within the period is dropped with it, or carried over.
+/// A loss that slack cannot compensate within the period is dropped at the end of the period, or
+/// carried over.
 #[test]
-fn loss_is_dropped_at_period_end_under_in_period_compensation() {
+fn sedf_in_period_compensation_drops_the_loss_at_period_end() {
     picture(
         "sedf unblocking=proportional compensation=in-period",
         "
@@ -392,7 +397,7 @@ fn loss_is_dropped_at_period_end_under_in_period_compensation() {
 
 /// A gap shorter than a quantum before a period begins is used or left idle.
 #[test]
-fn gap_below_a_quantum_is_used_or_left_idle() {
+fn sedf_gap_below_a_quantum_is_used_or_left_idle() {
     picture(
         "sedf first-period=at-once quantum=3ms below-quantum=idle",
         "
@@ -412,7 +417,7 @@ fn gap_below_a_quantum_is_used_or_left_idle() {
 }
 
 #[test]
-fn first_period_begins_at_once_or_after_one_slice() {
+fn sedf_first_period_begins_at_once_or_after_one_slice() {
     picture(
         "sedf rules=xen-3.0.3 first-period=after-a-slice",
         "
@@ -431,7 +436,7 @@ fn first_period_begins_at_once_or_after_one_slice() {
 
 /// A vCPU that blocks within a quantum is charged for all of it, or for the used part.
 #[test]
-fn partly_used_quantum_is_charged_whole_or_as_used() {
+fn sedf_partly_used_slack_quantum_is_charged_whole_or_as_used() {
     picture(
         "sedf quantum=2ms quantum-charge=whole",
         "
@@ -450,9 +455,10 @@ fn partly_used_quantum_is_charged_whole_or_as_used() {
     );
 }
 
-/// Two vCPUs reserve 12 of 10 ms. Missed budget is dropped, or compensated by later slack.
+/// Two vCPUs reserve 12 ms of every 10 ms together. Missed budget is dropped, or compensated by
+/// later slack.
 #[test]
-fn missed_budget_is_repaid_or_forgotten() {
+fn sedf_misses_rule_repays_or_forgets_missed_budget() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once misses=forgotten",
         "

@@ -1,7 +1,7 @@
-//! Fields of the policy, and the rules that they select.
+//! Parameters of the policy, and the rules that they select.
 //!
-//! Xen's scheduler changed over the years and had compile-time options. Each difference is a field
-//! here. `rules` sets all fields that are left at `as-rules`.
+//! Xen's scheduler changed over the years and had compile-time options. Each difference is a
+//! parameter here. The parameter `rules` sets all others that are left at `as-rules`.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use crate::{Field, FieldError, Values};
 const RULES: Field = Field::choice(
     "rules",
     &["best", "xen-3.0.3", "xen-3.0.2", "thesis"],
-    "rules where a field says as-rules: Slackline's, Xen's, or the thesis's",
+    "Slackline's, Xen's or the thesis's value for each field that is as-rules",
 );
 const UNBLOCKING: Field = Field::choice(
     "unblocking",
@@ -30,27 +30,27 @@ const UNBLOCKING: Field = Field::choice(
         "burst",
         "extra-support",
     ],
-    "budget of a vCPU that wakes, or when its next period begins",
+    "budget of a vCPU that wakes within its period, see below",
 );
 const SLACK: Field = Field::choice(
     "slack",
     &[AS_RULES, "two-level", "penalty", "weighted", "round-robin", "none"],
-    "who gets the time that slices leave",
+    "order in which vCPUs get slack, see below",
 );
 const COMPENSATION: Field = Field::choice(
     "compensation",
     &[AS_RULES, "in-period", "one-quantum", "whole-loss", "none"],
-    "how slack makes up for budget lost by blocking",
+    "how much slack a vCPU gets for budget that it lost by blocking",
 );
 const OVERRUN: Field = Field::choice(
     "overrun",
     &[AS_RULES, "carried", "forgiven"],
-    "overruns are deducted from later slices, or forgiven by slack",
+    "an overrun is deducted from later slices, or forgiven once the vCPU uses slack",
 );
 const MISSES: Field = Field::choice(
     "misses",
     &[AS_RULES, "repaid", "forgotten"],
-    "what is missing at a deadline is made up for, or forgotten with the next slice",
+    "budget missing at a deadline is delivered later, or forgotten with the next slice",
 );
 const QUANTUM_CHARGE: Field = Field::choice(
     "quantum-charge",
@@ -60,7 +60,7 @@ const QUANTUM_CHARGE: Field = Field::choice(
 const BELOW_QUANTUM: Field = Field::choice(
     "below-quantum",
     &[AS_RULES, "used", "idle"],
-    "a gap shorter than a quantum before a period is used, or left idle",
+    "a gap shorter than a quantum before a period begins is used, or left idle",
 );
 const FIRST_PERIOD: Field = Field::choice(
     "first-period",
@@ -70,7 +70,7 @@ const FIRST_PERIOD: Field = Field::choice(
 const CATCH_UP: Field = Field::choice(
     "catch-up",
     &[AS_RULES, "whole", "one-period"],
-    "a best-effort vCPU whose period is long over advances to now, or by one period",
+    "the period of a best-effort vCPU, if it ended long ago, advances to now, or by one period",
 );
 const OLD_RESERVATION: Field = Field::choice(
     "old-reservation",
@@ -80,12 +80,12 @@ const OLD_RESERVATION: Field = Field::choice(
 const SLACK_SHARE: Field = Field::choice(
     "slack-share",
     &[AS_RULES, "slice", "set-slice", "one"],
-    "extra-weight 0 counts as slice/period for all slices, for slices not by weight, or as 1",
+    "extra-weight 0 is slice/period for all slices, for slices without `weight`, or always 1",
 );
 const ADMISSION: Field = Field::choice(
     "admission",
     &[AS_RULES, "exact", "none"],
-    "refuse slices beyond what a CPU can give, or accept all",
+    "refuse slices that do not fit on a CPU, or accept all",
 );
 const RESERVE: Field = Field::share(
     "reserve",
@@ -96,7 +96,7 @@ const RESERVE: Field = Field::share(
 const PLACE: Field = Field::choice(
     "place",
     &["spread", "pack", "split"],
-    "CPU of a vCPU with a slice: most capacity left, first that fits, or split over several",
+    "CPU of a vCPU with a slice: that with most capacity left, the first that fits, or several",
 );
 const QUANTUM: Field = Field::span_within(
     "quantum",
@@ -140,17 +140,18 @@ pub(super) enum Unblocking {
     Proportional,
     /// Zero: the vCPU waits for its next period. Periods do not move.
     Isochronous,
-    /// Zero after a short block. After a long block a new period begins.
+    /// Zero after a short block: the vCPU waits for its next period. After a long block a new
+    /// period begins at once.
     Conservative,
-    /// The blocked time counts as used. After a long block a new period begins.
+    /// The blocked time counts as used budget. After a long block a new period begins at once.
     ShortResume,
-    /// As conservative, but after a long block the period is as short as the latency. It doubles
-    /// until it has its full length.
+    /// As `Conservative`, but after a long block the period is as short as the latency hint. It
+    /// doubles until it has its full length.
     LatencyHint,
-    /// As short-resume, but if too little budget is left, the next period is as long as the time
+    /// As `ShortResume`, but if too little budget is left, the next period is as long as the time
     /// between the last two wake-ups.
     Burst,
-    /// As conservative, and slack compensates the lost budget.
+    /// As `Conservative`, and slack compensates the budget lost by blocking.
     ExtraSupport,
 }
 
@@ -167,29 +168,29 @@ pub(super) enum Slack {
 /// Compensation by slack for budget that a vCPU lost by blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compensation {
-    /// Exact to the nanosecond, until the period ends in which the budget was lost.
+    /// Exact to the nanosecond, until the end of the period in which the budget was lost.
     InPeriod,
-    /// One quantum, whatever the amount lost.
+    /// One quantum of slack, whatever the amount of budget lost.
     OneQuantum,
-    /// Whole quanta until the loss is compensated.
+    /// Whole quanta of slack until the lost budget is compensated.
     WholeLoss,
     None,
 }
 
-/// Choice of the vCPUs without an extra-weight that share slack by slice/period. All others count
-/// as extra-weight 1.
+/// Selects the vCPUs without an extra-weight that share slack by slice/period. All other vCPUs
+/// without an extra-weight count as extra-weight 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlackShare {
     /// All vCPUs with a slice.
     Slice,
-    /// Those whose slice was set explicitly. In Xen this removes the extra-weight of 1 that each
-    /// vCPU is created with, but setting a weight does not. [Xen 3.0, §6.3, §6.9]
+    /// vCPUs whose slice was set explicitly. In Xen, setting a slice removes the extra-weight of 1
+    /// that each vCPU is created with, but setting a weight does not. [Xen 3.0, §6.3, §6.9]
     SetSlice,
     /// Slice/period never counts: a vCPU without an extra-weight has extra-weight 1.
     One,
 }
 
-/// Choices of all fields of the policy, with `as-rules` resolved.
+/// Rules in force: the values of all parameters, with `as-rules` resolved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SedfRules {
     pub(super) unblocking: Unblocking,
@@ -198,8 +199,8 @@ pub(super) struct SedfRules {
     pub(super) carries_overrun: bool,
     pub(super) repays_misses: bool,
     pub(super) charges_whole_quanta: bool,
-    /// True if gaps shorter than a quantum are used. Periods of best-effort vCPUs, which only
-    /// create such gaps, are then ignored.
+    /// True if slack is used even if less than a quantum is left before a period begins. Periods of
+    /// best-effort vCPUs, which only create such gaps, are then ignored.
     pub(super) fills_gaps: bool,
     pub(super) begins_at_once: bool,
     pub(super) catches_up: bool,
@@ -208,19 +209,19 @@ pub(super) struct SedfRules {
     pub(super) admits_exactly: bool,
     /// Placement of vCPUs with a slice.
     pub(super) packing: Packing,
-    /// Upper limit of the sum of slices on one CPU.
+    /// Upper limit of the sum of slice/period on one CPU.
     pub(super) capacity: CpuShare,
     pub(super) quantum: Span,
 }
 
-/// Returns an error if other fields do not allow the chosen value of `place`.
+/// Returns the error if other parameters do not allow the chosen value of `place`, else `None`.
 pub(super) fn conflict(values: &Values) -> Option<FieldError> {
     let needs = SedfRules::said(values).place_needs();
     (!needs.is_empty()).then(|| FieldError::Alone(&PLACE, values.choice(&PLACE), needs))
 }
 
 impl SedfRules {
-    /// Reads the rules. A `place` that other fields do not allow becomes `spread`.
+    /// Reads the rules. A `place` that other parameters do not allow becomes `spread`.
     pub(super) fn read(values: &Values) -> SedfRules {
         let rules = SedfRules::said(values);
         let is_possible = rules.place_needs().is_empty();
@@ -287,8 +288,8 @@ impl SedfRules {
         }
     }
 
-    /// Returns the field values that `place` needs but does not have. Packing needs admission.
-    /// Splitting also needs periods that do not move.
+    /// Returns the parameter values that `place` needs and that were not given. Packing needs
+    /// admission control. Splitting also needs periods that do not move.
     fn place_needs(&self) -> Vec<(&'static Field, &'static str)> {
         let (places, splits) = (self.packing != Packing::Spread, self.packing == Packing::Split);
         let moves = self.unblocking != Unblocking::Proportional;
@@ -300,7 +301,7 @@ impl SedfRules {
         needs.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, need)| need).collect()
     }
 
-    /// Returns true if each admitted slice is delivered in every period since its admission. This
+    /// Returns true if each admitted slice is delivered in every period since its admission. That
     /// needs admission control and periods that never move.
     pub(super) fn keep_promises(&self) -> bool {
         let in_period = matches!(self.compensation, Compensation::InPeriod | Compensation::None);
@@ -308,13 +309,14 @@ impl SedfRules {
         stay && self.admits_exactly && in_period
     }
 
-    /// Returns true if the usage of a vCPU in excess of the fluid rate is always known. This needs
+    /// Returns true if the usage of a vCPU in excess of the fluid rate is always known. That needs
     /// periods that do not move at wake-ups.
     pub(super) fn keeps_accounts(&self) -> bool {
         self.unblocking == Unblocking::Proportional
     }
 
-    /// Returns true if a slice by weight holds for a period, and not just until weights change.
+    /// Returns true if a slice by weight stays fixed for a period, and not just until weights
+    /// change.
     pub(super) fn keeps_slices(&self) -> bool {
         self.keeps_accounts() && self.admits_exactly
     }

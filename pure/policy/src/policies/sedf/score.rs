@@ -1,18 +1,19 @@
-//! Scores: slack received in proportion to weight. The vCPU with the lowest score is next.
+//! Scores: slack received, divided by weight. The vCPU with the lowest score gets slack next.
 
 use core::fmt;
 use core::ops::{Add, Sub};
 
 use slackline_units::Span;
 
-/// Binary places of a score: ten as in Xen, and ten more for fractions of a quantum. A century of
-/// the shortest quanta at the lowest weight fits in 128 bits with a wide margin. So scores never
-/// wrap, and no common base needs to be subtracted from all of them.
+/// Number of binary places of a score: ten as in Xen, and ten more for fractions of a quantum. A
+/// century of the shortest quanta at the lowest weight fits in 128 bits with a wide margin. So
+/// scores never wrap, and no common base needs to be subtracted from all of them.
 const PLACES: u32 = 20;
 
 const OVERFLOW: &str = "a score overflowed 128 bits";
 
-/// A score or a difference of two. 1 is the cost of a quantum for a vCPU with slice = period.
+/// A score, or a difference of two scores. The value 1 is the cost of a quantum for a vCPU with
+/// slice = period.
 #[repr(C, packed(8))] // As words of 64 bits are: it stands beside them in tables and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Score(i128);
@@ -20,7 +21,7 @@ pub(super) struct Score(i128);
 impl Score {
     pub(super) const ZERO: Score = Score(0);
 
-    /// `above / below`, rounded down to ten binary places.
+    /// Returns `above / below`, rounded down to ten binary places.
     #[inline(never)] // Not for passes that need none of it.
     pub(super) fn in_tenths(above: u64, below: u64) -> Score {
         let tenths = match above.checked_mul(1 << 10) {
@@ -31,7 +32,7 @@ impl Score {
         Score(i128::try_from(tenths << (PLACES - 10)).expect(OVERFLOW))
     }
 
-    /// `above / below`, rounded down.
+    /// Returns `above / below`, rounded down.
     pub(super) fn fraction(above: u64, below: u64) -> Score {
         Score(match above.checked_mul(1 << PLACES) {
             // As above.
@@ -84,7 +85,7 @@ mod tests {
 
     /// Values beyond 64 bits take another division path. Both paths round down.
     #[test]
-    fn wide_and_narrow_scores_are_divided_with_equal_results() {
+    fn sedf_slack_scores_beyond_64_bits_divide_as_exactly() {
         let score = |quanta: i128| Score(quanta << PLACES);
         let (third, whole) = (Span::from_us(100), Span::from_us(300));
         for quanta in [3, 3 << 40] {

@@ -15,50 +15,52 @@ use crate::admission::subtasks::SubtaskCursor;
 /// Period, budget and slack accounts of one vCPU.
 #[derive(Debug)]
 pub(super) struct SedfServer {
-    /// CPU to which the vCPU is bound. A split vCPU runs next on this CPU.
+    /// CPU to which the vCPU is bound. For a split vCPU, the CPU of its current subtask.
     pub(super) cpu: CpuId,
     /// Progress through the subtasks of a split vCPU. `None` if it is bound to one CPU as a whole.
     pub(super) in_parts: Option<Box<SubtaskCursor>>,
     pub(super) terms: SedfParameters,
     /// Part of each 100 ms that the slice takes, as counted in the tally of its CPU.
     pub(super) taken: Span,
-    /// Slice of the current period, if it goes by weight and holds for the period (`weights`).
+    /// Slice by weight of the current period, if it stays fixed for the period (`weights`).
     pub(super) by_weight: Span,
-    /// Length of the current period: that of the share, or temporarily shorter.
+    /// Length of the current period: the reserved period, or temporarily less.
     pub(super) period: Span,
-    /// End of the current period. `NEVER` before the first one.
+    /// End of the current period. `NEVER` before the first period.
     pub(super) deadline: Time,
-    /// CPU time used of the current slice, with overruns carried from earlier ones.
+    /// CPU time used of the current slice, including overruns carried from earlier slices.
     pub(super) used: Span,
     /// Slice of a whole period at the last call of [`SedfServer::see`].
     seen: Span,
-    /// Time of the last block. `None` before the first one.
+    /// Time at which the vCPU last blocked. `None` if it has never blocked.
     pub(super) blocked: Option<Time>,
-    /// Time of the last wake-up. `None` before the first one.
+    /// Time of the vCPU's last wake-up. `None` before its first one.
     woke: Option<Time>,
-    /// True if the vCPU blocked in the current period. A missed slice is not made up for then.
+    /// True if the vCPU blocked in the current period. Slack then does not make up for a missed
+    /// slice.
     pub(super) slept: bool,
-    /// Budget lost by blocking that slack has not compensated yet.
+    /// Budget that the vCPU lost by blocking and that slack has not compensated yet.
     pub(super) loss: Span,
-    /// Time after which a loss is no longer compensated, if compensation ends with the period.
+    /// Time after which a loss is no longer compensated, if losses are compensated only within a
+    /// period.
     loss_ends: Time,
     /// Budget not received by past deadlines although the vCPU was runnable.
     pub(super) missed: Span,
-    /// Score among the vCPUs that share slack. It counts from zero while the vCPU is queued, and
-    /// otherwise from the base of the queue.
+    /// Score among the vCPUs that share slack; the lowest is served next. While the vCPU is not
+    /// queued, this is the difference to the base score of the queue.
     pub(super) score: Score,
     /// Total slack received since the vCPU joined.
     pub(super) extra_time: Span,
 }
 
-/// Circumstances of a wake-up.
+/// Facts about a wake-up that decide the vCPU's budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WakeContext {
     pub(super) now: Time,
-    /// Slice in a period of the share's length.
+    /// Slice of a period of the reserved length.
     pub(super) full: Span,
-    /// True if the vCPU may keep only what it would have left had it run while it was blocked.
-    /// Otherwise a split vCPU on this CPU could miss a deadline.
+    /// True if the vCPU may keep only the budget that it would have left had it run while it was
+    /// blocked. Otherwise a split vCPU on this CPU could miss a deadline.
     pub(super) is_strict: bool,
 }
 
@@ -85,12 +87,12 @@ impl SedfServer {
         }
     }
 
-    /// Returns the begin of the current period, or of the next one if that has not begun yet.
+    /// Returns the start of the current period, or of the next one if that has not begun yet.
     pub(super) fn begin(&self) -> Time {
         Time::START.after(self.deadline.since(Time::START).left_after(self.period))
     }
 
-    /// Returns the slice of the current period. `full` is the slice of a period of the share's
+    /// Returns the slice of the current period. `full` is the slice of a period of the reserved
     /// length.
     pub(super) fn slice(&self, full: Span) -> Span {
         if self.period == self.terms.period || full.is_zero() {
@@ -99,8 +101,8 @@ impl SedfServer {
         part(full, self.period, self.terms.period).max(Span::from_ns(1))
     }
 
-    /// Notes the current full slice. A slice by weight shrinks when newcomers arrive, and what was
-    /// used of it before is then no overrun.
+    /// Updates the known slice of a whole period. A slice by weight shrinks when newcomers arrive.
+    /// CPU time that was used of the larger slice before is then no overrun.
     pub(super) fn see(&mut self, full: Span) {
         if full < self.seen {
             let (before, slice) = (self.slice(self.seen), self.slice(full));
@@ -109,13 +111,14 @@ impl SedfServer {
         self.seen = full;
     }
 
-    /// Returns the CPU time that slack is to make up for.
+    /// Returns the budget, lost or missed, that slack is to make up for.
     pub(super) fn due_from_slack(&self) -> Span {
         self.loss + self.missed
     }
 
-    /// Returns the excess over the fluid rate: usage beyond the accrued part of the slice. `more`
-    /// is usage not yet charged. Zero if periods move at wake-ups, since no account is kept then.
+    /// Returns the CPU time used in excess of the fluid rate: usage beyond the accrued part of the
+    /// slice. `more` is usage that is not charged yet. Zero if periods move at wake-ups, since no
+    /// account is kept then.
     pub(super) fn advance(&self, now: Time, more: Span, rules: &SedfRules) -> Span {
         if !rules.keeps_accounts() || self.deadline == Time::NEVER {
             return Span::ZERO;
@@ -127,7 +130,7 @@ impl SedfServer {
         (to_come + self.used + more).left_after(slice.slice())
     }
 
-    /// Returns the slice of a whole period that newcomers cannot reduce.
+    /// Returns the part of a whole period's slice that newcomers cannot reduce.
     fn promised_slice(&self) -> Span {
         if self.terms.weight > 0 { self.by_weight } else { self.terms.slice }
     }
@@ -144,7 +147,8 @@ impl SedfServer {
         now.since(since) < self.promised_slice().left_after(self.used)
     }
 
-    /// Starts a new period with new parameters. `advance` counts as used of its slice.
+    /// Starts a new period after a change of parameters. `advance` counts as used of the first
+    /// slice.
     pub(super) fn restart(&mut self, now: Time, advance: Span) {
         self.period = self.terms.period;
         self.deadline = now.after(self.period);
@@ -158,8 +162,8 @@ impl SedfServer {
         self.missed = Span::ZERO;
     }
 
-    /// Moves on to the next period after the slice is exhausted. The overrun is deducted from all
-    /// later slices, or from the next one only, as the rules say.
+    /// Begins the next period after the slice is exhausted. The overrun is deducted from all later
+    /// slices, or from the next one only, depending on the rules.
     pub(super) fn end_period(&mut self, full: Span, rules: &SedfRules) {
         let slice = self.slice(full);
         let periods = match self.used.left_after(slice) {
@@ -184,7 +188,7 @@ impl SedfServer {
         self.restart_parts();
     }
 
-    /// Skips a period without a slice, which only marks time. [Xen 3.0, §6.4]
+    /// Skips a period of a vCPU without a slice. Such a period only marks time. [Xen 3.0, §6.4]
     pub(super) fn skip_period(&mut self, now: Time, rules: &SedfRules) {
         let begin = self.deadline;
         self.deadline = self.deadline.after(self.period);
@@ -216,7 +220,7 @@ impl SedfServer {
         self.begin_period(now, rules);
     }
 
-    /// Begins a period of a runnable vCPU.
+    /// Begins a period of a vCPU that is runnable.
     pub(super) fn begin_period(&mut self, now: Time, rules: &SedfRules) {
         self.slept = false;
         self.forget_loss(now, rules);
@@ -228,7 +232,8 @@ impl SedfServer {
         }
     }
 
-    /// Deducts slack that the vCPU received as compensation from its missed budget and its loss.
+    /// Deducts `ran`, slack that the vCPU received as compensation, from its missed budget and its
+    /// loss.
     pub(super) fn make_up(&mut self, ran: Span, rules: &SedfRules) {
         let missed = ran.min(self.missed);
         self.missed -= missed;
@@ -238,7 +243,7 @@ impl SedfServer {
         };
     }
 
-    /// Sets the budget and the deadline of a vCPU that wakes, as the rules say.
+    /// Sets the budget and the deadline of a vCPU that wakes, by the rule of unblocking.
     pub(super) fn wake(&mut self, wake: WakeContext, rules: &SedfRules) {
         let WakeContext { now, full, .. } = wake;
         self.see(full);
@@ -261,9 +266,10 @@ impl SedfServer {
         self.woke = Some(now);
     }
 
-    /// Keeps the larger of two amounts that cannot make another vCPU miss a deadline: the budget
-    /// left had the vCPU run while it was blocked, and slice × rest of the period / period. Only
-    /// the first amount is safe for split vCPUs.
+    /// Handles a wake by the rule `proportional`. The vCPU keeps the larger of two amounts that
+    /// cannot make another vCPU miss a deadline. One is the budget left had it run while it was
+    /// blocked, the other is slice × rest of the period / period. Only the first amount is safe for
+    /// split vCPUs.
     fn wake_in_proportion(&mut self, wake: WakeContext, rules: &SedfRules) {
         let WakeContext { now, full, is_strict } = wake;
         let slice = self.slice(full);
@@ -297,7 +303,7 @@ impl SedfServer {
         }
     }
 
-    /// Handles a short block, which ended before the deadline. [Xen 3.0, §6.7]
+    /// Handles a wake after a short block, which ended before the deadline. [Xen 3.0, §6.7]
     fn wake_shortly(&mut self, wake: WakeContext, rules: &SedfRules) {
         let WakeContext { now, full, .. } = wake;
         let slice = self.slice(full);
@@ -324,8 +330,8 @@ impl SedfServer {
         self.deadline = self.deadline.after(self.period);
     }
 
-    /// Sets the next period to the time between the last two wake-ups. Used time stays, with the
-    /// block counted as used, so the first short period is mostly skipped. [Xen 3.0, §6.7]
+    /// Makes the next period as long as the time between the last two wake-ups. Used time stays,
+    /// with the block counted as used, so the first short period is mostly skipped. [Xen 3.0, §6.7]
     fn begin_burst(&mut self, period: Span, full: Span, rules: &SedfRules) {
         self.shorten(period, full);
         if rules.carries_overrun {
@@ -335,7 +341,7 @@ impl SedfServer {
         self.deadline = self.deadline.after(self.period);
     }
 
-    /// Handles a long block, which ended after the deadline. [Xen 3.0, §6.7]
+    /// Handles a wake after a long block, which ended after the deadline. [Xen 3.0, §6.7]
     fn wake_long_after(&mut self, wake: WakeContext, rules: &SedfRules) {
         let now = wake.now;
         self.used = Span::ZERO;
@@ -356,8 +362,9 @@ impl SedfServer {
         self.deadline = now.after(self.period);
     }
 
-    /// Sets the period to `to`, at least 10 us and at most the share's period. The slice shrinks in
-    /// proportion. A period without a slice is not shortened, since it only marks time.
+    /// Sets the length of the period to `to`, at least 10 us and at most the reserved period. The
+    /// slice shrinks in proportion. A period without a slice is not shortened, since it only marks
+    /// time.
     fn shorten(&mut self, to: Span, full: Span) {
         const LEAST: Span = Span::from_us(10); // The shortest period there is. [Xen 3.0, §6.1]
         if !full.is_zero() {
@@ -371,7 +378,7 @@ fn times(span: Span, count: u64) -> Span {
     Span::from_ns(span.ns().saturating_mul(count))
 }
 
-/// Returns the number of periods in a length of time, rounded up.
+/// Returns the number of periods in `span`, rounded up.
 fn periods_up(span: Span, period: Span) -> u64 {
     span.ns().div_ceil(period.ns())
 }

@@ -40,12 +40,13 @@ impl SplitState {
 }
 
 impl SedfServer {
-    /// Sets the subtasks of a vCPU. An empty list binds it to one CPU.
+    /// Sets the subtasks of a vCPU. An empty list binds the vCPU to one CPU.
     pub(super) fn set_parts(&mut self, parts: Vec<Subtask>) {
         self.in_parts = SubtaskCursor::new(parts).map(Box::new);
     }
 
-    /// Returns the CPU on which the vCPU is counted: its CPU, or that of its first subtask.
+    /// Returns the CPU on which the vCPU counts: the CPU to which it is bound, or that of its first
+    /// subtask.
     pub(super) fn home(&self) -> CpuId {
         let first = self.in_parts.as_ref().and_then(|in_parts| in_parts.iter().next());
         first.map_or(self.cpu, |part| part.cpu)
@@ -66,13 +67,13 @@ impl SedfServer {
         self.in_parts.as_ref().map_or(left, |in_parts| in_parts.left_of(left))
     }
 
-    /// Starts a period with the first subtask.
+    /// Goes back to the first subtask at the start of a period.
     #[inline(always)]
     pub(super) fn restart_parts(&mut self) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.restart());
     }
 
-    /// Advances through the subtasks by CPU time used, or by blocked time that could have been
+    /// Moves on through the subtasks by `ran`: CPU time used, or blocked time that could have been
     /// used.
     pub(super) fn go_on(&mut self, ran: Span) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.go_on(ran));
@@ -87,8 +88,9 @@ impl SedfServer {
         }
     }
 
-    /// Returns the state in the current period, or in the one that `now` is in. `more` is CPU time
-    /// used but not charged yet. `None` without a fixed slice.
+    /// Returns the state of the vCPU in its current period, or in the period that contains `now` if
+    /// the current one has ended. `more` is CPU time used but not charged yet. `None` for a vCPU
+    /// without a fixed slice.
     fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<PeriodState> {
         let share = self.terms.reservation().ok().flatten()?;
         let (slice, period) = (share.slice(), share.period());
@@ -128,8 +130,8 @@ impl Sedf {
         self.follow(vcpu);
     }
 
-    /// Moves a vCPU on if its subtask has reached its deadline within the period. Returns true if
-    /// so.
+    /// Moves a split vCPU to its next subtask if the deadline of the current one has passed within
+    /// the period. Returns true if it did.
     pub(super) fn end_part(&mut self, now: Time, vcpu: VcpuId) -> bool {
         let server = &mut self.servers[vcpu];
         let is_over = server.in_parts.is_some() && server.due_by() <= now && now < server.deadline;
@@ -161,7 +163,7 @@ impl Sedf {
         self.ask(to);
     }
 
-    /// Marks a CPU to be rescheduled, and to make a scheduling pass then.
+    /// Requests that a CPU is rescheduled and runs a scheduling pass then.
     pub(super) fn ask(&mut self, cpu: CpuId) {
         self.request(cpu);
         self.parting.iter_mut().for_each(|parting| parting.to_ask.insert(cpu));
@@ -174,8 +176,8 @@ impl Sedf {
         parting.map_or(CpuSet::NONE, |parting| core::mem::take(&mut parting.to_ask))
     }
 
-    /// Handles the end of a pass. A vCPU that just ran here and continues elsewhere can be started
-    /// there now. Returns the CPUs to reschedule.
+    /// Handles the end of a scheduling pass. A vCPU that just ran on this CPU and continues on
+    /// another can be started there now. Returns the CPUs to reschedule.
     #[inline(never)]
     pub(super) fn parts_pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let home = at.occupant(cpu).map(|vcpu| self.servers[vcpu].cpu);
@@ -183,7 +185,8 @@ impl Sedf {
         self.take_asked()
     }
 
-    /// Returns the time of the next pass that a subtask deadline on this CPU requires.
+    /// Returns the time of the next scheduling pass that a subtask deadline on this CPU requires.
+    /// `None` if the CPU has no subtasks or no vCPU in its ready queue.
     pub(super) fn part_is_over(&self, cpu: CpuId) -> Option<Time> {
         self.parting.as_ref().filter(|parting| parting.splits.strict().contains(cpu))?;
         self.deadlines.first(ready(cpu)).map(|((due_by, _), _)| due_by)
@@ -192,13 +195,15 @@ impl Sedf {
 
 /// Reservations of split vCPUs.
 impl Sedf {
-    /// Returns the CPUs on which a vCPU is split, or was split recently.
+    /// Returns the strict CPUs: those that have a split vCPU, or had one since they were last
+    /// quiescent.
     pub(super) fn strict(&self) -> CpuSet {
         self.parting.as_ref().map_or(CpuSet::NONE, |parting| parting.splits.strict())
     }
 
-    /// Returns true if a vCPU that wakes here must lose the budget it would have used: a vCPU is
-    /// split here, or other vCPUs still wait for budget because one was.
+    /// Returns true if a vCPU that wakes on this CPU loses the budget that it would have used while
+    /// blocked. That is so if a vCPU is split there, or was split and other vCPUs still wait
+    /// because of it.
     #[inline(always)]
     pub(super) fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         self.parting.is_some() && self.may_be_strict(at, cpu)
@@ -213,27 +218,27 @@ impl Sedf {
         self.strict().contains(cpu)
     }
 
-    /// Clears the marks of past subtasks on a CPU, which is quiescent.
+    /// Ends admission by the demand test on a quiescent CPU that has no subtasks any more.
     pub(super) fn rest_parts(&mut self, cpu: CpuId) {
         self.parting.iter_mut().for_each(|parting| parting.splits.rest(cpu));
     }
 
-    /// Frees shares held on CPUs with subtasks. There admission computes the exact demand, so held
-    /// shares are not needed.
+    /// Frees held shares on CPUs with subtasks. On these CPUs admission computes the exact demand,
+    /// so held shares are not needed.
     pub(super) fn rest_strict(&mut self) {
         for cpu in self.strict().iter() {
             self.holds.rest(cpu, &mut self.cpus);
         }
     }
 
-    /// Removes the subtasks of a vCPU and returns them. Empty if it is not split.
+    /// Removes the subtasks of a vCPU and returns them. Empty if the vCPU is not split.
     pub(super) fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Subtask> {
         let Some(parting) = &mut self.parting else { return Vec::new() };
         let cpus = &mut self.cpus;
         parting.splits.remove(vcpu, |cpu, rate| cpus[cpu.index()].tally.unbook_part(rate))
     }
 
-    /// Adds the subtasks of a vCPU. Does nothing if there are none.
+    /// Books the subtasks of a vCPU. Does nothing if `parts` is empty.
     pub(super) fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Subtask]) {
         let parting = self.parting.as_mut().filter(|_| !parts.is_empty());
         let Some(parting) = parting else { return };
@@ -243,8 +248,9 @@ impl Sedf {
         parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.cpus));
     }
 
-    /// Returns the demand on each CPU of all vCPUs but one, and of the share kept for balancing
-    /// unless `terms` pay for it. `None` for CPUs with slices by weight or outside `cpus`.
+    /// Returns the demand of all vCPUs except `but` on each CPU. The share kept for balancing is
+    /// included, unless `terms` are those of a service vCPU that is charged for balancing. `None`
+    /// for CPUs with slices by weight or outside `cpus`.
     pub(super) fn demands(
         &self,
         at: &Moment,

@@ -1,4 +1,4 @@
-//! Parameters of a vCPU: the fields of a share, the reservation they make, and the tally of a CPU.
+//! Parameters of a vCPU: their fields, the reservation that they make, and the sums of one CPU.
 
 use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 
@@ -36,7 +36,7 @@ const WEIGHT: Field = Field::whole(
     "weight",
     "0",
     (0, MOST_WEIGHT),
-    "part of what slices leave, as a slice in 100ms in place of `slice`; 0 is none",
+    "replaces `slice`: weight for the part of each 100ms that slices leave; 0 is none",
 );
 const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
@@ -46,15 +46,16 @@ const EXTRA_WEIGHT: Field = Field::whole(
 );
 
 const BALANCES: Field =
-    Field::flag("balances", "pays for balancing: a call that is due is made once it has run");
+    Field::flag("balances", "the vCPU pays for balancer calls: those due are made when it blocks");
 
-/// Xen keeps weights as signed 16-bit integers, without a range check. [Xen 3.0, §6.10]
+/// Largest weight. Xen stores weights as signed 16-bit integers, without a range check. [Xen 3.0,
+/// §6.10]
 const MOST_WEIGHT: i64 = 32_767;
 
 pub(super) const FIELDS: &[Field] =
     &[SLICE, PERIOD, LATENCY, EXTRA, WEIGHT, EXTRA_WEIGHT, BALANCES];
 
-/// Minimum slice. [Xen 3.0, §6.1]
+/// Shortest slice that is accepted. [Xen 3.0, §6.1]
 const LEAST_SLICE: Span = Span::from_us(5);
 
 /// Period of slices by weight, and of best-effort vCPUs. [Xen 3.0, §6.1]
@@ -71,24 +72,25 @@ pub(super) fn long_enough(slice: Span) -> Span {
     if slice < LEAST_SLICE { Span::ZERO } else { slice }
 }
 
-/// Parameters of a vCPU, read from its share.
+/// Parameters of a vCPU, as the policy uses them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SedfParameters {
-    /// Slice as given. Zero for best effort and for a slice by weight.
+    /// Slice as given. Zero for a best-effort vCPU and for a slice by weight.
     pub(super) slice: Span,
     /// Period as given if there is a slice, and `WEIGHT_PERIOD` otherwise.
     pub(super) period: Span,
     pub(super) latency: Span,
     pub(super) extra: bool,
-    /// Weight for slices by weight. Zero if the vCPU has none.
+    /// Weight that determines the slice. Zero if the vCPU has no slice by weight.
     pub(super) weight: u64,
-    /// Weight for slack. Zero means slice/period.
+    /// Weight that determines the share of slack (extra-weight). With zero, slice/period counts
+    /// instead.
     pub(super) extra_weight: u64,
     pub(super) balances: bool,
 }
 
 impl SedfParameters {
-    /// Returns a share with this slice as a hard limit and nothing else.
+    /// Returns parameters with this slice as a hard limit and no other right to CPU time.
     pub(super) fn of(slice: Reservation) -> SedfParameters {
         let (slice, period) = (slice.slice(), slice.period());
         SedfParameters {
@@ -102,7 +104,7 @@ impl SedfParameters {
         }
     }
 
-    /// Reads a share. A vCPU that would never run under these rules is refused.
+    /// Reads the parameters of a vCPU. Refuses a vCPU that would never run under these rules.
     pub(super) fn read(share: &Values, rules: &SedfRules) -> Result<SedfParameters, AdmitError> {
         let whole = |field| share.whole(field).unsigned_abs();
         let weight = whole(&WEIGHT);
@@ -131,7 +133,8 @@ impl SedfParameters {
         Ok(terms)
     }
 
-    /// Returns the reservation, which does not depend on other vCPUs. `None` without a fixed slice.
+    /// Returns the reservation, which does not depend on other vCPUs. `None` if the vCPU has no
+    /// fixed slice.
     pub(super) fn reservation(&self) -> Result<Option<Reservation>, ReservationError> {
         if self.slice.is_zero() {
             return Ok(None);
@@ -139,13 +142,13 @@ impl SedfParameters {
         Reservation::new(self.slice, self.period).map(Some)
     }
 
-    /// Returns the part of each 100 ms that the slice takes. [Xen 3.0, §6.9]
+    /// Returns the part of each 100 ms that the fixed slice takes. [Xen 3.0, §6.9]
     pub(super) fn taken(&self) -> Span {
         part(WEIGHT_PERIOD, self.slice, self.period)
     }
 
-    /// Returns the cost of a quantum of slack as an exact fraction. It can be rounded to ten binary
-    /// places or to more. [Diestelhorst §3.2.4, equation 3.3]
+    /// Returns the cost of a quantum of slack for this vCPU as an exact fraction. [Diestelhorst
+    /// §3.2.4, equation 3.3]
     pub(super) fn cost(&self, slice: Span) -> Cost {
         let (above, below) = match self.extra_weight {
             0 if slice.is_zero() => (FULL_WEIGHT, 1),
@@ -155,7 +158,8 @@ impl SedfParameters {
         Cost { above, below }
     }
 
-    /// Returns the weight for slack as an exact fraction: the reciprocal of the cost of a quantum.
+    /// Returns the slack weight of the vCPU as an exact fraction: the reciprocal of the cost of a
+    /// quantum.
     pub(super) fn slack_weight(&self, slice: Span) -> (u64, u64) {
         match self.extra_weight {
             0 if slice.is_zero() => (1, 1),
@@ -164,12 +168,12 @@ impl SedfParameters {
         }
     }
 
-    /// Returns true if the vCPU gets slack and nothing else.
+    /// Returns true if the vCPU gets slack and no slice.
     pub(super) fn is_best_effort(&self) -> bool {
         self.extra && self.slice.is_zero() && self.weight == 0
     }
 
-    /// Returns the weight for slack, rounded down to an integer and at least 1.
+    /// Returns the slack weight of the vCPU, rounded down to an integer and at least 1.
     fn crowd(&self) -> u128 {
         let by_slice =
             u128::from(FULL_WEIGHT) * u128::from(self.slice.ns()) / u128::from(self.period.ns());
@@ -183,7 +187,8 @@ pub(super) fn part(of: Span, above: Span, below: Span) -> Span {
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// Cost of a quantum of slack as a fraction. 1 is the cost for a vCPU with slice = period.
+/// Cost of a quantum of slack as a fraction. The value 1 is the cost for a vCPU with slice =
+/// period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     above: u64,
@@ -201,14 +206,14 @@ impl Cost {
         Score::in_tenths(self.above, self.below)
     }
 
-    /// Returns the cost of the used part of a quantum.
+    /// Returns the cost of `used`, a part of a quantum.
     pub(super) fn of(self, used: Span, quantum: Span) -> Score {
         Score::fraction(self.above, self.below).times(used, quantum)
     }
 }
 
-/// Returns the reservation of a share, and true in `exact` if it is a hard limit. `None` for best
-/// effort and for slices by weight.
+/// Returns the reservation that the parameters of a vCPU make; its field `exact` tells if it is a
+/// hard limit. `None` for a best-effort vCPU and for a slice by weight.
 pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     if share.whole(&WEIGHT) > 0 || share.span(&SLICE).is_zero() {
         return Ok(None);
@@ -218,7 +223,7 @@ pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationErro
     Ok(Some(Promise { reservation, exact, bounded: exact, by_use: false, phase: None }))
 }
 
-/// Reservations and weights on one CPU.
+/// Sums of the reservations and weights on one CPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuTally {
     load: ReservedLoad,
@@ -232,7 +237,7 @@ pub(super) struct CpuTally {
 }
 
 impl CpuTally {
-    /// Returns an empty tally of a CPU with this dispatch overhead.
+    /// Returns the tally of a CPU without vCPUs, for this dispatch overhead.
     pub(super) fn with(looks: DispatchOverhead) -> CpuTally {
         CpuTally { looks, ..CpuTally::default() }
     }
@@ -257,12 +262,12 @@ impl CpuTally {
         self.load.remove(rate);
     }
 
-    /// Returns true if `one` needs more capacity than `other`, both with dispatch overhead.
+    /// Returns true if `one` needs more capacity than `other`, each with its dispatch overhead.
     pub(super) fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
         self.looks.demand(one).is_more_than(self.looks.demand(other))
     }
 
-    /// Adds a vCPU. Its slice is reserved by [`CpuTally::book`].
+    /// Counts a vCPU on this CPU. Its slice is reserved separately, by [`CpuTally::book`].
     pub(super) fn add(&mut self, terms: &SedfParameters, taken: Span) {
         self.taken += taken;
         self.weights += terms.weight;
@@ -270,7 +275,8 @@ impl CpuTally {
         self.members += 1;
     }
 
-    /// Removes a vCPU. Its slice is released by [`CpuTally::unbook`].
+    /// Ends the count of a vCPU on this CPU. Its slice is released separately, by
+    /// [`CpuTally::unbook`].
     pub(super) fn remove(&mut self, terms: &SedfParameters, taken: Span) {
         self.taken -= taken;
         self.weights -= terms.weight;
@@ -278,8 +284,8 @@ impl CpuTally {
         self.members -= 1;
     }
 
-    /// Returns the slice in 100 ms that a weight amounts to. [Xen 3.0, §6.9] In Xen it becomes
-    /// negative if reservations exceed the capacity. Here 1 ns remains.
+    /// Returns the slice in 100 ms that a weight gives. [Xen 3.0, §6.9] In Xen the result is
+    /// negative if reservations exceed the capacity; here it is 1 ns.
     pub(super) fn slice_of(&self, weight: u64) -> Span {
         self.part_of(self.left(), weight).max(Span::from_ns(1))
     }
@@ -294,8 +300,9 @@ impl CpuTally {
         self.weights > 0
     }
 
-    /// Returns true if `terms` fit beside the reservations on this CPU. `slice` is the demand, or
-    /// the larger share that stays booked for a while. Each weight must still amount to a slice.
+    /// Returns true if a vCPU with the parameters `terms` fits beside the reservations on this CPU.
+    /// `slice` is the reservation to book, which is larger while a larger share is held. Each
+    /// weight must still give a slice.
     pub(super) fn has_room(
         &self,
         terms: &SedfParameters,
@@ -307,7 +314,8 @@ impl CpuTally {
         fits && weights <= self.left().left_after(terms.taken())
     }
 
-    /// Returns the longest slice of this period that fits. `demand` maps a slice to what it needs.
+    /// Returns the longest slice with this period that fits. `demand` maps a slice to the
+    /// reservation that has to be booked for it.
     pub(super) fn longest(
         &self,
         period: Span,
@@ -323,8 +331,8 @@ impl CpuTally {
         self.load.share()
     }
 
-    /// Returns a measure of how well `terms` would fare on this CPU: free capacity per sharer, and
-    /// then the lower number of vCPUs.
+    /// Returns the suitability of this CPU for a vCPU with the parameters `terms`: the free
+    /// capacity per sharer, and then the lower number of vCPUs.
     pub(super) fn appeal(&self, terms: &SedfParameters) -> CpuSuitability {
         let free = (1_u128 << 64).saturating_sub(self.load.bound());
         let (room, sharers) = if terms.weight > 0 {
@@ -337,7 +345,7 @@ impl CpuTally {
         CpuSuitability { room, sharers, members: self.members }
     }
 
-    /// Returns the part of 100 ms that reservations leave for slices by weight.
+    /// Returns the part of 100 ms that fixed slices leave for slices by weight.
     pub(super) fn left(&self) -> Span {
         (WEIGHT_PERIOD - WEIGHT_SAFETY).left_after(self.taken)
     }
@@ -366,9 +374,9 @@ mod tests {
 
     use super::*;
 
-    /// A work-conserving slice of half a CPU counts as half of FULL_WEIGHT.
+    /// For slack, a work-conserving slice of half a CPU counts as half of `FULL_WEIGHT`.
     #[test]
-    fn work_conserving_slice_has_slack_weight_of_its_share() {
+    fn sedf_work_conserving_slice_has_slack_weight_of_its_share() {
         let half = Reservation::new(Span::from_ms(5), Span::from_ms(10)).unwrap();
         let half = SedfParameters { extra: true, ..SedfParameters::of(half) };
         let slack = |extra_weight| SedfParameters {

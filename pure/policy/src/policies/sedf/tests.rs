@@ -1,4 +1,5 @@
-//! Tests of amounts, late timers and changes of shares, which schedules in `pictures` cannot show.
+//! Tests of amounts, late timers and changes of parameters, which drawn timelines (`pictures`)
+//! cannot show.
 
 mod balancer;
 mod parts;
@@ -63,7 +64,7 @@ impl Script {
         self.dispatch();
     }
 
-    /// Runs the current vCPU until a time, beyond its limit if need be, and ends its run interval.
+    /// Runs the current vCPU until `until`, beyond its limit if need be, and ends its run interval.
     fn run(&mut self, until: Time) {
         let ran = until - self.at.now();
         self.at.advance(until);
@@ -97,7 +98,7 @@ impl Script {
         }
     }
 
-    /// Returns the slack of each of two vCPUs over a number of timeslices, in ns.
+    /// Returns the slack that each of two vCPUs received over a number of timeslices, in ns.
     fn spare(&mut self, turns: u32) -> [u64; 2] {
         let mut spare = [0, 0];
         for _ in 0..turns {
@@ -122,9 +123,9 @@ fn ms(ms: u64) -> Time {
     Time::START + Span::from_ms(ms)
 }
 
-/// Reference §13.7: 65 of 100 ms are left for slices by weight.
+/// Reference on SEDF, §13.7: 65 of 100 ms are left for slices by weight.
 #[test]
-fn slices_by_weight_divide_the_unreserved_time() {
+fn sedf_slices_by_weight_divide_the_unreserved_time() {
     let mut script = Script::new("");
     script.join(0, "slice=3ms period=10ms").unwrap();
     let weighted: Vec<VcpuId> = [(1, "weight=2"), (2, "weight=7"), (3, "weight=3")]
@@ -140,7 +141,7 @@ fn slices_by_weight_divide_the_unreserved_time() {
 /// A run interval overruns by 1 ms. The next slice is 1 ms shorter, unless the vCPU received slack
 /// in between.
 #[test]
-fn overrun_is_carried_or_forgiven_by_slack() {
+fn sedf_overrun_is_carried_or_forgiven_by_slack() {
     for (overrun, next) in [("carried", 1), ("forgiven", 2)] {
         let rules = format!("first-period=at-once overrun={overrun}");
         let mut script = Script::new(&rules);
@@ -160,7 +161,7 @@ fn overrun_is_carried_or_forgiven_by_slack() {
 
 /// A vCPU with a hard limit repays its overrun under Xen's rules too.
 #[test]
-fn overrun_of_a_hard_limit_is_always_carried() {
+fn sedf_overrun_of_a_hard_limit_is_always_carried() {
     let mut script = Script::new("rules=xen-3.0.3 first-period=at-once");
     let vcpu = script.join(0, "slice=2ms period=10ms extra=false").unwrap();
     script.wake(vcpu);
@@ -170,9 +171,9 @@ fn overrun_of_a_hard_limit_is_always_carried() {
 }
 
 /// A whole CPU is reserved for 350 ms, so the best-effort vCPU gets nothing and its third period
-/// ends. It advances by all periods, or by one in each pass while the CPU idles.
+/// ends. Then it either skips all past periods at once, or one in each pass while the CPU idles.
 #[test]
-fn best_effort_period_catches_up_at_once_or_by_passes() {
+fn sedf_idle_passes_advance_a_best_effort_period_wholly_or_stepwise() {
     for (rules, passes) in [("thesis", 2), ("xen-3.0.2", 0)] {
         let mut script = Script::new(&format!("rules={rules} first-period=at-once"));
         let hog = script.join(0, "slice=350ms period=350ms extra=false").unwrap();
@@ -194,9 +195,10 @@ fn best_effort_period_catches_up_at_once_or_by_passes() {
     }
 }
 
-/// A slice of 3/10 is given up for an extra-weight.
+/// A vCPU gives up a slice of 3/10 for an extra-weight. Usage of that slice is forgotten or
+/// counted, depending on the rules.
 #[test]
-fn slice_given_up_for_extra_weight_is_forgotten_or_counted() {
+fn sedf_old_reservation_rule_forgets_or_counts_a_slice_given_up() {
     for (old, slice) in [("forgotten", "95ms"), ("counted", "65ms")] {
         let mut script = Script::new(&format!("old-reservation={old}"));
         let first = script.join(0, "slice=3ms period=10ms").unwrap();
@@ -208,7 +210,7 @@ fn slice_given_up_for_extra_weight_is_forgotten_or_counted() {
 }
 
 #[test]
-fn slices_beyond_one_cpu_are_refused_only_with_admission() {
+fn sedf_slices_beyond_one_cpu_are_refused_only_with_admission() {
     let full = "slice=95ms period=100ms";
     let mut script = Script::new("rules=xen-3.0.3");
     assert!((0..9).all(|slot| script.join(slot, full).is_ok()));
@@ -227,10 +229,10 @@ fn slices_beyond_one_cpu_are_refused_only_with_admission() {
     assert!(script.join(3, "weight=1").is_err());
 }
 
-/// With the largest numbers over a century nothing overflows, and slack still goes by weight. Left
-/// out are rules that catch up by one period in each pass, which takes long after such a time.
+/// With the largest numbers over a century nothing overflows, and slack still goes by weight. Rules
+/// that catch up by one period in each pass are left out, since that takes long after a century.
 #[test]
-fn slack_goes_by_weight_after_a_century() {
+fn sedf_slack_is_divided_by_weight_after_a_century() {
     let century = Span::from_secs(100 * 365 * 24 * 3_600);
     for rules in ["best", "xen-3.0.3", "xen-3.0.2"] {
         let mut script = Script::new(&format!("rules={rules} quantum=10us"));
@@ -261,7 +263,7 @@ fn slack_goes_by_weight_after_a_century() {
 /// A vCPU that got a century of slack in one step stays far ahead of one with a thousandth of its
 /// weight. All later slack goes to the other one.
 #[test]
-fn lead_from_a_century_of_slack_is_not_forgotten() {
+fn sedf_vcpu_ahead_by_a_century_of_slack_gets_none() {
     let century = Time::START + Span::from_secs(100 * 365 * 24 * 3_600);
     let mut script = Script::new("rules=best quantum=10us");
     let heavy = script.join(0, "extra-weight=32767").unwrap();
@@ -277,7 +279,7 @@ fn lead_from_a_century_of_slack_is_not_forgotten() {
 
 /// With equal scores the vCPU that woke first gets slack first, whatever its number.
 #[test]
-fn equal_slack_weights_are_served_in_wake_order() {
+fn sedf_equal_slack_scores_are_served_in_wake_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let mut script = Script::new("");
         let hog = script.join(3, "slice=1ms period=10ms extra=false").unwrap();
@@ -294,7 +296,7 @@ fn equal_slack_weights_are_served_in_wake_order() {
 }
 
 #[test]
-fn pick_at_the_end_of_a_timeslice_has_limit_zero() {
+fn sedf_pick_at_the_end_of_a_timeslice_has_limit_zero() {
     let mut script = Script::new("rules=xen-3.0.3");
     let vcpu = script.join(0, "").unwrap();
     script.wake(vcpu);
@@ -307,11 +309,11 @@ fn pick_at_the_end_of_a_timeslice_has_limit_zero() {
     assert!(matches!(pick, Pick::Run { limit: Some(Span::ZERO), .. }), "{pick:?}");
 }
 
-/// A slice of 2 of 10 ms, or of 95 of 100 ms by weight, beside a best-effort vCPU. By slice/period
-/// they get 25.6 and 121.6 times as much of the slack, or the same if both count as extra-weight 1.
-/// In Xen, as recorded, a fixed slice counts by slice/period (reference, §13.5).
+/// A vCPU has a slice of 2 of 10 ms, or of 95 of 100 ms by weight, beside a best-effort vCPU. By
+/// slice/period it gets 25.6 or 121.6 times as much slack, or the same amount if both count as
+/// extra-weight 1. In Xen, as recorded, a fixed slice counts by slice/period (reference, §13.5).
 #[test]
-fn slack_weight_without_extra_weight_is_share_or_one() {
+fn sedf_slack_weight_without_extra_weight_is_share_or_one() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
     for (rules, share, parts) in [
         ("rules=best", set, 25),
@@ -334,7 +336,7 @@ fn slack_weight_without_extra_weight_is_share_or_one() {
 }
 
 impl Script {
-    /// Runs until a time and handles each limit and each timer on the way.
+    /// Runs until `until` and handles each limit and each timer on the way.
     fn run_until(&mut self, until: Time) {
         while self.at.now() < until {
             let (now, limit) = (self.at.now(), self.turn().1.unwrap_or(Span::MAX));
@@ -361,7 +363,7 @@ impl Script {
 /// third grew at once, it would get another 12.5 and 37.5 ms in the same 100 ms. The reservation of
 /// 30 of 150 ms would then get only 150 - 137.5 = 12.5 ms.
 #[test]
-fn leaving_weights_cause_no_deadline_miss_of_a_reservation() {
+fn sedf_leaving_weights_cause_no_deadline_miss_of_a_reservation() {
     let mut script = Script::new("");
     let slice = script.join(0, "slice=30ms period=150ms extra=false").unwrap();
     let weighted = [1, 2, 3].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
@@ -381,10 +383,10 @@ fn leaving_weights_cause_no_deadline_miss_of_a_reservation() {
 }
 
 /// The first vCPU has used its half of 95 ms by weight when a newcomer with nearly all of the
-/// weight arrives. Nothing is left of this period, since the vCPU with 67.5 of 150 ms reserved has
-/// received nothing yet.
+/// weight arrives. The newcomer gets nothing in this period, since a third vCPU has 67.5 of 150 ms
+/// reserved and has received none of it yet.
 #[test]
-fn newcomer_with_weight_gets_its_part_one_period_later() {
+fn sedf_newcomer_with_weight_gets_its_slice_one_period_later() {
     let mut script = Script::new("");
     let slice = script.join(0, "slice=67500us period=150ms extra=false").unwrap();
     let first = script.join(1, "weight=1 extra=false").unwrap();
@@ -400,11 +402,12 @@ fn newcomer_with_weight_gets_its_part_one_period_later() {
     assert_eq!(script.shows(second, "slice"), "49.998474ms");
 }
 
-/// Half of the CPU until 100 ms was used in 50 ms and then given up. It stays reserved while
-/// another vCPU may be owed a slice: one that blocks at 60 ms with 10 ms left. After 10 more ms it
-/// would have used them. The CPU is then quiescent, and all that was given up is available.
+/// A vCPU used half of the CPU until 100 ms in the first 50 ms and then gave it up. Its share stays
+/// reserved while another vCPU may be due a slice: one that blocks at 60 ms with 10 ms left. After
+/// 10 more ms it would have used them. The CPU is then quiescent, and all of the share is
+/// available.
 #[test]
-fn excess_of_a_leaver_stays_reserved_until_cpu_is_quiescent() {
+fn sedf_leavers_excess_stays_reserved_until_cpu_is_quiescent() {
     for (leaves, has_room) in [(69, false), (70, true)] {
         let mut script = Script::new("first-period=at-once");
         let leaver = script.join(0, "slice=50ms period=100ms extra=false").unwrap();
@@ -421,9 +424,9 @@ fn excess_of_a_leaver_stays_reserved_until_cpu_is_quiescent() {
     }
 }
 
-/// Of 5 ms in 10 half accrue in 5 ms, whatever the parameters in between.
+/// Of 5 ms in 10 ms, half accrue in 5 ms, whatever the parameters in between.
 #[test]
-fn usage_survives_giving_up_a_slice_and_taking_it_back() {
+fn sedf_usage_is_kept_when_a_slice_is_given_up_and_restored() {
     for meanwhile in ["", "weight=1"] {
         let mut script = Script::new("");
         let vcpu = script.join(0, "slice=5ms period=10ms").unwrap();
@@ -435,10 +438,10 @@ fn usage_survives_giving_up_a_slice_and_taking_it_back() {
     }
 }
 
-/// Of 2 ms in 100 that were used at once, 1.96 ms exceed the fluid rate. A smaller slice repays all
-/// of it: nine slices of 0.2 ms, and 0.16 ms of the tenth, whose period ends at 1002 ms.
+/// A vCPU used 2 ms in 100 ms at once; 1.96 ms of that exceed the fluid rate. A smaller slice
+/// repays all of it: nine slices of 0.2 ms, and 0.16 ms of the tenth, whose period ends at 1002 ms.
 #[test]
-fn excess_is_deducted_in_full_from_a_smaller_slice() {
+fn sedf_excess_is_deducted_in_full_from_a_smaller_slice() {
     let (large, small) = ("slice=2ms period=100ms", "slice=200us period=100ms");
     for leaves in [false, true] {
         let mut script = Script::new("");
@@ -463,10 +466,10 @@ fn excess_is_deducted_in_full_from_a_smaller_slice() {
     }
 }
 
-/// A vCPU is stopped late, after the next one was chosen. It pays for that from its next slice or
-/// as slack, and the other vCPU keeps its full slice.
+/// A vCPU is stopped late, after the next vCPU was chosen. It pays for the overrun from its next
+/// slice or as slack, and the other vCPU keeps its full slice.
 #[test]
-fn late_stop_is_charged_to_the_overrunning_vcpu() {
+fn sedf_late_enforcement_is_charged_to_the_overrunning_vcpu() {
     for (extra, row) in [(false, "used"), (true, "extra time")] {
         let share = alloc::format!("slice=2ms period=10ms extra={extra}");
         let mut script = Script::new("first-period=at-once");
@@ -482,10 +485,10 @@ fn late_stop_is_charged_to_the_overrunning_vcpu() {
     }
 }
 
-/// Two weights get half of 95 ms each, and both are exhausted. The CPU is quiescent when one
-/// leaves, so a newcomer gets its part at once.
+/// Two vCPUs of equal weight get half of 95 ms each, and both slices are exhausted. The CPU is
+/// quiescent when one of them leaves, so a newcomer gets its part at once.
 #[test]
-fn slice_by_weight_is_free_at_once_on_quiescent_cpu() {
+fn sedf_slice_by_weight_is_free_at_once_on_quiescent_cpu() {
     let mut script = Script::new("");
     let weighted = [0, 1].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
     weighted.iter().for_each(|&vcpu| script.wake(vcpu));
@@ -498,7 +501,7 @@ fn slice_by_weight_is_free_at_once_on_quiescent_cpu() {
 /// A vCPU has all of the CPU by weight and has used a part of it when a reservation arrives. Its
 /// slice shrinks at once to what the reservation leaves.
 #[test]
-fn slice_by_weight_shrinks_at_once_for_a_new_reservation() {
+fn sedf_slice_by_weight_shrinks_at_once_for_a_new_reservation() {
     let mut script = Script::new("");
     let weighted = script.join(0, "weight=1 extra=false").unwrap();
     script.wake(weighted);
@@ -509,7 +512,7 @@ fn slice_by_weight_shrinks_at_once_for_a_new_reservation() {
 }
 
 #[test]
-fn weight_takes_precedence_over_a_slice() {
+fn sedf_weight_takes_precedence_over_a_slice() {
     let mut script = Script::new("");
     let vcpu = script.join(0, "slice=3ms period=10ms weight=1").unwrap();
     assert_eq!(script.shows(vcpu, "slice"), "95ms");
@@ -528,9 +531,10 @@ fn only_sedf_divides_slack_by_weight() {
     }
 }
 
-/// On each of two CPUs a vCPU has exhausted its slice. The timer of each CPU is for its own vCPU.
+/// On each of two CPUs a vCPU has exhausted its slice. The timer of each CPU is set for its own
+/// vCPU.
 #[test]
-fn timer_of_each_cpu_is_for_its_own_periods() {
+fn sedf_timer_of_each_cpu_is_for_periods_of_its_own_vcpus() {
     let mut at = Moment::at_start(2);
     let topology = Topology::flat(2);
     let fields = values(SPEC.policy_fields, "first-period=at-once");
@@ -558,9 +562,10 @@ fn timer_of_each_cpu_is_for_its_own_periods() {
     assert_eq!([0, 1].map(|cpu| policy.next_timer(CpuId::new(cpu))), [Some(ms(10)), Some(ms(20))]);
 }
 
-/// Half of 95 ms beside another weight is more than all of the 40 ms left by a reservation.
+/// A weight goes to the CPU with another weight, where it gets half of 95 ms. That is more than all
+/// of the 40 ms that a reservation leaves on the other CPU.
 #[test]
-fn weight_is_placed_where_its_part_is_largest() {
+fn sedf_vcpu_with_weight_is_placed_where_its_slice_is_largest() {
     let mut at = Moment::at_start(2);
     let mut policy = (SPEC.build)(&values(SPEC.policy_fields, ""), &Topology::flat(2));
     let both = CpuSet::first_n(2);

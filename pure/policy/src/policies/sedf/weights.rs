@@ -1,11 +1,12 @@
-//! Slices by weight under strict admission: each is set at the begin of its period and holds until
-//! the end of that period, even if weights change meanwhile.
+//! Slices by weight under strict admission. Each is set at the start of its period and stays fixed
+//! until the end of that period, even if weights change meanwhile.
 //!
-//! If a slice grew at once when another vCPU leaves, the excess of that vCPU would be handed out
-//! twice. If a newcomer received its part at once, so would the excess of the vCPUs that must
-//! shrink. So the old slice stays taken until its period ends, or until its excess is accrued if it
-//! was given up (`hold`). No vCPU gets more than is free. Slices shrink at once only where a
-//! reservation needs the capacity. Xen recomputes all slices at every change. [Xen 3.0, §6.9]
+//! If a slice grew at once when another vCPU leaves, the excess of that vCPU over the fluid rate
+//! would be handed out twice. If a newcomer received its part at once, so would the excess of the
+//! vCPUs that must shrink. So the old slice stays taken until its period ends. If it was given up,
+//! it stays taken until its excess is accrued (`zero_lag`). No vCPU gets more than is free. Slices
+//! shrink at once only where a reservation needs the capacity. Xen recomputes all slices at every
+//! change. [Xen 3.0, §6.9]
 
 use alloc::vec::Vec;
 
@@ -15,7 +16,7 @@ use super::terms::WEIGHT_PERIOD;
 use super::{Sedf, SedfServer};
 use crate::Moment;
 
-/// A slice in each 100 ms that was given up and is not free yet.
+/// A slice by weight, per 100 ms, that a vCPU gave up and whose excess is not accrued yet.
 #[derive(Debug)]
 struct ReleasedSlice {
     cpu: CpuId,
@@ -23,7 +24,7 @@ struct ReleasedSlice {
     until: Time,
 }
 
-/// Slices by weight that were given up and are not free yet.
+/// Slices by weight that vCPUs gave up and whose excess is not accrued yet.
 #[derive(Debug, Default)]
 pub(super) struct ReleasedSlices(Vec<ReleasedSlice>);
 
@@ -32,12 +33,12 @@ impl ReleasedSlices {
         self.0.is_empty()
     }
 
-    /// Frees all slices given up on a CPU, which is quiescent.
+    /// Frees all slices that were given up on a CPU, which is quiescent.
     pub(super) fn rest(&mut self, cpu: CpuId) {
         self.0.retain(|given_up| given_up.cpu != cpu);
     }
 
-    /// Returns the slices given up on a CPU whose excess is not accrued by `now`.
+    /// Returns the sum of the slices given up on a CPU whose excess is not accrued by `now`.
     fn on(&mut self, cpu: CpuId, now: Time) -> Span {
         self.0.retain(|given_up| given_up.until > now);
         let here = self.0.iter().filter(|given_up| given_up.cpu == cpu);
@@ -55,8 +56,8 @@ impl Sedf {
         self.leavings.0.push(ReleasedSlice { cpu, slice: slice.left_after(left), until });
     }
 
-    /// Sets the slice by weight of a vCPU whose period begins: its proportional part, or less if
-    /// the other vCPUs have not left that much.
+    /// Sets the slice by weight of a vCPU whose period begins. The slice is the vCPU's part by
+    /// weight, or less if the slices of other vCPUs do not leave that much.
     pub(super) fn set_slice(&mut self, at: &Moment, vcpu: VcpuId) {
         let SedfServer { cpu, terms, .. } = self.servers[vcpu];
         if terms.weight == 0 || !self.rules.keeps_slices() {
@@ -76,9 +77,9 @@ impl Sedf {
         self.servers[vcpu].by_weight = slice;
     }
 
-    /// Updates the slices by weight after the reservations on a CPU have changed. A slice without
-    /// usage in excess of the fluid rate changes at once. The others shrink only if reservations
-    /// need the capacity.
+    /// Updates the slices by weight after the reservations on a CPU have changed. The slice of a
+    /// vCPU without excess over the fluid rate changes at once. The other slices shrink only if
+    /// reservations need the capacity.
     pub(super) fn set_slices(&mut self, at: &Moment, cpu: CpuId) {
         if !self.rules.keeps_slices() || !self.cpus[cpu.index()].tally.has_weights() {
             return;
@@ -102,7 +103,8 @@ impl Sedf {
         }
     }
 
-    /// Returns true if no part of the current slice has been used or is owed.
+    /// Returns true if the slice by weight of a vCPU may change now: its period begins or has ended
+    /// while it was blocked, and it has no excess over the fluid rate.
     fn may_change(&self, at: &Moment, vcpu: VcpuId) -> bool {
         let server = &self.servers[vcpu];
         let begins = server.deadline == Time::NEVER || server.begin() == at.now();
@@ -118,8 +120,8 @@ impl Sedf {
         })
     }
 
-    /// Returns the time in 100 ms for slices by weight, without what was given up and is not free
-    /// yet.
+    /// Returns the time in 100 ms that is free for slices by weight, without slices that were given
+    /// up and whose excess is not accrued yet.
     fn left(&mut self, now: Time, cpu: CpuId) -> Span {
         let held: Span = self.holds.beyond(cpu, now, |slice| slice.over(WEIGHT_PERIOD)).sum();
         let held = held + self.leavings.on(cpu, now);

@@ -22,17 +22,17 @@ impl SortedRun {
     }
 }
 
-/// Marks the end of a run. Slots are lower than this.
+/// Slot that marks the end of a run. Slots of vCPUs are lower.
 const NOBODY: u32 = u32::MAX;
 
 /// Links of all runs, indexed by slot. A vCPU is in at most one run. The node of a vCPU that is in
-/// none is never read. All operations cost O(1) except iteration.
+/// no run is never read. All operations cost O(1) except iteration.
 #[derive(Clone, Debug)]
 pub(super) struct Links<K> {
     nodes: Vec<RunNode<K>>,
 }
 
-/// Entry of a vCPU, and the slots of its neighbours.
+/// Entry of a vCPU in a run, and the slots of its neighbours.
 #[derive(Clone, Copy, Debug)]
 struct RunNode<K> {
     entry: (K, VcpuId),
@@ -41,18 +41,18 @@ struct RunNode<K> {
 }
 
 impl<K: Ord + Copy> Links<K> {
-    /// Creates the links of empty runs.
+    /// Creates links in which no vCPU is in a run.
     pub(super) fn new() -> Links<K> {
         Links { nodes: Vec::new() }
     }
 
-    /// Returns the lowest entry of a run. `None` if it is empty.
+    /// Returns the entry with the lowest key of a run. `None` if the run is empty.
     #[inline]
     pub(super) fn first(&self, run: SortedRun) -> Option<(K, VcpuId)> {
         self.nodes.get(run.first as usize).map(|node| node.entry)
     }
 
-    /// Returns the lowest entry of a run other than that of `but`.
+    /// Returns the entry with the lowest key of a run, apart from that of `but`.
     #[inline]
     pub(super) fn first_but(&self, run: SortedRun, but: VcpuId) -> Option<(K, VcpuId)> {
         let first = self.nodes.get(run.first as usize)?;
@@ -62,7 +62,7 @@ impl<K: Ord + Copy> Links<K> {
         self.nodes.get(first.after as usize).map(|node| node.entry)
     }
 
-    /// Returns the entries of a run, lowest first.
+    /// Returns the entries of a run, lowest key first.
     #[inline]
     pub(super) fn iter(&self, run: SortedRun) -> impl Iterator<Item = (K, VcpuId)> {
         let mut at = run.first;
@@ -73,8 +73,8 @@ impl<K: Ord + Copy> Links<K> {
         })
     }
 
-    /// Appends a vCPU, which must be in no run, and returns true. Returns false if it belongs
-    /// further ahead.
+    /// Appends a vCPU, which must be in no run, and returns true. Returns false if its key belongs
+    /// before the end of the run.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slots have 24 bits.
     pub(super) fn push(&mut self, run: &mut SortedRun, entry: (K, VcpuId)) -> bool {

@@ -91,7 +91,7 @@ fn balancer_call_uses_at_most_its_slice_per_period() {
 /// us in each 7 ms. The call completes, and its migrations follow late but within 50 ms. [balancer
 /// M6]
 #[test]
-fn full_cpu_delays_a_balancing_run_within_its_period() {
+fn balancing_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
     let mut guests = vec![Guest::promised(0, 6_986 * US, 7 * MS)];
     guests.extend([1, 2, 2].map(|cpu| Guest::hog(cpu, 1)));
     for balancer in ["thesis", "repaired"] {
@@ -117,7 +117,7 @@ fn full_cpu_delays_a_balancing_run_within_its_period() {
 /// CPU 0 is reserved up to the balancer's part, on 40 random hosts. Each call of up to 100 us
 /// completes within its period, and no slice is missed.
 #[test]
-fn fully_reserved_cpu_meets_every_reservation_beside_the_balancer() {
+fn no_slice_is_missed_on_a_full_cpu_beside_the_balancer() {
     for seed in 1..=40 {
         let mut dice = Dice(seed);
         let (mut guests, mut left) = (Vec::new(), 998_000);
@@ -145,7 +145,7 @@ fn fully_reserved_cpu_meets_every_reservation_beside_the_balancer() {
 /// A reservation beyond the balancer's part of CPU 0 is refused, with both numbers and in any
 /// order.
 #[test]
-fn reservation_of_the_balancers_part_is_refused() {
+fn reservation_beyond_the_balancers_share_of_cpu_0_is_refused() {
     let refused = |fields: &str, guests: &[Guest]| {
         let host = Host {
             balancer: "repaired",
@@ -181,7 +181,7 @@ fn reservation_of_the_balancers_part_is_refused() {
 
 /// Without costs, or without anything to balance, no vCPU pays.
 #[test]
-fn balancing_without_costs_changes_nothing() {
+fn balancer_without_call_costs_leaves_the_trace_unchanged() {
     let guests = three_loops_and_dom0();
     let trace = |balancer, cpus, keys: &str| {
         let keys = keys.to_owned();
@@ -205,7 +205,7 @@ fn balancing_without_costs_changes_nothing() {
 
 /// A domain of a scenario may make the calls, on any CPU and while it is present.
 #[test]
-fn configured_balancer_domain_makes_calls_while_present() {
+fn balancer_domain_of_a_scenario_makes_calls_while_present() {
     let host = Host { balancer: "repaired", length: 20_000 * MS, ..Host::default() };
     let pays = Guest {
         work: "{ kind = 'clock', period = '50ms', compute = '80us', offset = '10ms' }".into(),

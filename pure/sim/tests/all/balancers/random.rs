@@ -134,7 +134,7 @@ impl Outcome {
 
 /// Bounds of the reference for eight CPUs, constant loops, ten seeds and a minute each.
 #[test]
-fn ten_hosts_of_eight_cpus_are_fair_with_few_moves() {
+fn balancers_are_fair_with_few_migrations_on_ten_eight_cpu_hosts() {
     let none = ten_hosts("none");
     assert!(mean(&none.mean) > 200, "there is something to balance");
     let [thesis, repaired, planned] = ["thesis", "repaired", "planned"].map(ten_hosts);
@@ -149,7 +149,7 @@ fn ten_hosts_of_eight_cpus_are_fair_with_few_moves() {
 
 /// Runs with the same seed have the same trace.
 #[test]
-fn equal_hosts_have_equal_traces() {
+fn balanced_runs_with_the_same_seed_have_equal_traces() {
     for balancer in ["thesis", "repaired", "planned"] {
         let drawn = draw(CPUS, 3);
         let host = Host { cpus: CPUS, balancer, length: 5_000 * MS, ..Host::default() };
@@ -160,7 +160,7 @@ fn equal_hosts_have_equal_traces() {
 
 /// Hundreds of vCPUs migrate at one instant, and each can make every idle CPU reschedule.
 #[test]
-fn all_vcpus_may_migrate_at_once_on_256_cpus() {
+fn mass_migration_at_one_instant_on_256_cpus_misses_no_slice() {
     for balancer in ["thesis", "repaired", "planned"] {
         let drawn = draw(256, 1);
         let host = Host { cpus: 256, balancer, length: 700 * MS, ..Host::default() };

@@ -1,9 +1,10 @@
-//! Limit of the time that a VM may run ahead of others: a part of its own share, whatever it
-//! claims. A VM that exaggerates its claim spends the time that it needs later.
+//! Limit of the CPU time for which a VM may precede others by its claim: a part of its own share,
+//! whatever it claims. This time is called *time ahead*. A VM that exaggerates its claim uses up
+//! the time ahead that it needs later.
 //!
-//! The level is the time ahead that a unit of weight has received since the start, as with credit
-//! itself. A VM receives the rise of the level since it was last settled, times its weight. An
-//! accounting settles only the VMs that have nothing left.
+//! The *level* is the time ahead that a unit of weight has been granted since the start, as with
+//! credit itself. A VM is granted the rise of the level since its last settlement, times its
+//! weight. An accounting settles only the VMs that have no time ahead left.
 
 use alloc::vec::Vec;
 
@@ -12,22 +13,23 @@ use slackline_units::{Span, VcpuId, Weight};
 use super::{ClaimLimit, Claims, VmReports};
 use crate::policies::credit::nanoseconds;
 
-/// Binary places of the level.
+/// Number of binary places of the level.
 const PLACES: u32 = 20;
 
-/// State of the division of time ahead of others.
+/// Account of the CPU time for which VMs may precede others by their claims (*time ahead*).
 #[derive(Debug, Default)]
 pub(super) struct ClaimBudget {
-    /// Time ahead for each unit of weight, in 2^-20 ns.
+    /// Time ahead granted for each unit of weight since the start, in 2^-20 ns.
     pub(super) level: u128,
     /// Total weight of all VMs.
     weight: u64,
-    /// VMs that have nothing left.
+    /// Rows of the VMs that have used up the CPU time for which they may precede others.
     spent: Vec<usize>,
 }
 
 impl VmReports {
-    /// Returns the time ahead that the VM has left at a level, at most `depth`.
+    /// Returns the CPU time for which the VM may still precede others if the level is `level`. In
+    /// nanoseconds, at most `depth`.
     fn left_at(&self, level: u128, ClaimLimit { depth, .. }: ClaimLimit) -> i64 {
         let weight = self.weight.map_or(0, |weight| u128::from(weight.get()));
         let given = ((level - self.level) * weight) >> PLACES;
@@ -35,7 +37,7 @@ impl VmReports {
         self.left.saturating_add(given).min(nanoseconds(depth))
     }
 
-    /// Adds the time ahead that the level grants since the VM was last settled.
+    /// Adds the CPU time for which the VM was allowed to precede others since its last settlement.
     fn settle(&mut self, level: u128, bound: ClaimLimit) {
         self.left = self.left_at(level, bound);
         self.level = level;
@@ -43,7 +45,7 @@ impl VmReports {
 }
 
 impl Claims {
-    /// Sets the weight of a VM from now on.
+    /// Sets the weight of a VM. Time ahead is granted by the new weight from now on.
     pub(in crate::policies::credit) fn set_weight(&mut self, domain: usize, weight: Weight) {
         let Some(bound) = self.belief.bound else { return };
         let household = &mut self.domains[domain];
@@ -59,7 +61,8 @@ impl Claims {
         self.room.spent.retain(|&other| other != domain);
     }
 
-    /// Leaves a VM without time ahead until the next accounting, if there is a limit.
+    /// Prevents a VM from preceding others until the next accounting, if that time is limited at
+    /// all.
     pub(super) fn spend_all(&mut self, domain: usize) {
         if self.belief.bound.is_some() {
             self.domains[domain].is_spent = true;
@@ -67,8 +70,8 @@ impl Claims {
         }
     }
 
-    /// Charges the VM of a vCPU for a run ahead of others. Returns the VM if that used up what it
-    /// had left.
+    /// Charges the VM of a vCPU for a run in which the vCPU preceded others. Returns the VM if that
+    /// used up the CPU time for which it may precede others.
     #[inline]
     pub(super) fn spend(&mut self, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let bound = self.belief.bound?;
@@ -85,15 +88,15 @@ impl Claims {
         Some(domain)
     }
 
-    /// Returns the time that a vCPU may run ahead of others. `None` if there is no limit.
+    /// Returns the CPU time for which a vCPU may precede others. `None` if there is no limit.
     pub(super) fn left(&self, vcpu: VcpuId) -> Option<Span> {
         let bound = self.belief.bound?;
         let left = self.domains[self.vcpus[vcpu].domain].left_at(self.room.level, bound);
         Some(Span::from_ns(left.max(0).unsigned_abs()))
     }
 
-    /// Raises the level by the time ahead of `cpus` CPUs in `span`. Returns the VMs that had
-    /// nothing left and have some again.
+    /// Grants all VMs CPU time for which they may precede others: a part of the time of `cpus` CPUs
+    /// in `span`, by weight. Returns the VMs that had none left and have some again.
     pub(super) fn renew(&mut self, cpus: usize, span: Span) -> Vec<usize> {
         let Some(bound) = self.belief.bound else { return Vec::new() };
         if self.room.weight > 0 {
@@ -123,7 +126,8 @@ mod tests {
     };
     use crate::policies::credit::order::{Claim, ClaimScope};
 
-    /// Five VMs of equal weight, limited to 25 % and 10 ms.
+    /// Creates five VMs of equal weight. Each may precede others for 25 % of its share and saves up
+    /// at most 10 ms of that.
     fn five() -> (Claims, Vec<VcpuId>) {
         let bound = ClaimLimit { cap: CpuShare::from_ppm(250_000), depth: Span::from_ms(10) };
         let mut claims = Claims::new(ClaimRules {
@@ -148,9 +152,10 @@ mod tests {
 
     const PERIOD: Span = Span::from_ms(30);
 
-    /// The example of the reference, section 7.4: each gets 1500 us in a period and saves up 10 ms.
+    /// Example of the reference on GAPS, section 7.4: each of five VMs may precede others for 1500
+    /// us in a period, and saves up at most 10 ms of that.
     #[test]
-    fn five_equal_vms_get_1500_us_each_and_save_10_ms() {
+    fn gaps_grants_five_equal_vms_1500_us_each_and_saves_10_ms() {
         let (mut claims, vcpus) = five();
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert!(claims.domains[0].is_spent);
@@ -162,9 +167,10 @@ mod tests {
         }
     }
 
-    /// A request takes 60 us, so 25 of them fit in a period.
+    /// A request takes 60 us of CPU time. So the time in which a VM may precede others suffices for
+    /// 25 requests in a period.
     #[test]
-    fn one_period_grants_time_for_25_requests_of_60_us() {
+    fn gaps_grants_time_for_25_requests_of_60_us_per_period() {
         let (mut claims, vcpus) = five();
         for _ in 0..3 {
             assert!(claims.renew(1, PERIOD).contains(&2));
@@ -184,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn time_ahead_follows_weight_and_cpus_and_leaver_share_is_divided() {
+    fn gaps_time_ahead_follows_weights_and_cpus_and_redivides_after_a_leave() {
         let (mut claims, vcpus) = five();
         claims.set_weight(0, Weight::new(4 * 256).unwrap());
         claims.renew(2, PERIOD);
@@ -203,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_that_left_gets_no_time_ahead_and_others_do() {
+    fn gaps_grants_time_ahead_to_all_but_departed_vms() {
         let (mut claims, vcpus) = five();
         claims.leave(vcpus[3]);
         assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);

@@ -1,43 +1,43 @@
-//! Habit of a VM if guests report nothing: whether it answers I/O quickly.
+//! Inference, for guests that report nothing, whether a VM usually answers I/O quickly.
 //!
 //! Source: Kim, Lim, Jeong, Jo and Lee, *Task-aware virtual machine scheduling for I/O
-//! performance*, 2009. A task that I/O wakes and that is soon done is served at once, and only
-//! until it is done. They told tasks apart by address spaces, which a host cannot observe cheaply
-//! any more. The VM that does the I/O still observes two events: a VM takes notice of an item, and
-//! it sends a request after some CPU time. A VM that also computes never blocks, so only these
-//! events tell its server from its computation.
+//! performance*, 2009. There, a task that is woken by I/O and done soon is served at once, and only
+//! until it is done. The authors told tasks apart by address spaces, which a host cannot observe
+//! cheaply any more. The VM that does the I/O can still observe two events. A VM takes notice of an
+//! I/O item, and it sends a request after some CPU time. A VM that also computes never blocks, so
+//! only these two events tell its server tasks from its computation.
 
 use slackline_units::Span;
 
-/// Number of latest items that count.
+/// Number of I/O items, the latest ones, whose answers count.
 const LAST: u32 = 10;
-/// Number of these that must have been answered in time.
+/// Number of these items that must have been answered in time for the VM to count as quick.
 const ENOUGH: u32 = 8;
 
-/// Record of how a VM answers the items that are done for it.
+/// Record of how quickly a VM answers the I/O items that are completed for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResponseHistory {
-    /// CPU time for which its vCPUs have been charged.
+    /// CPU time for which the vCPUs of the VM have been charged.
     pub(super) ran: Span,
-    /// CPU time of the VM, charged or not, at the latest of these: an item came, the VM took notice
-    /// of one, or it answered one.
+    /// CPU time of the VM, charged or not, at the latest of three events: an item arrived, the VM
+    /// took notice of an item, or it answered one.
     since: Span,
-    /// Number of items that it has taken notice of and not answered.
+    /// Number of items that the VM has taken notice of and not answered yet.
     owed: u32,
-    /// Number of requests that it had sent at the last report.
+    /// Number of requests that the VM had sent at its last report.
     asked: u32,
-    /// Answers to the latest items, one bit each, the latest lowest. A bit is set if the answer was
-    /// in time.
+    /// Answers to the latest items, one bit each, the latest in the lowest bit. A bit is set if the
+    /// answer was in time.
     answers: u32,
 }
 
 impl ResponseHistory {
-    /// Habit of a new VM. It does not count as quick.
+    /// Record of a new VM, which does not count as quick.
     pub(super) const UNKNOWN: ResponseHistory =
         ResponseHistory { ran: Span::ZERO, since: Span::ZERO, owed: 0, asked: 0, answers: 0 };
 
-    /// Takes a report: `items` wait for the VM where `before` did, and it has sent `asked` requests
-    /// in all. `ran` is its CPU time up to now.
+    /// Handles a report about a VM: the number of waiting items changed from `before` to `items`,
+    /// and the VM has sent `asked` requests in total. `ran` is the CPU time of the VM up to now.
     pub(super) fn hear(&mut self, ran: Span, (before, items): (u32, u32), asked: u32) {
         if items < before {
             self.owed = self.owed.saturating_add(before - items);
@@ -54,8 +54,8 @@ impl ResponseHistory {
         }
     }
 
-    /// Charges CPU time. A VM that has an item and has not answered after `within` counts as late:
-    /// it does something else.
+    /// Charges the CPU time `ran`. If the VM has an item and has used `within` without an answer,
+    /// that item counts as answered late: the VM does other work.
     #[inline]
     pub(super) fn run(&mut self, ran: Span, has_items: bool, within: Span) {
         self.ran += ran;
@@ -65,7 +65,8 @@ impl ResponseHistory {
         }
     }
 
-    /// Records that the VM is blocked: it has answered all that it took notice of.
+    /// Records that the VM is blocked, which means that it has answered all items that it took
+    /// notice of.
     pub(super) fn rest(&mut self) {
         let answered = core::mem::take(&mut self.owed);
         self.note(answered, 1);
@@ -77,7 +78,7 @@ impl ResponseHistory {
         }
     }
 
-    /// Returns true if the VM has an item and the habit of answering in time.
+    /// Returns true if the VM has an item to answer and usually answers in time.
     #[inline]
     pub(super) fn is_at_it(&self, items: u32) -> bool {
         (items > 0 || self.owed > 0) && self.answered() >= ENOUGH
@@ -88,7 +89,7 @@ impl ResponseHistory {
         (self.answers & ((1 << LAST) - 1)).count_ones()
     }
 
-    /// Returns the CPU time that remains until the answer is late.
+    /// Returns the CPU time that the VM can still use before its answer counts as late.
     pub(super) fn left(&self, within: Span) -> Span {
         within.left_after(self.ran.left_after(self.since))
     }
@@ -100,7 +101,7 @@ mod tests {
 
     const WITHIN: Span = Span::from_ms(1);
 
-    /// Takes notice of one packet, runs for `after`, and then sends one.
+    /// Simulates a VM that takes notice of one packet, runs for `after`, and then sends one packet.
     fn answer(habit: &mut ResponseHistory, after: Span) {
         let before = habit.asked;
         habit.hear(habit.ran, (0, 1), before);
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_of_ten_answers_in_time_are_a_habit() {
+    fn gaps_infers_a_quick_server_from_eight_of_ten_timely_answers() {
         let mut habit = ResponseHistory { asked: u32::MAX - 3, ..ResponseHistory::UNKNOWN };
         for count in 0..8 {
             assert!(!habit.is_at_it(1), "{count}");
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_items_and_unanswered_items_are_no_answers() {
+    fn gaps_counts_neither_unsolicited_requests_nor_unanswered_items_as_answers() {
         let mut habit = ResponseHistory::UNKNOWN;
         // The VM sends although nothing came.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));
@@ -142,9 +143,10 @@ mod tests {
         assert!(!habit.is_at_it(1));
     }
 
-    /// Three items at once are answered one by one. A VM that blocks has answered the rest.
+    /// Three items that arrive at once are answered one by one. When the VM blocks, the rest counts
+    /// as answered.
     #[test]
-    fn several_at_once_are_answered_one_by_one() {
+    fn gaps_counts_simultaneous_items_as_answered_one_by_one() {
         let mut habit = ResponseHistory::UNKNOWN;
         for _ in 0..3 {
             habit.hear(habit.ran, (0, 3), habit.asked);

@@ -1,4 +1,4 @@
-//! Choice of the vCPU that precedes others by its claim, and the limit of its turn.
+//! Choice of the vCPU that precedes others by its claim, and the limit of its timeslice.
 
 use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, VcpuHint, VcpuId};
 
@@ -10,15 +10,16 @@ use crate::policies::credit::rules::Rotation;
 use crate::policies::credit::{Credit, PassReason};
 
 impl Claims {
-    /// Returns the time that a vCPU may run ahead of others until its answer is late. `None` if
-    /// claims are reported, or if it does I/O for others.
+    /// Returns the CPU time that a vCPU may use until the answer of its VM to I/O counts as late.
+    /// `None` if guests report their claims, or if the vCPU does I/O for other VMs.
     fn time_to_answer(&self, vcpu: VcpuId) -> Option<Span> {
         let Claimant { domain, is_driver, .. } = self.vcpus[vcpu];
         let ClaimSource::Inferred(within) = self.belief.tell else { return None };
         (!is_driver).then(|| self.domains[domain].habit.left(within))
     }
 
-    /// Charges the habit of a vCPU's VM. Returns the VM if its claim has changed.
+    /// Charges a vCPU's VM in the record of its answers to I/O. Returns the VM if its claim has
+    /// changed.
     #[inline]
     fn run(&mut self, now: Time, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let ClaimSource::Inferred(within) = self.belief.tell else { return None };
@@ -32,8 +33,9 @@ impl Claims {
 }
 
 impl Credit {
-    /// Takes a report. It requests a pass only if it ends the claim for which a vCPU precedes
-    /// others. Other reports count from the next pass on [Paper 3.2].
+    /// Handles a report of a guest or a driver VM. Requests a pass only if the report ends the
+    /// claim by which a vCPU precedes others. Other reports count from the next pass on [Paper
+    /// 3.2].
     pub(in crate::policies::credit) fn listen(
         &mut self,
         at: &Moment,
@@ -69,9 +71,10 @@ impl Credit {
         }
     }
 
-    /// Takes the report of a driver VM: the I/O that is pending for a VM. The driver itself gets
-    /// the highest claim. On a live host a VM's own devices report for it, so it is no driver. No
-    /// driver vCPU wakes and blocks then, which would cause a pass, so the report requests one.
+    /// Handles the report of a driver VM about the I/O that is pending for a VM. The driver VM
+    /// itself gets the highest claim. On a live host the devices of a VM report on its behalf, so
+    /// the VM is then no driver. No driver vCPU wakes and blocks in that case, which would cause a
+    /// pass, so the report itself requests one.
     fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
         let domain = self.domains.row_of(told.domain);
         let Some(claims) = &mut self.claims else { return };
@@ -108,8 +111,8 @@ impl Credit {
         }
     }
 
-    /// Records that a vCPU has blocked. If all vCPUs of its VM are blocked, the VM has answered its
-    /// I/O.
+    /// Records that a vCPU has blocked. If all vCPUs of its VM are blocked, the VM counts as having
+    /// answered its I/O.
     pub(in crate::policies::credit) fn rest(&mut self, at: &Moment, vcpu: VcpuId) {
         let Some(claims) = &mut self.claims else { return };
         let Claims { belief, domains, vcpus, .. } = &mut **claims;
@@ -126,7 +129,8 @@ impl Credit {
         }
     }
 
-    /// Updates the claims of all vCPUs of a VM, after its reports or its time ahead changed.
+    /// Updates the claims of all vCPUs of a VM, after a report or after the VM used up its time to
+    /// precede others or got some again.
     #[inline(never)]
     fn consider_domain(&mut self, domain: usize) {
         for index in 0.. {
@@ -156,9 +160,9 @@ impl Credit {
         }
     }
 
-    /// Returns the vCPU that precedes the one whose turn it is on a CPU, with its claim: the one
-    /// that claims most of those in the queue whose claims count. It may be the vCPU whose turn it
-    /// is. That one then runs by its claim and keeps its turn. A boosted vCPU is never preceded
+    /// Returns the vCPU that precedes `in_turn` on a CPU, with its claim. This is the vCPU with the
+    /// most urgent claim, of the queued vCPUs whose claims count. If it is `in_turn` itself, that
+    /// vCPU runs by its claim and keeps its place in the queue. A boosted vCPU is never preceded
     /// [Paper 3.4].
     pub(in crate::policies::credit) fn ahead_of(
         &self,
@@ -179,7 +183,8 @@ impl Credit {
         is_ahead.then_some((vcpu, claim))
     }
 
-    /// Gives a CPU to a vCPU ahead of others. It stays in the queue if it may keep its place there.
+    /// Gives a CPU to a vCPU that precedes others by its claim. The vCPU stays in the queue if it
+    /// keeps its place there.
     pub(in crate::policies::credit) fn go_ahead(
         &mut self,
         at: &Moment,
@@ -199,8 +204,8 @@ impl Credit {
         self.give(at, cpu, (vcpu, limit));
     }
 
-    /// Returns true if a vCPU, while it runs, also stands in a queue: it precedes others and may
-    /// keep its place.
+    /// Returns true if a vCPU stays in a queue while it runs: it precedes others by its claim and
+    /// keeps its place.
     #[inline]
     pub(in crate::policies::credit) fn stands_in_line(&self, vcpu: VcpuId) -> bool {
         self.claims.as_ref().is_some_and(|claims| {
@@ -209,14 +214,15 @@ impl Credit {
         })
     }
 
-    /// Returns true if a vCPU that precedes others loses its place when a pass with that reason
-    /// ends its turn.
+    /// Returns true if a vCPU that precedes others by its claim loses its place in the queue when a
+    /// pass for the reason `why` ends its timeslice.
     pub(in crate::policies::credit) fn loses_place(&self, why: PassReason) -> bool {
         why != PassReason::Preempted
             && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
     }
 
-    /// Charges a vCPU for a run, and its time ahead if it preceded others.
+    /// Charges a vCPU for a run. If the vCPU preceded others, that time is also deducted from its
+    /// VM's limit for doing so.
     #[inline]
     pub(in crate::policies::credit) fn charge_claim(&mut self, now: Time, vcpu: VcpuId, ran: Span) {
         let given_up = self.claims.as_mut().and_then(|claims| claims.run(now, vcpu, ran));
@@ -229,7 +235,7 @@ impl Credit {
         }
     }
 
-    /// Grants time ahead to all VMs at an accounting.
+    /// Grants all VMs time in which they may precede others, at an accounting.
     pub(in crate::policies::credit) fn renew_claims(&mut self, at: &Moment) {
         let (cpus, since) = (self.cpus.len(), at.now().since(self.accounted));
         let again = self.claims.as_mut().map(|claims| claims.renew(cpus, since));
@@ -239,9 +245,9 @@ impl Credit {
         }
     }
 
-    /// Requests a pass where a vCPU of a VM that has time ahead again would precede others. A VM
-    /// that claims at all times so uses up its time before others need the CPU. Does nothing if a
-    /// pass costs the running vCPU its place.
+    /// Requests a pass on each CPU where a vCPU of this VM would precede others, since the VM may
+    /// do so again. So a VM that always claims urgency uses up its limit before others need the
+    /// CPU. Does nothing if a pass costs the running vCPU its place in the queue.
     fn ask_for(&mut self, domain: usize) {
         if self.rules.rotation != Rotation::Turn {
             return;
@@ -254,8 +260,8 @@ impl Credit {
         }
     }
 
-    /// Returns the CPU on which a vCPU would precede the chosen one, or on which it has its turn
-    /// and could run by its claim. `None` if there is none.
+    /// Returns the CPU on which a vCPU would precede the chosen vCPU, or is itself chosen and could
+    /// run by its claim. `None` if there is none.
     fn claims_more_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
         let chosen = self.cpus[cpu.index()].chosen?;

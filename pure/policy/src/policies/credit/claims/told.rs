@@ -1,6 +1,7 @@
-//! Claims from reports [Paper 3.2]. A VM claims the urgency of its most urgent runnable task. If
-//! I/O is pending for it, blocked tasks count too: those that I/O woke lately, for one of them
-//! probably waits for this I/O, or those that the driver names.
+//! Claims from reports of guests [Paper 3.2]. A VM claims the urgency of its most urgent runnable
+//! task. While I/O is pending for the VM, some blocked tasks count too. These are the tasks that
+//! I/O woke recently, since one of them probably waits for this I/O, or the tasks that the driver
+//! VM names.
 
 use slackline_units::{TASKS, Task, TaskId, Tasks, Time, Urgency};
 
@@ -8,16 +9,16 @@ use crate::policies::credit::order::Claim;
 
 use super::{ClaimRules, ClaimTasks, TaskMatching};
 
-/// Latest report of a VM about its blocked tasks.
+/// Latest report of a guest about its blocked tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GuestReport {
     blocked: [Option<Task>; TASKS],
     woken: [Option<TaskId>; TASKS],
     /// Times at which I/O woke the tasks in `woken`.
     when: [Time; TASKS],
-    /// Tasks that the driver names as receivers of the pending I/O.
+    /// Tasks that the driver VM names as receivers of the pending I/O.
     meant: [Option<TaskId>; TASKS],
-    /// Claim of the blocked tasks while I/O is pending.
+    /// Most urgent claim of the blocked tasks, which counts while I/O is pending.
     pub(super) claim: Claim,
 }
 
@@ -30,7 +31,7 @@ impl GuestReport {
         claim: Claim::NONE,
     };
 
-    /// Takes a report of the guest.
+    /// Handles a report of the guest about its tasks.
     #[inline]
     pub(super) fn hear(&mut self, now: Time, told: &Tasks, belief: &ClaimRules) {
         if self.blocked == told.blocked && self.woken == told.woken {
@@ -41,13 +42,14 @@ impl GuestReport {
         self.reckon(now, belief);
     }
 
-    /// Sets the tasks that the driver names. Returns true if they are others than before.
+    /// Sets the tasks that the driver VM names. Returns true if they differ from the earlier ones.
     #[inline]
     pub(super) fn mean(&mut self, tasks: &[Option<TaskId>; TASKS]) -> bool {
         core::mem::replace(&mut self.meant, *tasks) != *tasks
     }
 
-    /// Computes the claim of the blocked tasks at `now`, when I/O becomes pending.
+    /// Computes the claim of the blocked tasks at `now`. Called when I/O becomes pending or the
+    /// report changes.
     pub(super) fn reckon(&mut self, now: Time, belief: &ClaimRules) {
         let is_late = |when: &Time| now.since(*when) > belief.list_time;
         let late = self.when.map(|when| is_late(&when));
@@ -56,8 +58,9 @@ impl GuestReport {
         self.claim = blocked(&self.blocked, for_whom, belief);
     }
 
-    /// Returns the wake-up times of the tasks in `told.woken`. A task that is new in the list was
-    /// woken now. So was the first of the list if it was blocked before and is not any more.
+    /// Returns the times at which I/O woke the tasks in `told.woken`. A task that is new in the
+    /// list was woken now. So was the first task of the list if it was blocked at the last report
+    /// and is not any more.
     fn wakes(&self, now: Time, told: &Tasks) -> [Time; TASKS] {
         let waits = |tasks: &[Option<Task>], id| tasks.iter().flatten().any(|task| task.id == id);
         core::array::from_fn(|place| {
@@ -71,14 +74,14 @@ impl GuestReport {
     }
 }
 
-/// Returns the claim of the most urgent runnable task.
+/// Returns the claim of the most urgent runnable task of a report.
 #[inline]
 pub(super) fn runnable(told: &Tasks) -> Claim {
     most_urgent(told.runnable.iter().flatten())
 }
 
-/// Returns the claim of the most urgent blocked task for which I/O is or may be pending: one of
-/// those that I/O woke lately, or of those that the driver names.
+/// Returns the claim of the most urgent blocked task that may wait for pending I/O. Only tasks that
+/// I/O woke recently count, or only tasks that the driver VM names, or all of them.
 fn blocked(
     blocked: &[Option<Task>; TASKS],
     for_whom: &[Option<TaskId>; TASKS],
@@ -128,8 +131,8 @@ mod tests {
         core::array::from_fn(|index| of.get(index).map(task))
     }
 
-    /// Returns the claim of a vCPU by four rules: by runnable tasks only, with the list, without
-    /// it, and by the tasks that the driver names.
+    /// Returns the claim of a vCPU by four rules: by its runnable tasks only, with the list of
+    /// recently woken tasks, with all blocked tasks, and with the tasks that the driver VM names.
     fn claims(
         runnable: &[(u16, u8)],
         blocked: &[(u16, u8)],
@@ -155,10 +158,10 @@ mod tests {
         })
     }
 
-    /// The table of the reference, section 7.2. The last column is by the tasks that the driver
-    /// names.
+    /// Table of the reference on GAPS, section 7.2. The last column is by the tasks that the driver
+    /// VM names.
     #[test]
-    fn claims_match_the_table_of_the_reference() {
+    fn gaps_claims_match_the_table_of_the_reference() {
         let some = |claims: [u8; 4]| claims.map(Some);
         let (b, none): (&[u16], &[u16]) = (&[B], &[]);
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, b), 1), some([10, 5, 5, 5]));
@@ -173,9 +176,10 @@ mod tests {
         assert_eq!(claims(&[(A, 10)], &[(B, 10)], (b, b), 1), some([10; 4]));
     }
 
-    /// After wake-ups in order A, B, A, C a list of two holds C and A. B does not count.
+    /// I/O wakes tasks in the order A, B, A, C. A list of two tasks then has C and A, and B does
+    /// not count.
     #[test]
-    fn woken_tasks_beyond_list_length_do_not_count() {
+    fn gaps_ignores_woken_tasks_beyond_the_list_length() {
         let woken = [C, A, B].map(|task| Some(TaskId::new(task)));
         let told = Tasks {
             runnable: tasks(&[]),
@@ -188,11 +192,10 @@ mod tests {
         assert_eq!([3, 2, 1, 0].map(believed), [Some(5), Some(6), Some(7), None]);
     }
 
-    /// I/O wakes B at 100 ms. B blocks again, and from 200 ms on it does not count any more. A
-    /// second wake-up starts the time again. So does one of A, which leaves the time of B
-    /// unchanged.
+    /// I/O wakes task B at 100 ms. B blocks again, and from 200 ms on it no longer counts. A second
+    /// wake-up of B starts its time again. A wake-up of A leaves the time of B unchanged.
     #[test]
-    fn woken_task_counts_until_list_time_has_passed() {
+    fn gaps_counts_a_woken_task_until_list_time_has_passed() {
         let ms = |ms| Time::START + Span::from_ms(ms);
         let belief = ClaimRules { list_time: Span::from_ms(100), ..PAPER };
         let mut heard = GuestReport::NOTHING;

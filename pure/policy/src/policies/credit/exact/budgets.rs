@@ -1,4 +1,4 @@
-//! Budgets: they enforce the cap of a VM for all its vCPUs together.
+//! Budgets that enforce the cap of a VM for all its vCPUs together.
 
 use slackline_units::{Span, VcpuId};
 
@@ -7,8 +7,8 @@ use crate::Moment;
 use crate::policies::credit::{Credit, nanoseconds};
 
 impl Credit {
-    /// Replenishes the budgets in proportion to the time since the last accounting, up to one
-    /// period's.
+    /// Replenishes the budgets of capped VMs in proportion to the time since the last accounting. A
+    /// budget never exceeds the CPU time that the cap allows in a period.
     pub(in crate::policies::credit) fn renew_budgets(&mut self, at: &Moment) {
         let since = at.now().since(self.accounted);
         let spending = core::mem::take(&mut self.domains.spending);
@@ -36,15 +36,16 @@ impl Credit {
         }
     }
 
-    /// Sets the budget of a VM with a new cap to a whole period's, less the part that vCPUs hold.
+    /// Sets the budget of a VM to the CPU time that a new cap allows in a period, less the parts
+    /// that its vCPUs have taken.
     pub(in crate::policies::credit) fn renew_budget(&mut self, row: usize) {
         let most = self.domains.allowance(row, self.rules.tick * 3);
         let domain = &mut self.domains[row];
         domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
     }
 
-    /// Returns the CPU time that a turn of a vCPU may take from the budget: an equal share for each
-    /// active vCPU, but at least a tenth of a tick if the budget allows.
+    /// Returns the CPU time that a timeslice may take from the budget of a VM: an equal share for
+    /// each active vCPU, but at least a tenth of a tick if the budget has that much.
     pub(in crate::policies::credit) fn portion(&self, row: usize) -> Span {
         let domain = &self.domains[row];
         let even = domain.budget / domain.active.max(1);
@@ -53,13 +54,13 @@ impl Credit {
         Span::from_ns(portion.unsigned_abs())
     }
 
-    /// Returns true if a vCPU may not start a turn because the budget of its VM is exhausted.
+    /// Returns true if a vCPU may not start a timeslice because the budget of its VM is exhausted.
     #[inline]
     pub(in crate::policies::credit) fn is_broke(&self, vcpu: VcpuId) -> bool {
         self.domains.are_capped() && self.domains.is_broke(self.vcpus[vcpu].domain)
     }
 
-    /// Lets the parked vCPUs of a VM go on if the VM has budget left.
+    /// Makes the parked vCPUs of a VM runnable again if the VM has budget left.
     pub(in crate::policies::credit) fn unpark(&mut self, at: &Moment, row: usize) {
         for index in 0..self.domains[row].vcpus.len() {
             let vcpu = self.domains[row].vcpus[index];

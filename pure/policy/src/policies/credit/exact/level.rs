@@ -2,15 +2,16 @@
 //!
 //! The *level* is the credit that a unit of weight has received since the start. A visit gives a VM
 //! the rise of the level since its last visit, times its weight. So it does not matter how often a
-//! VM is visited, and an accounting visits only some of them. A VM whose weight would give it more
-//! than it can use, by its cap or its number of vCPUs, is *limited*: it receives what it can use,
-//! and the level rises faster for the others.
+//! VM is visited, and an accounting visits only some of them. The cap or the number of vCPUs of a
+//! VM may prevent it from using all credit that its weight gives. Such a VM is *limited*: it
+//! receives the CPU time that it can use, and the level rises faster for the others. The *pace* is
+//! the rate at which the level rises.
 //!
-//! A VM is limited if the pace of the level, given the limited VMs known so far, is high enough for
-//! it. The last rise does not decide, since it may contain credit that others could not keep. No
-//! such pace exceeds the pace with all limited VMs known: to miss a limited VM, or to limit one
-//! wrongly, lowers it. So no VM is limited wrongly for long, and those with the least use for their
-//! weight are found first. All are found when each VM has been visited as often as there are VMs.
+//! A VM is limited if the pace, given the limited VMs known so far, is high enough for it. The last
+//! rise does not decide, since it may contain credit that others could not keep. The pace is
+//! highest when all limited VMs are known: to miss a limited VM, or to limit one wrongly, lowers
+//! it. So no VM is limited wrongly for long, and those with the least use for their weight are
+//! found first. All are found when each VM has been visited as often as there are VMs.
 
 use slackline_units::{Span, Time, VcpuId};
 
@@ -21,58 +22,62 @@ use crate::policies::credit::rules::Park;
 use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, Vcpu, nanoseconds};
 
-/// Number of vCPUs that an accounting visits for each CPU. With more vCPUs, each is visited once in
-/// `active / (8 * CPUs)` periods: three eighths of the time in which all of them have a turn of a
-/// tick. With half as many visits, VMs beside one of great weight waited up to half as long again.
+/// Number of vCPUs that an accounting visits for each CPU. If more vCPUs are active, each is
+/// visited once in `active / (8 * CPUs)` periods. That is three eighths of the time in which each
+/// of them has a timeslice of a tick. With half as many visits, VMs beside a VM of great weight
+/// waited up to half as long again.
 const VISITS: usize = 8;
 
-/// Binary places of the level and of its pace.
+/// Number of binary places of the level and of its pace.
 const PLACES: u32 = 20;
 
-/// Largest rise of the level at one accounting: 2.4 hours of a CPU for each unit of weight, far
-/// beyond any credit that may be kept. It lets a VM that is visited in time tell how far the level
-/// has risen.
+/// Largest rise of the level at one accounting: 2.4 hours of CPU time for each unit of weight, far
+/// beyond any credit that may be kept. So a VM that is visited in time can compute the rise of the
+/// level although the level wraps.
 const HIGHEST_RISE: u64 = 1 << 63;
 
-/// Highest pace: 268 CPUs for each unit of weight. No VM can use more, and times any weight it
-/// still fits in 64 bits.
+/// Highest pace of the level: 268 CPUs for each unit of weight. No VM can use more. Multiplied by
+/// any weight, this pace still fits in 64 bits.
 const HIGHEST_PACE: u64 = u64::MAX >> u16::BITS;
 
 /// One CPU, in millionths.
 const CPU: i64 = 1_000_000;
 
-/// State of the distribution of credit.
+/// State of the distribution of credit without rounding.
 #[derive(Debug, Default)]
 pub(in crate::policies::credit) struct CreditLevel {
-    /// Credit for each unit of weight, in 2^-20 ns. It wraps, since only its rise since a visit
-    /// counts.
+    /// Credit granted for each unit of weight since the start, in 2^-20 ns. The value wraps, since
+    /// only its rise between two visits counts.
     level: u64,
     at: Time,
     /// Total weight of active VMs that are not limited.
     weight: i64,
     /// CPU time that the limited VMs receive, in millionths of a CPU.
     limited: i64,
-    /// Credit for all VMs at the next accounting, in nanoseconds: what blocked vCPUs and limited
-    /// VMs could not keep and what rounding lost, less what was given in excess.
+    /// Credit to carry over to the next accounting, in nanoseconds. It consists of the credit that
+    /// blocked vCPUs and limited VMs could not keep and of rounding losses, less credit given in
+    /// excess.
     carry: i64,
-    /// Last rise of the level.
+    /// Rise of the level at the last accounting.
     rise: Rise,
-    /// Index in the list of the VM to visit next.
+    /// Index in the list of active VMs of the VM to visit next.
     cursor: usize,
 }
 
-/// Rise of the level at an accounting.
+/// Rise of the credit level at one accounting.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rise {
     by: u64,
-    /// Continuous rate for each unit of weight, in 2^-20 millionths of a CPU.
+    /// Rate at which the level rises: CPU time for each unit of weight, in 2^-20 millionths of a
+    /// CPU.
     pace: u64,
     /// Credit left for the next accounting, in nanoseconds.
     carry: i64,
     cause: RiseInputs,
 }
 
-/// Inputs of a rise. They mostly stay the same from one accounting to the next.
+/// Inputs from which a rise of the level is computed. They are mostly the same as at the accounting
+/// before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RiseInputs {
     /// CPU time that the limited VMs leave to the others, in millionths of a CPU.
@@ -104,7 +109,7 @@ impl Rise {
 }
 
 impl CreditLevel {
-    /// Returns the credit due to a VM by its weight since its last visit.
+    /// Returns the credit that a VM's weight gives it for the time since its last visit.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A weight has 16 bits.
     fn given(&self, domain: &Domain) -> u64 {
@@ -112,7 +117,7 @@ impl CreditLevel {
         ((u128::from(risen) * u128::from(domain.weight.get())) >> PLACES) as u64
     }
 
-    /// Grants a VM the credit due since its last visit. Returns the part of each active vCPU.
+    /// Grants a VM the credit due since its last visit. Returns the credit for each active vCPU.
     fn grant(&mut self, domain: &mut Domain) -> i64 {
         let by_weight = self.given(domain).cast_signed();
         domain.level = self.level;
@@ -135,8 +140,8 @@ impl CreditLevel {
         grant / domain.active
     }
 
-    /// Grants a plain VM the credit due, if that changes no more than the class of its vCPU.
-    /// Returns the new class, or `None` if nothing was granted.
+    /// Grants the credit due to a VM with one vCPU and no limit but its weight. Returns the new
+    /// class of the vCPU. `None` if nothing was granted, since more than the class would change.
     #[inline(always)]
     fn grant_plainly(&self, domain: &mut Domain, account: &mut Vcpu, period: i64) -> Option<Class> {
         let each = self.given(domain);
@@ -152,18 +157,19 @@ impl CreditLevel {
 }
 
 impl Domain {
-    /// Returns the CPU time that the VM can use, in millionths of a CPU.
+    /// Returns the CPU time that the VM can use at most, in millionths of a CPU.
     fn rate_now(&self) -> u64 {
         let all = (self.active * CPU).unsigned_abs();
         self.cap.map_or(all, |cap| all.min(u64::from(cap.ppm())))
     }
 
-    /// Returns true if the VM has one active vCPU and only the weight bounds its credit.
+    /// Returns true if the VM has one active vCPU and only the weight limits its credit.
     fn is_plain(&self) -> bool {
         self.active == 1 && self.cap.is_none() && !self.is_limited
     }
 
-    /// Returns the pace of the level from which on the weight gives the VM all that it can use.
+    /// Returns the pace of the level from which on the VM's weight gives it all CPU time that it
+    /// can use.
     fn enough(&self) -> u64 {
         self.rate.saturating_mul(1 << PLACES).div_ceil(u64::from(self.weight.get()))
     }
@@ -171,8 +177,8 @@ impl Domain {
 
 impl Vcpu {
     /// Returns the class for an amount of credit. `None` if closing the account may change more
-    /// than the class: the vCPU is boosted, or the credit is beyond a period's either way. Budgets
-    /// enforce the cap.
+    /// than the class: the vCPU is boosted, or its credit or debt exceeds a period's credit. Only
+    /// for VMs whose cap is enforced by a budget.
     #[inline]
     fn plain_class(&self, credit: i64, period: i64) -> Option<Class> {
         let is_within = credit.wrapping_add(period).cast_unsigned() <= 2 * period.unsigned_abs();
@@ -199,7 +205,7 @@ impl Credit {
         self.visit_some(at);
     }
 
-    /// Visits the VMs of one accounting in order, none of them twice.
+    /// Visits some of the active VMs, in the order of the list, and none of them twice.
     fn visit_some(&mut self, at: &Moment) {
         let mut visits = VISITS * self.cpus.len();
         let mut unseen = self.domains.list.len();
@@ -225,8 +231,8 @@ impl Credit {
         }
     }
 
-    /// Grants credit to at most `most` VMs, eight or fewer, up to the first that is not plain or
-    /// needs more than a new class. Returns the number of these VMs.
+    /// Grants credit to up to `most` VMs, at most eight, in the order of the list. Stops at the
+    /// first VM that needs more than a new class for its vCPU. Returns the number of VMs visited.
     #[inline(never)] // Kept apart so that its values fit in registers.
     fn visit_plain_ones(&mut self, most: usize) -> usize {
         let Credit { level, domains, vcpus, queues, rules, .. } = self;
@@ -258,7 +264,8 @@ impl Credit {
         seen
     }
 
-    /// Grants credit to a VM, closes the accounts of its vCPUs and decides whether it is limited.
+    /// Grants credit to a VM, closes the accounts of its vCPUs, and decides whether the VM is
+    /// limited.
     #[inline(never)]
     fn visit(&mut self, at: &Moment, row: usize) {
         self.settle(row);
@@ -281,7 +288,7 @@ impl Credit {
         }
     }
 
-    /// Closes the account of one of `active` active vCPUs of a VM.
+    /// Closes the account of a vCPU whose VM has `active` active vCPUs.
     fn close_exactly(&mut self, at: &Moment, vcpu: VcpuId, active: i64) {
         let Vcpu { domain, credit: before, .. } = self.vcpus[vcpu];
         let allowed = self.domains.allowance(domain, self.rules.tick * 3).map(|all| all / active);
@@ -292,8 +299,8 @@ impl Credit {
         }
     }
 
-    /// Grants a VM the credit due so far. Must precede a change of its parameters or its number of
-    /// active vCPUs.
+    /// Grants a VM the credit due until now. Must be called before the VM's parameters or its
+    /// number of active vCPUs change.
     pub(in crate::policies::credit) fn settle(&mut self, row: usize) {
         if self.rules.credits.is_some() {
             return;
@@ -311,7 +318,7 @@ impl Credit {
         }
     }
 
-    /// Updates the sums by the current contribution of a VM.
+    /// Updates the sums in `CreditLevel` after a VM's parameters, active vCPUs or limit changed.
     pub(in crate::policies::credit) fn reckon(&mut self, row: usize) {
         let domain = &mut self.domains[row];
         domain.rate = domain.rate_now();
@@ -339,10 +346,11 @@ mod tests {
     use crate::policies::credit::{CreditRules, SPEC};
     use crate::{Policy, Topology, Values};
 
-    /// With at most a period's credit either way, closing an account changes only the class, and a
-    /// boosted vCPU stays boosted. Beyond, the credit is cut or the vCPU becomes inactive.
+    /// If credit and debt are at most a period's credit, closing an account changes only the class,
+    /// and a boosted vCPU stays boosted. Beyond that, the credit is cut or the vCPU becomes
+    /// inactive.
     #[test]
-    fn closing_a_plain_account_changes_only_the_class() {
+    fn credit_accounting_within_a_periods_credit_changes_only_the_class() {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");
         let share = Values::defaults(SPEC.share_fields).expect("all fields have defaults");
         let vcpu = VcpuId::new(0, DomId::new(0), 0);

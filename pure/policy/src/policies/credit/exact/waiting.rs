@@ -1,5 +1,5 @@
-//! Work conservation: no vCPU waits while a CPU idles that its affinity allows. A vCPU with the
-//! most credit does not wait for one with less. Changes count at once.
+//! Work conservation: no vCPU waits while a CPU that its affinity allows is idle. Changes of class
+//! take effect at once. Also, the vCPU with the most credit goes on after its timeslice.
 
 use slackline_units::{CpuId, VcpuId};
 
@@ -10,8 +10,8 @@ use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, PassReason};
 
 impl Credit {
-    /// Requests a pass of each idle CPU that could run a waiting vCPU, and of each CPU whose vCPU
-    /// is parked. Turns of other vCPUs are not cut short.
+    /// Requests a pass on each idle CPU that could run a waiting vCPU, and on each CPU whose vCPU
+    /// is parked. Timeslices of other vCPUs are not cut short.
     #[inline(never)]
     pub(in crate::policies::credit) fn apply_changes(&mut self, at: &Moment) {
         for cpu in (0..self.cpus.len()).map(CpuId::new) {
@@ -25,8 +25,9 @@ impl Credit {
         }
     }
 
-    /// Requests a pass of an idle CPU for a vCPU that waits. That CPU may be idle because no other
-    /// vCPU could run there. In Xen the vCPU waited until that CPU passed by itself.
+    /// Requests a pass on an idle CPU for a vCPU that waits. The CPU may be idle because no other
+    /// vCPU could run there. In Xen the vCPU waited until the idle CPU ran a pass for another
+    /// reason.
     #[inline]
     pub(in crate::policies::credit) fn offer(&mut self, at: &Moment, vcpu: VcpuId) {
         if !self.free.is_empty() {
@@ -44,21 +45,21 @@ impl Credit {
         }
     }
 
-    /// Returns true if an idle CPU has a pass requested, so that it will run another vCPU. In Xen
-    /// it counted as idle until its pass.
+    /// Returns true if a pass is requested on an idle CPU, so that it will run another vCPU. In Xen
+    /// such a CPU counted as idle until its pass.
     pub(in crate::policies::credit) fn is_spoken_for(&self, cpu: CpuId) -> bool {
         self.rules.changes == ClassChange::Now && self.requested.contains(cpu)
     }
 
-    /// Returns true if the credit exceeds that of the first waiting vCPU. The caller asks only
-    /// about credit beyond a period's. Otherwise a vCPU that is due nearly a whole CPU could not
-    /// make up for the turns of others.
+    /// Returns true if `credit` exceeds the credit of the first vCPU that waits for the CPU.
+    /// Callers ask only about credit beyond a period's. Without this rule a vCPU that is due nearly
+    /// a whole CPU could not make up for the timeslices of others.
     pub(in crate::policies::credit) fn is_owed_most(&self, cpu: CpuId, credit: i64) -> bool {
         self.queues.first(cpu).is_none_or(|(first, _)| self.vcpus[first].credit < credit)
     }
 
-    /// Returns the CPU with the chosen vCPU of the lowest class, if that is below the class of
-    /// `vcpu`. Otherwise `home`.
+    /// Returns an allowed CPU whose chosen vCPU has a class below that of `vcpu`, the lowest class
+    /// first. Returns `home` if there is none, or if `home` itself has such a vCPU.
     pub(in crate::policies::credit) fn least_urgent(
         &self,
         at: &Moment,

@@ -4,20 +4,20 @@ use slackline_units::Span;
 
 use crate::Field;
 
-/// Versions of Credit: Slackline's own and Xen's.
+/// Versions of the rules: Slackline's own (`exact`) and three of Xen's.
 pub(in crate::policies::credit) const VERSIONS: &[&str] =
     &["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"];
 
 pub(in crate::policies::credit) const RULES: Field = Field::choice(
     "rules",
     VERSIONS,
-    "Slackline's Credit without known faults, or that of a Xen version",
+    "rules of Slackline's Credit, without known faults, or of a version of Xen",
 );
 pub(crate) const SLICE: Field = Field::span_within(
     "slice",
     "0ms",
     (Span::ZERO, Span::from_secs(1)),
-    "timeslice, at least 100us; 0ms is a tick, or three by Xen's rules",
+    "timeslice, at least 100us; 0ms stands for one tick, or three ticks by Xen's rules",
 );
 pub(crate) const TICK: Field = Field::span_within(
     "tick",
@@ -26,41 +26,41 @@ pub(crate) const TICK: Field = Field::span_within(
     "time between ticks of a CPU; credit is given at every third tick",
 );
 pub(crate) const PHASE: Field =
-    Field::span("phase", "0ns", "delay of each CPU's ticks after the CPU before it");
+    Field::span("phase", "0ns", "delay of each CPU's ticks after those of the previous CPU");
 pub(crate) const ORDER: Field = Field::choice(
     "order",
     &["up", "down"],
-    "the CPU before a CPU has the next lower number, or the next higher",
+    "the previous CPU, for `phase`, has the next lower number, or the next higher",
 );
 pub(crate) const OFFSET: Field = Field::span(
     "offset",
     "0ns",
-    "delay of the first tick, beyond one tick after the first vCPU joins",
+    "delay of the first tick; without delay it is one tick after the first vCPU joins",
 );
 pub(crate) const SAMPLING: Field = Field::choice(
     "sampling",
     &["as-rules", "tick", "exact"],
-    "the vCPU that runs at a tick pays for all of it, or each for the time it used",
+    "the vCPU that runs at a tick pays for the whole tick, or each vCPU for the time it used",
 );
 pub(crate) const CREDITS: Field = Field::choice(
     "credits",
     &["as-rules", "ten", "hundred", "exact"],
-    "credits per tick; grants and caps are rounded up to a whole credit",
+    "credits that a tick of CPU time costs; grants and caps are rounded up to a whole credit",
 );
 pub(crate) const BOOST: Field = Field::choice(
     "boost",
     &["as-rules", "off", "tick", "exact"],
-    "waking with credit comes first: never, until it runs at a tick, or for a tick of CPU time",
+    "a vCPU that wakes with credit runs first: never, until a tick, or for a tick of CPU time",
 );
 pub(crate) const PARK: Field = Field::choice(
     "park",
     &["as-rules", "queue", "pause", "budget"],
-    "over its cap: behind idle from the next pass, stopped at accounting, or stopped at once",
+    "a vCPU over its cap queues behind idle, stops at the next accounting, or stops at once",
 );
 pub(crate) const OVER_CAP: Field = Field::choice(
     "over-cap",
     &["as-rules", "debt", "cap"],
-    "over the cap is any debt, or debt of more than the cap gives in a period",
+    "a vCPU is over its cap with any debt, or with more debt than the cap gives in a period",
 );
 pub(crate) const FLOOR: Field = Field::choice(
     "floor",
@@ -70,27 +70,27 @@ pub(crate) const FLOOR: Field = Field::choice(
 pub(crate) const LEAVING: Field = Field::choice(
     "leaving",
     &["as-rules", "forfeit", "keep"],
-    "a vCPU with more than a period of credit loses all, or only the excess while blocked",
+    "a vCPU with more than a period's worth of credit loses all, or the excess while blocked",
 );
 pub(crate) const NEWCOMERS: Field = Field::choice(
     "newcomers",
     &["as-rules", "active", "sampled", "awake"],
-    "a new vCPU gets credit at once, from when a tick finds it running, or while runnable",
+    "a new vCPU gets credit at once, from the first tick at which it runs, or while runnable",
 );
 pub(crate) const ROTATION: Field = Field::choice(
     "rotation",
     &["as-rules", "pass", "turn"],
-    "the running vCPU goes behind its class at every pass, or when its turn is used up",
+    "the running vCPU goes to the end of its class at every pass, or after its timeslice",
 );
 pub(crate) const CHANGES: Field = Field::choice(
     "changes",
     &["as-rules", "tick", "now"],
-    "a change of class counts from the next tick and pass, or at once",
+    "a change of class takes effect at the next tick and pass, or at once",
 );
 pub(crate) const PLACEMENT: Field = Field::choice(
     "placement",
     &["as-rules", "stay", "tick", "wake"],
-    "a better CPU is looked for never, at ticks, or at wake-up; idle CPUs always steal",
+    "a better CPU for a vCPU is sought never, at ticks, or at wake-up; idle CPUs always steal",
 );
 
 pub(in crate::policies::credit) const GANG: Field = Field::choice(
@@ -103,7 +103,7 @@ pub(in crate::policies::credit) const SKEW: Field = Field::span_within(
     "skew",
     "500us",
     (Span::from_us(100), Span::from_secs(1)),
-    "gang = \"relaxed\": how long a vCPU runs on while a sibling that wants to run cannot",
+    "with gang = \"relaxed\": how long a vCPU runs on while a runnable sibling cannot run",
 );
 
 /// All parameters, in the order in which they are shown.

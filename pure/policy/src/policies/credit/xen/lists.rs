@@ -1,5 +1,6 @@
-//! Lists as Xen had them (reference, section 7.1). A vCPU keeps its place after a change of class
-//! until a tick sorts the list. The mark stands for the idle vCPU.
+//! Lists of waiting vCPUs as Xen had them (section 7.1 of the reference on Credit). A vCPU keeps
+//! its place after a change of class until a tick sorts the list. The *mark* stands for Xen's idle
+//! vCPU.
 
 use alloc::vec::Vec;
 
@@ -8,14 +9,15 @@ use slackline_units::{CpuId, VcpuId};
 use crate::policies::credit::runqueue::{Class, RunQueues, lane_of, mark_of};
 
 impl RunQueues {
-    /// Puts the mark of a CPU into its list, or leaves it where it is.
+    /// Puts the mark, which stands for Xen's idle vCPU, into the list of a CPU. A mark that is
+    /// there stays.
     pub(in crate::policies::credit) fn put_mark(&mut self, cpu: CpuId) {
         if !self.is_marked(cpu) {
             self.insert(cpu, Class::Idle, mark_of(cpu));
         }
     }
 
-    /// Takes the mark of a CPU out of its list.
+    /// Takes the mark, which stands for Xen's idle vCPU, out of the list of a CPU.
     pub(in crate::policies::credit) fn take_mark(&mut self, cpu: CpuId) {
         self.unlink(mark_of(cpu));
     }
@@ -31,7 +33,8 @@ impl RunQueues {
         }
     }
 
-    /// Moves all vCPUs with credit ahead of those without, and changes no other order.
+    /// Moves all vCPUs with credit ahead of those without, and leaves the order within both parts
+    /// unchanged.
     pub(in crate::policies::credit) fn sort(&mut self, cpu: CpuId) {
         if !self.unsorted.contains(cpu) {
             return;

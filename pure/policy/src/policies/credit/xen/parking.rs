@@ -1,5 +1,6 @@
-//! Enforcement of caps (reference, sections 7.3 and 7.4). An accounting that finds a vCPU over its
-//! cap parks it, behind idle or by a stop, until an accounting finds it out of debt.
+//! Enforcement of caps in Xen (sections 7.3 and 7.4 of the reference on Credit). An accounting that
+//! finds a vCPU over its cap parks it, behind the idle vCPU or by a stop. The vCPU stays parked
+//! until an accounting finds it out of debt.
 
 use slackline_units::VcpuId;
 
@@ -29,15 +30,15 @@ impl Credit {
         }
     }
 
-    /// Lets a vCPU that is out of debt go on if it was stopped.
+    /// Makes a vCPU that is out of debt runnable again if it was stopped for being over its cap.
     pub(in crate::policies::credit) fn let_go(&mut self, at: &Moment, vcpu: VcpuId) {
         if core::mem::take(&mut self.vcpus[vcpu].is_parked) && at.is_awake(vcpu) {
             self.enqueue(at, vcpu);
         }
     }
 
-    /// Takes all credit from a vCPU that has more than a period's, and makes it inactive. Returns
-    /// its credit for the balance.
+    /// Takes all credit from a vCPU that has more than a period's credit, and makes it inactive.
+    /// Returns the credit to count in the total of all active vCPUs.
     pub(in crate::policies::credit) fn forfeit(&mut self, vcpu: VcpuId) -> i64 {
         let lost = core::mem::take(&mut self.vcpus[vcpu].credit);
         self.become_inactive(vcpu);
@@ -45,7 +46,7 @@ impl Credit {
         if self.rules.credits == Some(10) { lost } else { 0 }
     }
 
-    /// Stops a vCPU until it is out of debt.
+    /// Stops a vCPU until an accounting finds it out of debt.
     fn pause(&mut self, vcpu: VcpuId) {
         let account = &mut self.vcpus[vcpu];
         account.is_parked = true;

@@ -1,11 +1,11 @@
-//! Distribution of a period's credits as in Xen (reference, section 7.3): one VM after the other,
-//! by weight, and to none more than it can use. The excess goes to the VMs that follow. All
-//! division rounds up. Amounts are credits.
+//! Distribution of a period's credits as in Xen (section 7.3 of the reference on Credit): one VM
+//! after the other, by weight, and none gets more than it can use. Credits that a VM cannot use go
+//! to the VMs after it. All division rounds up. Amounts are in credits.
 
-/// Credits to distribute at an accounting.
+/// Credits to distribute to all active VMs at one accounting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pool {
-    /// Credits of one CPU in a period.
+    /// Credits that one CPU adds in a period.
     pub(super) period: i64,
     pub(super) cpus: i64,
     /// Total weight of all active VMs.
@@ -23,12 +23,13 @@ pub(super) struct ActiveDomain {
     pub(super) cap: Option<i64>,
 }
 
-/// Credits of one VM.
+/// Credits that one VM gets at an accounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     /// Credits for each active vCPU.
     pub(super) each: i64,
-    /// True if the VM comes first from now on: it left credits that VMs before it could have used.
+    /// True if the VM comes first at the next accounting: it left credits that VMs before it could
+    /// have used.
     pub(super) comes_first: bool,
 }
 
@@ -83,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs one accounting, and moves the VMs that come first to the front.
+    /// Runs one accounting, and moves the VMs that come first next time to the front of the list.
     fn account(pool: Pool, list: &mut Vec<(char, ActiveDomain)>) -> Vec<(char, i64)> {
         let mut sharing = Sharing::new(pool);
         let grants: Vec<_> = list.iter().map(|&(_, domain)| sharing.grant(domain)).collect();
@@ -102,9 +103,9 @@ mod tests {
         ActiveDomain { weight, active, cap }
     }
 
-    /// The table of the reference, section 13.1.
+    /// Table of the reference on Credit, section 13.1.
     #[test]
-    fn three_domains_on_two_cpus_share_as_computed_by_hand() {
+    fn xen_credit_of_three_domains_on_two_cpus_matches_hand_computation() {
         for (period, balance, cap, first, second) in [
             (300, 0, 120, [150, 150, 120], [160, 160, 120]),
             (30, 0, 12, [15, 15, 12], [16, 16, 12]),
@@ -126,14 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn division_saturates_above_any_amount_that_can_be_used() {
+    fn credit_division_saturates_above_any_usable_amount() {
         assert_eq!([div_up(7, 3, 4), div_up(8, 3, 4), div_up(0, 3, 4)], [6, 6, 0]);
         assert!(div_up(i64::MAX, 2, 1) > i64::MAX / 8);
     }
 
-    /// A cap is a whole percentage of a period's credits, rounded up (reference, section 7.8).
+    /// A cap is a whole percentage of a period's credits, rounded up (section 7.8 of the reference
+    /// on Credit).
     #[test]
-    fn caps_are_rounded_up_to_a_credit() {
+    fn credit_caps_are_rounded_up_to_whole_percentages_of_credits() {
         let millionths = [
             (&[1, 2, 3][..], 33_334),
             (&[4, 5, 6], 66_667),

@@ -1,5 +1,5 @@
-//! Ticks of a CPU (reference, sections 7.2 and 7.4). The running vCPU pays for the whole tick, its
-//! boost ends, and it may move to a better CPU.
+//! Ticks of a CPU in Xen (sections 7.2 and 7.4 of the reference on Credit). The running vCPU pays
+//! for the whole tick, its boost ends, and it may move to a better CPU.
 
 use slackline_units::{CpuId, VcpuId};
 
@@ -10,8 +10,8 @@ use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, PassReason};
 
 impl Credit {
-    /// Charges the vCPU that runs when a CPU ticks, and makes it active. An active vCPU moves if
-    /// another CPU is better for it.
+    /// Charges the vCPU that runs when a CPU ticks, and makes it active. A vCPU that was active
+    /// already may move to a better CPU.
     pub(in crate::policies::credit) fn sample(&mut self, at: &Moment, cpu: CpuId) {
         let chosen = self.cpus[cpu.index()].chosen;
         let Some(vcpu) = chosen.filter(|_| at.occupant(cpu) == chosen) else { return };
@@ -28,13 +28,14 @@ impl Credit {
         }
     }
 
-    /// Marks a running vCPU to migrate after the next pass of its CPU.
+    /// Marks a running vCPU to migrate after the next scheduling pass of its CPU.
     pub(in crate::policies::credit) fn migrate(&mut self, vcpu: VcpuId) {
         self.vcpus[vcpu].is_moving = true;
         self.request_all(self.vcpus[vcpu].on, PassReason::Preempted);
     }
 
-    /// Moves a stopped vCPU to the CPU where it runs best now, and wakes it there.
+    /// Moves a vCPU that was taken from its CPU to the CPU where it runs best now, and wakes it
+    /// there.
     pub(in crate::policies::credit) fn move_away(&mut self, at: &Moment, vcpu: VcpuId) {
         self.vcpus[vcpu].is_moving = false;
         self.find_home(at, vcpu);

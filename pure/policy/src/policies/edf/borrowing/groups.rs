@@ -1,17 +1,18 @@
-//! Budget that the vCPUs of a VM leave for each other, if the VM's share is spread by use.
+//! Borrowed budget: the vCPUs of a VM with `spread = "use"` use budget that their siblings left.
 //!
-//! Each vCPU reserves its equal share. Budget that it has not used when a period ends is *unused*
-//! and may be lent until its next period ends, once, to siblings that have exhausted their own
-//! budget. A vCPU that exhausted its budget in one period borrows at the begin of the next period,
-//! for all of it. One that does so for the first time borrows at once, for the rest of its period.
-//! A loan comes out of the unreserved share of the borrower's CPU (`loans`). So no other vCPU has
-//! less for it, not even the lender, which has its equal share when it wakes.
+//! Each vCPU reserves its equal share. Budget that it has not used when a period ends is *unused*.
+//! Until the vCPU's next period ends, unused budget may be lent once to siblings that have
+//! exhausted their own budget. A vCPU that exhausted its budget in one period borrows at the start
+//! of the next period, for all of that period. A vCPU that does so for the first time borrows at
+//! once, for the rest of its period. A loan comes out of the unreserved share of the borrower's CPU
+//! (`loans`). So no other vCPU gets less for it. Not even the lender does: it has its equal share
+//! when it wakes.
 //!
 //! So at any time the vCPUs of a VM together have received at most their slices since they joined,
 //! plus one slice each: only unused budget is lent.
 //!
-//! Split vCPUs lend and borrow nothing, and nothing is lent on a CPU with subtasks. The demand
-//! there before the end of a period exceeds slice/period.
+//! Split vCPUs lend and borrow nothing, and nothing is lent on a CPU with subtasks. On such a CPU
+//! the demand before the end of a period exceeds slice/period.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -25,28 +26,29 @@ use crate::policies::edf::{Edf, EdfServer};
 
 /// State of a vCPU that shares unused budget with its siblings.
 pub(in crate::policies::edf) struct UnusedBudget {
-    /// Begin of the period up to which unused budget has been counted.
+    /// Start of the latest period before which unused budget has been counted.
     counted: Time,
-    /// Budget that it left unused in the period before `counted`.
+    /// Own budget that the vCPU left unused in the period before `counted`.
     left: Span,
     /// Part of `left` that is not lent yet.
     rest: Span,
-    /// Own budget that it forfeited in this period by blocking.
+    /// Own budget that the vCPU forfeited in this period by blocking.
     forgone: Span,
-    /// True if its budget was exhausted in this period while it was runnable.
+    /// True if the vCPU's budget was exhausted in this period while it was runnable.
     runs_out: bool,
-    /// The same for the previous period.
+    /// True if the vCPU's budget was exhausted in the previous period while it was runnable.
     ran_out: bool,
-    /// Budget lent to it in this period.
+    /// Budget borrowed by the vCPU in this period.
     loan: Span,
     since: Time,
-    /// Most that it could have used when it last borrowed. Unlimited before.
+    /// Most that the vCPU could have used of a loan when it last borrowed. Unlimited before its
+    /// first loan.
     could_use: Span,
-    /// Time up to which it has been charged.
+    /// Time up to which the vCPU has been charged.
     charged: Time,
 }
 
-/// vCPUs that share unused budget, by VM and in order of id.
+/// vCPUs that share unused budget with their siblings, by VM and in order of id.
 #[derive(Default)]
 pub(in crate::policies::edf) struct SiblingGroups(BTreeMap<DomId, Vec<VcpuId>>);
 
@@ -66,7 +68,7 @@ impl SiblingGroups {
         }
     }
 
-    /// Returns the other vCPUs of its VM.
+    /// Returns the other vCPUs of the same VM that share unused budget.
     fn siblings(&self, vcpu: VcpuId) -> impl Iterator<Item = VcpuId> + Clone {
         let family = self.0.get(&vcpu.domain()).into_iter().flatten();
         family.copied().filter(move |other| *other != vcpu)
@@ -74,28 +76,30 @@ impl SiblingGroups {
 }
 
 impl EdfServer {
-    /// Returns the borrowed budget of this period. It is used after its own budget.
+    /// Returns the borrowed budget of this period. The vCPU uses it after its own budget.
     pub(in crate::policies::edf) fn loan(&self) -> Span {
         self.by_use.as_ref().map_or(Span::ZERO, |by_use| by_use.loan)
     }
 
-    /// Returns what is left of its own budget.
+    /// Returns the own budget that the vCPU has left, without borrowed budget.
     pub(in crate::policies::edf) fn own(&self) -> Span {
         self.remaining.left_after(self.loan())
     }
 
-    /// Returns the part of the loan that it has used, according to its charges.
+    /// Returns the part of the borrowed budget that the vCPU has used, according to its charges.
     pub(in crate::policies::edf) fn had_of_loan(&self) -> Span {
         self.loan().left_after(self.remaining)
     }
 
-    /// Returns true if its budget was exhausted in the previous period while it was runnable.
+    /// Returns true if the vCPU's budget was exhausted in the previous period while it was
+    /// runnable.
     #[inline]
     pub(in crate::policies::edf) fn ran_out_before(&self) -> bool {
         self.by_use.as_ref().is_some_and(|by_use| by_use.ran_out)
     }
 
-    /// Returns the part of the loan accrued so far, and an upper bound of the part used.
+    /// Returns the part of the loan accrued so far, and an upper bound of the part that the vCPU
+    /// used.
     pub(in crate::policies::edf) fn firm(&self, at: &Moment, who: VcpuId) -> (Span, Span) {
         let Some(by_use) = &self.by_use else { return (Span::ZERO, Span::ZERO) };
         // Its CPU time since the last charge is not known yet.
@@ -109,13 +113,13 @@ impl EdfServer {
         lent.map_or(Span::ZERO, |lent| lent.over(now.since(by_use.since).min(lent.period())))
     }
 
-    /// Returns the budget that it would have left if the loan were cut now.
+    /// Returns the budget that the vCPU would have left if its loan were cut now.
     pub(in crate::policies::edf) fn if_cut(&self, now: Time) -> Span {
         let kept = self.earned(now).max(self.had_of_loan());
         self.remaining.left_after(self.loan().left_after(kept))
     }
 
-    /// Reduces the loan to `kept`. Returns true if that exhausts its budget.
+    /// Reduces the loan of the vCPU to `kept`. Returns true if that exhausts the vCPU's budget.
     pub(in crate::policies::edf) fn keep_of_loan(&mut self, kept: Span) -> bool {
         let Some(by_use) = &mut self.by_use else { return false };
         let gone = by_use.loan.left_after(kept);
@@ -124,15 +128,15 @@ impl EdfServer {
         !gone.is_zero() && self.remaining.is_zero()
     }
 
-    /// Ends the loan together with its period.
+    /// Ends the loan of the vCPU at the end of its period.
     pub(in crate::policies::edf) fn repay_loan(&mut self) {
         if let Some(by_use) = &mut self.by_use {
             (by_use.loan, by_use.forgone) = (Span::ZERO, Span::ZERO);
         }
     }
 
-    /// Notes the own budget that it forfeited by blocking. `before` is its own budget before the
-    /// block.
+    /// Records the own budget that the vCPU forfeited by blocking. `before` is the own budget that
+    /// it had left before that.
     pub(in crate::policies::edf) fn forgo(&mut self, before: Span) {
         let own = self.own();
         if let Some(by_use) = &mut self.by_use {
@@ -140,7 +144,7 @@ impl EdfServer {
         }
     }
 
-    /// Counts the budget that it left unused before the period that begins at `begins`.
+    /// Records the own budget that the vCPU left unused before the period that begins at `begins`.
     pub(in crate::policies::edf) fn leave_rest(&mut self, begins: Time) {
         let (slice, own) = (self.periods.reservation.slice(), self.own());
         let Some(by_use) = &mut self.by_use else { return };
@@ -162,7 +166,7 @@ impl EdfServer {
         by_use.runs_out = false;
     }
 
-    /// Counts the unused budget of a blocked vCPU whose period has ended.
+    /// Records the unused budget of a blocked vCPU whose period has ended.
     fn leave_rest_asleep(&mut self, now: Time, clock: &GridClock) {
         if self.asleep_since != Time::NEVER && now >= self.deadline {
             self.leave_rest(self.coming(now, clock).begins);
@@ -171,7 +175,7 @@ impl EdfServer {
 }
 
 impl Edf {
-    /// Sets whether a vCPU whose period has just begun shares unused budget.
+    /// Starts or ends borrowing for a vCPU. Called at the start of a period.
     pub(in crate::policies::edf) fn spread(&mut self, now: Time, vcpu: VcpuId, is_by_use: bool) {
         self.families.remove(vcpu);
         if is_by_use {
@@ -193,8 +197,8 @@ impl Edf {
         });
     }
 
-    /// Lends a vCPU whose own budget does not suffice what its siblings left unused. The loan is
-    /// limited by the time until its period ends and by the capacity of its CPU.
+    /// Lends unused budget of its siblings to a vCPU whose own budget does not suffice. The loan is
+    /// limited by the time until the vCPU's period ends and by the unreserved share of its CPU.
     #[inline(never)]
     pub(in crate::policies::edf) fn lend(&mut self, at: &Moment, vcpu: VcpuId) {
         let (now, server) = (at.now(), &self.servers[vcpu]);
@@ -232,8 +236,8 @@ impl Edf {
         }
     }
 
-    /// Returns the most that a vCPU may borrow of what its siblings left unused: an equal share,
-    /// beside others that want some.
+    /// Returns the most that a vCPU may borrow of the budget that its siblings left unused. It is
+    /// an equal share, plus what other borrowers do not use of theirs.
     fn left_for(&mut self, at: &Moment, vcpu: VcpuId) -> Span {
         let (mut left, mut rest) = (Span::ZERO, Span::ZERO);
         for sibling in self.families.siblings(vcpu) {
@@ -252,7 +256,7 @@ impl Edf {
         Span::from_ns(u64::try_from(fair).expect("at most all that is left")).min(rest)
     }
 
-    /// Deducts a loan from what the siblings left unused.
+    /// Deducts a loan from the budget that the siblings of a vCPU left unused.
     fn take_left(&mut self, vcpu: VcpuId, mut amount: Span) {
         for sibling in self.families.siblings(vcpu) {
             if let Some(by_use) = &mut self.servers[sibling].by_use {
@@ -263,8 +267,9 @@ impl Edf {
         }
     }
 
-    /// Handles a charge that may have exhausted the budget. `beyond` is CPU time used beyond it.
-    /// Returns the part of `beyond` that no loan covers.
+    /// Handles a charge that may have exhausted the vCPU's budget; if it has, the vCPU borrows.
+    /// `beyond` is the CPU time used beyond the budget. Returns the part of `beyond` that no loan
+    /// covers.
     #[inline(never)]
     pub(in crate::policies::edf) fn charge_by_use(
         &mut self,

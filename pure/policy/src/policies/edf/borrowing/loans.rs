@@ -1,10 +1,11 @@
-//! Loans of budget on each CPU, and their end when a vCPU is admitted that needs the capacity.
+//! Loans of budget on each CPU, and their end when admission needs the capacity for a newcomer.
 //!
 //! A loan is CPU time until a deadline, out of the unreserved share of a CPU. With it the demand
-//! stays within the capacity, so no vCPU misses a deadline for it. Admission has precedence: what
-//! has accrued of a loan by then, at a constant rate, stays, and the rest is cut. A borrower that
-//! has used more than that is ahead of the accrual, and others wait for it. That much stays
-//! reserved until it is accrued, as after a share was given up (`zero_lag`).
+//! stays within the capacity, so no vCPU misses a deadline because of a loan. Admission has
+//! precedence. A loan accrues at a constant rate: the part accrued at the admission stays with the
+//! borrower, and the rest is cut. A borrower that has used more than that is ahead of the accrual,
+//! and others wait for it. The excess stays reserved until it is accrued, as after a vCPU gave up a
+//! share (`zero_lag`).
 
 use alloc::vec::Vec;
 
@@ -13,7 +14,7 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 use crate::Moment;
 use crate::policies::edf::Edf;
 
-/// Loans of all CPUs, and the CPUs to reschedule for them.
+/// Loans of all CPUs, and the CPUs to reschedule because loans were cut.
 pub(in crate::policies::edf) struct Loans {
     on: Vec<Vec<Loan>>,
     /// CPUs to reschedule because loans there were cut, and the time of the cut.
@@ -23,20 +24,20 @@ pub(in crate::policies::edf) struct Loans {
 /// Request of a vCPU for borrowed budget until its period ends.
 pub(in crate::policies::edf) struct Loan {
     pub(in crate::policies::edf) who: VcpuId,
-    /// Loan, with the time for which it is lent. `None` if there was no budget for it.
+    /// CPU time lent, with the time for which it is lent. `None` if no budget was left to lend.
     pub(in crate::policies::edf) lent: Option<Reservation>,
-    /// Part of the loan that is for the overhead of one more dispatch.
+    /// Part of the loan that covers the overhead of one more dispatch.
     pub(in crate::policies::edf) turn: Span,
-    /// Rate that it could use, in 2^-64ths of the CPU.
+    /// Rate that the borrower could use, in 2^-64ths of the CPU.
     pub(in crate::policies::edf) wanted: u128,
     pub(in crate::policies::edf) since: Time,
     pub(in crate::policies::edf) until: Time,
-    /// True if the loan has ended and counts only until the part used is accrued.
+    /// True if the loan has ended and counts only until the CPU time used of it is accrued.
     pub(in crate::policies::edf) is_over: bool,
 }
 
 impl Loan {
-    /// Returns the share of the CPU that is lent, in 2^-64ths of it, rounded up.
+    /// Returns the rate of the loan in 2^-64ths of a CPU, rounded up.
     fn rate(&self) -> u128 {
         self.lent.map_or(0, |lent| rate(lent.slice(), lent.period()))
     }
@@ -47,8 +48,8 @@ pub(in crate::policies::edf) fn rate(slice: Span, time: Span) -> u128 {
     (u128::from(slice.ns()) << 64).div_ceil(u128::from(time.ns().max(1)))
 }
 
-/// Returns the part of `all` for one of several vCPUs: an equal share, and what the others do not
-/// use of theirs.
+/// Returns the part of `all` for one of several vCPUs. It is an equal share, plus what the others
+/// do not use of theirs. `others` has the amounts that they could use.
 pub(in crate::policies::edf) fn part(
     all: u128,
     others: impl Iterator<Item = u128> + Clone,
@@ -62,8 +63,8 @@ impl Loans {
         Loans { on: (0..cpus).map(|_| Vec::new()).collect(), ask: None }
     }
 
-    /// Returns the largest share of a CPU that may be lent to `who`. `free` is the unreserved
-    /// share.
+    /// Returns the largest share of a CPU that may be lent to `who`, in 2^-64ths. `free` is the
+    /// unreserved share of the CPU.
     pub(in crate::policies::edf) fn room(
         &self,
         cpu: CpuId,
@@ -77,7 +78,7 @@ impl Loans {
         part.min(free.saturating_sub(others.filter(|loan| loan.until > now).map(Loan::rate).sum()))
     }
 
-    /// Returns the share of a CPU that is lent, in 2^-64ths of it.
+    /// Returns the share of a CPU that is lent, in 2^-64ths of the CPU.
     pub(in crate::policies::edf) fn rate(&self, cpu: CpuId, now: Time) -> u128 {
         self.on[cpu.index()].iter().filter(|loan| loan.until > now).map(Loan::rate).sum()
     }
@@ -88,26 +89,26 @@ impl Loans {
         on.push(loan);
     }
 
-    /// Returns true if there are loans on a CPU. They may have expired.
+    /// Returns true if there are loans on a CPU, including expired ones that were not dropped yet.
     #[inline]
     pub(in crate::policies::edf) fn are_on(&self, cpu: CpuId) -> bool {
         !self.on[cpu.index()].is_empty()
     }
 
-    /// Drops expired loans. Loans that expire exactly now stay: their borrowers are about to renew
-    /// them.
+    /// Drops expired loans of a CPU. Loans that expire exactly now stay: their borrowers are about
+    /// to renew them.
     pub(in crate::policies::edf) fn lapse(&mut self, cpu: CpuId, now: Time) {
         self.on[cpu.index()].retain(|loan| loan.until >= now);
     }
 
     /// Returns the time at which a CPU must be rescheduled because loans there were cut. `None` if
-    /// it need not.
+    /// no loan on the CPU was cut since it was last rescheduled.
     #[inline]
     pub(in crate::policies::edf) fn asks(&self, cpu: CpuId) -> Option<Time> {
         self.ask.filter(|(_, cpus)| cpus.contains(cpu)).map(|(since, _)| since)
     }
 
-    /// Notes that a CPU is rescheduled.
+    /// Records that a CPU is rescheduled, so that its cut loans need no other reschedule.
     #[inline]
     pub(in crate::policies::edf) fn asked(&mut self, cpu: CpuId) {
         if let Some((_, cpus)) = &mut self.ask {
@@ -116,7 +117,7 @@ impl Loans {
         }
     }
 
-    /// Requests rescheduling of CPUs on which a timeslice may be too long now.
+    /// Requests rescheduling of CPUs on which a loan was cut, so that a timeslice may be too long.
     pub(in crate::policies::edf) fn ask_about(&mut self, now: Time, cpus: CpuSet) {
         if !cpus.is_empty() {
             let before = self.ask.map_or(CpuSet::NONE, |(_, cpus)| cpus);
@@ -126,8 +127,9 @@ impl Loans {
 }
 
 impl Edf {
-    /// Returns loans of which more was used than has accrued, by CPU. A newcomer cannot have that
-    /// capacity yet. None on a quiescent CPU, where no vCPU waits for it.
+    /// Returns the loans of which more was used than has accrued, with their CPUs. Admission must
+    /// count them, since a newcomer cannot have that capacity yet. Leaves out quiescent CPUs, on
+    /// which no vCPU waits for the capacity.
     pub(in crate::policies::edf) fn lent(
         &self,
         at: &Moment,
@@ -149,7 +151,8 @@ impl Edf {
         lent
     }
 
-    /// Cuts the loans on CPUs that have less capacity left than is lent. Returns these CPUs.
+    /// Cuts the loans on each CPU whose unreserved share is now less than its loans. Returns these
+    /// CPUs.
     pub(in crate::policies::edf) fn cut_loans(&mut self, at: &Moment, cpus: CpuSet) -> CpuSet {
         let now = at.now();
         // On a strict CPU loans were not counted, so all of them are cut.
@@ -189,7 +192,7 @@ impl Edf {
 }
 
 impl Loan {
-    /// Ends the loan, of which `had` was used.
+    /// Ends the loan, of which the borrower used `had`.
     fn end(&mut self, had: Span) {
         self.is_over = true;
         let lent = self.lent.filter(|_| !had.is_zero());

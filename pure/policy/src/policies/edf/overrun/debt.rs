@@ -1,4 +1,4 @@
-//! Debt of a vCPU for CPU time beyond its slice, and how it is paid (see the head of `edf`).
+//! Debt of a vCPU for CPU time used beyond its slice, and its payment (see the head of `edf`).
 
 use slackline_units::{Span, Time};
 
@@ -22,7 +22,8 @@ impl EdfServer {
         }
     }
 
-    /// Deducts slack since the last count from the urgent part of the debt.
+    /// Deducts slack from the urgent part of the debt: the slack of the CPU since the last such
+    /// deduction. The urgent part becomes zero if the CPU was quiescent since.
     fn count_urgent(&mut self, now: Time, spare_time: SpareTime) {
         let (before, rests) = core::mem::replace(&mut self.counted, (now, spare_time.rests));
         if rests != spare_time.rests {
@@ -32,7 +33,8 @@ impl EdfServer {
         }
     }
 
-    /// Deducts debt and excess from the slice that begins. Returns the deduction.
+    /// Deducts debt and excess over the fluid rate from the slice that begins. Returns the amount
+    /// deducted.
     pub(in crate::policies::edf) fn pay(
         &mut self,
         slice: Span,
@@ -62,9 +64,9 @@ impl EdfServer {
         in_advance + paid
     }
 
-    /// Returns the part of the debt that is never paid, apart from the urgent part. For an exact
-    /// vCPU it is all beyond the usual lateness of its stops. For a work-conserving one it is what
-    /// also exceeds a slice.
+    /// Returns the part of the debt that is forgiven. The urgent part is never forgiven. For a vCPU
+    /// with a hard limit it is all debt beyond the usual lateness of its stops. For a
+    /// work-conserving vCPU a slice's worth more is kept.
     fn forgiven(&self, slice: Span, untold: Span) -> Span {
         let kept = if self.exact { untold } else { untold + slice };
         self.debt.left_after(kept.max(self.urgent))

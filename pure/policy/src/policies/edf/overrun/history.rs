@@ -1,30 +1,33 @@
-//! Usual lateness of the stops of a vCPU.
+//! Usual lateness with which a vCPU is stopped at the end of its budget.
 
 use slackline_units::Span;
 
-/// Measurement tolerance: a slice that lacks this much counts as whole. On a live host CPU time and
-/// context switches come from two clocks that agree to about 5 us. Also, a stop may be slightly
-/// less late than any before.
+/// Measurement tolerance: a slice that is short by this much counts as whole. On a live host CPU
+/// time and context switches come from two clocks that agree to about 5 us. Also, a stop may be
+/// slightly less late than any before.
 pub(in crate::policies::edf) const UNTOLD: Span = Span::from_us(3);
 
-/// Lateness of the stops of a vCPU.
+/// Lateness with which a vCPU was stopped at the end of its budget in past periods.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::policies::edf) struct OverrunHistory {
     /// Overrun in this period.
     pub(in crate::policies::edf) overran: Span,
-    /// True if its budget was exhausted while it was runnable, so it was stopped and did not block.
+    /// True if the vCPU's budget was exhausted while it was runnable, so it was stopped and did not
+    /// block.
     pub(in crate::policies::edf) is_stopped: bool,
-    /// True if deductions left nothing of its slice, so there is no stop.
+    /// True if deductions left nothing of the vCPU's slice, so there is no stop in this period.
     pub(in crate::policies::edf) is_paid_off: bool,
-    /// Least overrun in this block of periods and in the previous one.
+    /// Least overrun of the periods in the current block and in the previous block.
     least: [Span; 2],
-    /// Number of periods: in the first block, later `BLOCK` plus those in this block.
+    /// Number of periods counted. After the first block it is `BLOCK` plus those in the current
+    /// block.
     count: u8,
 }
 
 impl OverrunHistory {
-    /// Number of periods per block. Below it the habit is unknown. If stops are late by 0 to 10 us
-    /// at random, 64 stops in a row are all late by 1 us or more once in a thousand times.
+    /// Number of periods per block. The usual lateness is unknown before the first block is
+    /// complete. If stops are late by 0 to 10 us at random, all of 64 stops are late by 1 us or
+    /// more once in a thousand times.
     const BLOCK: u8 = 64;
 
     /// Records the overrun of a period in which the vCPU was stopped.
@@ -38,7 +41,7 @@ impl OverrunHistory {
         self.count += 1;
     }
 
-    /// Returns the least lateness of recent stops. Zero until there were enough of them.
+    /// Returns the least lateness of recent stops. Zero until `BLOCK` stops were recorded.
     pub(in crate::policies::edf) fn habit(&self) -> Span {
         let are_known = self.count >= OverrunHistory::BLOCK;
         if are_known { self.least[0].min(self.least[1]) } else { Span::ZERO }
@@ -60,7 +63,7 @@ mod tests {
     /// The minimum covers the current and the previous block. It is zero before the first block is
     /// complete.
     #[test]
-    fn habit_is_the_least_overrun_of_two_blocks() {
+    fn edf_steady_overrun_is_the_minimum_of_the_last_two_blocks() {
         let mut stops = OverrunHistory::default();
         learn(&mut stops, 63, 7);
         assert_eq!(stops.habit(), Span::ZERO, "unknown yet");

@@ -1,10 +1,10 @@
-//! Period after the current one.
+//! Computation of the period of a vCPU that contains a given time.
 
 use slackline_units::{GridClock, Span, Time};
 
 use crate::policies::edf::EdfServer;
 
-/// The period of a vCPU that contains a given time.
+/// Period of a vCPU that contains a given time, after its current period.
 pub(in crate::policies::edf) struct NextPeriod {
     /// Total budget of the periods skipped between the current period and this one.
     pub(in crate::policies::edf) unused: Span,
@@ -15,7 +15,8 @@ pub(in crate::policies::edf) struct NextPeriod {
 }
 
 impl EdfServer {
-    /// Returns the period that contains `now`, which must not be before the end of the current one.
+    /// Returns the period that contains `now`. `now` must not be before the end of the current
+    /// period.
     #[inline(always)]
     pub(in crate::policies::edf) fn coming(&self, now: Time, clock: &GridClock) -> NextPeriod {
         if self.periods.phase.is_some() {
@@ -29,7 +30,8 @@ impl EdfServer {
         NextPeriod { unused, begins, slice, deadline: begins.after(period) }
     }
 
-    /// Returns the same with a phase. Only the first period may have another length than the rest.
+    /// Returns the period that contains `now` for a vCPU with a phase. Only its first period may be
+    /// shorter or longer than the others.
     #[inline(never)]
     fn coming_on_grid(&self, now: Time, clock: &GridClock) -> NextPeriod {
         let (slice, period) = (self.periods.reservation.slice(), self.periods.reservation.period());

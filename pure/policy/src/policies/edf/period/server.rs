@@ -1,4 +1,4 @@
-//! Periods of one vCPU: replenishment, and its budget after a wake.
+//! Periods of one vCPU: replenishment of the budget, and the budget after a wake.
 
 use slackline_units::{GridClock, Span, Time, VcpuId};
 
@@ -7,8 +7,8 @@ use crate::policies::edf::period::next::NextPeriod;
 use crate::policies::edf::{EdfServer, SpareTime};
 
 impl EdfServer {
-    /// Returns its reservation and its excess over the fluid rate. There is excess if the budget of
-    /// the rest of the period, at that rate, is larger than the budget that is left.
+    /// Returns the reservation of the vCPU and its excess over the fluid rate. There is excess if
+    /// the rest of the period, at the fluid rate, is worth more budget than the vCPU has left.
     pub(in crate::policies::edf) fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
         let share = self.periods.reservation;
         // A period that is longer than the others has the same budget.
@@ -55,7 +55,7 @@ impl EdfServer {
         self.begin((slice, deadline), now, spare_time);
     }
 
-    /// Begins a period with a budget of `slice`.
+    /// Begins a period with a budget of `slice`, less deductions, that ends at `deadline`.
     #[inline(always)]
     pub(in crate::policies::edf) fn begin(
         &mut self,
@@ -71,9 +71,10 @@ impl EdfServer {
         self.slept = self.asleep_since != Time::NEVER;
     }
 
-    /// Handles a wake. It keeps the larger of the two amounts that cannot cause deadline misses of
-    /// others (see the head of `edf`). On a strict CPU it keeps the one that cannot delay split
-    /// vCPUs either.
+    /// Handles a wake. The vCPU keeps the larger of two amounts of budget that cannot cause
+    /// deadline misses of others (see the head of `edf`). If `is_strict`, it keeps the budget that
+    /// it would have left had it run while it was blocked, so that split vCPUs of its CPU are not
+    /// delayed either.
     pub(in crate::policies::edf) fn wake(
         &mut self,
         now: Time,
@@ -108,12 +109,12 @@ impl EdfServer {
         self.forgo(own);
     }
 
-    /// Wakes with the budget of its period if that is within its share of the rest of the period.
-    /// Otherwise it begins a period with a whole slice.
+    /// Handles a wake if periods begin at wakes. The vCPU keeps its period if its budget is at most
+    /// its share of the rest of the period. Otherwise it begins a period with a whole slice.
     ///
     /// This is the wake-up rule of the constant bandwidth server [Abeni and Buttazzo 1998]. The
-    /// vCPU used less than `slice × elapsed / period` of the period that it gives up, so in no
-    /// interval does it have more than its share, and no other vCPU misses a deadline by it.
+    /// vCPU used less than `slice × elapsed / period` of the period that it gives up. So it has at
+    /// most its share in any interval, and no other vCPU misses a deadline.
     pub(in crate::policies::edf) fn wake_anew(
         &mut self,
         now: Time,
@@ -135,7 +136,7 @@ impl EdfServer {
         self.begin((reservation.slice(), now.after(reservation.period())), now, spare_time);
     }
 
-    /// Returns true if the rest of its budget is within its share of the rest of its period.
+    /// Returns true if the vCPU's budget is at most its share of the rest of its period.
     fn keeps_period(&self, now: Time) -> bool {
         self.remaining <= self.periods.reservation.over(self.deadline.since(now))
     }

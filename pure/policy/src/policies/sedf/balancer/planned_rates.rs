@@ -1,8 +1,9 @@
-//! Execution of the plan: a vCPU on several CPUs migrates from one to the next in time, and
-//! receives its planned rate on each. [balancer §4.4]
+//! Execution of the balancer's plan: a split vCPU migrates from one of its CPUs to the next in
+//! time, and receives its planned rate on each. [balancer §4.4]
 //!
-//! The extra queue keeps the rate. While a vCPU is on a CPU as planned, its weight there is set
-//! such that its proportional part equals its rate. The others share the rest by their weights.
+//! The queue for slack (*extra*) enforces the rate. While a vCPU is on a CPU as planned, its weight
+//! there is set such that its part of the slack equals its rate. The others share the rest by their
+//! weights.
 
 use alloc::vec::Vec;
 
@@ -16,11 +17,13 @@ use crate::policies::sedf::balancer::planning::PlanState;
 use crate::policies::sedf::terms::Cost;
 use crate::{Moment, Roster};
 
-/// Maximum ratio of a planned weight to the others' total, so that they always receive some slack.
+/// Maximum ratio of a planned weight to the total weight of the other vCPUs, so that they always
+/// receive some slack.
 const MOST_TIMES: u64 = 64;
 
 impl Sedf {
-    /// Executes a run: updates the plan, schedules its migrations, and returns those due at once.
+    /// Executes a run of the balancer: updates the plan, schedules its migrations, and returns the
+    /// migrations that are due at once.
     pub(in crate::policies::sedf) fn plan_moves(
         &mut self,
         at: &Moment,
@@ -69,8 +72,8 @@ impl Sedf {
         cpus
     }
 
-    /// Sets the weights of all vCPUs that are on one of `cpus` as planned, so that each gets its
-    /// rate.
+    /// Sets the slack weights of all split vCPUs that are on one of `cpus` as planned, so that each
+    /// receives slack at its planned rate.
     pub(in crate::policies::sedf) fn set_paces(&mut self, at: &Moment, cpus: CpuSet) {
         let Some(mut balancer) = self.balancer.take() else { return };
         if let Some(mut planned) = balancer.planned.take() {
@@ -100,7 +103,8 @@ impl Sedf {
         }
     }
 
-    /// Returns the paces of vCPUs that are on one of `cpus` as planned, in order of their ids.
+    /// Returns the planned rates of the split vCPUs that are on one of `cpus` as planned, in order
+    /// of id.
     fn paces(&self, planned: &PlanState, cpus: CpuSet) -> Vec<Pace> {
         let pace = |split: &Split| {
             let (vcpu, cpu) = (split.vcpu, self.servers.get(split.vcpu)?.cpu);
@@ -113,8 +117,8 @@ impl Sedf {
         paces
     }
 
-    /// Returns, for each CPU with a planned vCPU, the total weight of the others that share its
-    /// slack.
+    /// Returns, for each CPU with a split vCPU that is there as planned, the total weight of the
+    /// other vCPUs that share its slack.
     fn weights_of_others(&self, at: &Moment, balancer: &Balancer, paces: &[Pace]) -> Vec<u64> {
         let cpus: CpuSet = paces.iter().map(|pace| pace.cpu).collect();
         let is_paced = |vcpu| paces.binary_search_by_key(&vcpu, |pace| pace.vcpu).is_ok();
@@ -130,7 +134,7 @@ impl Sedf {
     }
 }
 
-/// Planned rate of a vCPU on the CPU where it is.
+/// Planned rate of a split vCPU on the CPU where it is now.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     vcpu: VcpuId,

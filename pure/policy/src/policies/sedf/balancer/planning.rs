@@ -1,5 +1,5 @@
-//! State of the `planned` balancer besides its plan: coming migrations, and usage and cost of each
-//! vCPU.
+//! State of the `planned` balancer apart from its plan: scheduled migrations, and usage and cost of
+//! each vCPU.
 
 use alloc::vec::Vec;
 
@@ -11,16 +11,17 @@ use crate::balance::planned::{Piece, Plan, Split};
 use crate::balance::{Move, RUN, SAMPLE};
 use crate::policies::sedf::terms::Cost;
 
-/// Divisor of the rate that limits its correction for past usage. [balancer §4.4, step 5]
+/// Divisor of a vCPU's rate that gives the largest correction of that rate for past usage.
+/// [balancer §4.4, step 5]
 const MOST_CORRECTION: i64 = 5;
 
 /// Plan of the balancer and the state of its execution.
 #[derive(Debug, Default)]
 pub(in crate::policies::sedf) struct PlanState {
     pub(in crate::policies::sedf) plan: Option<Plan>,
-    /// Coming migrations in order of time.
+    /// Scheduled migrations in order of time.
     pub(in crate::policies::sedf) coming: Vec<(Time, Move)>,
-    /// Cost of a quantum of slack for each vCPU that is on its planned CPU.
+    /// Cost of a quantum of slack for each split vCPU that is on a CPU as planned.
     pub(in crate::policies::sedf) costs: Roster<Cost>,
     /// CPU time in ns by which each split vCPU is behind its plan. Negative if it is ahead.
     pub(in crate::policies::sedf) owed: Roster<i64>,
@@ -33,7 +34,7 @@ impl PlanState {
         self.owed.remove(vcpu);
     }
 
-    /// Returns the time of the next migration.
+    /// Returns the time of the next scheduled migration. `None` if no migration is scheduled.
     pub(in crate::policies::sedf) fn next(&self) -> Option<Time> {
         self.coming.first().map(|&(at, _)| at)
     }
@@ -53,8 +54,8 @@ impl PlanState {
         self.costs.get(vcpu).copied()
     }
 
-    /// Returns the rate at which a vCPU should receive slack on `cpu`, or `None` if not planned
-    /// there.
+    /// Returns the rate at which a split vCPU should receive slack on `cpu`, corrected for past
+    /// usage. `None` if the plan does not have the vCPU on that CPU.
     pub(in crate::policies::sedf) fn pace(&self, split: &Split, cpu: CpuId) -> Option<u64> {
         let piece = split.pieces.iter().find(|piece| piece.cpu == cpu)?;
         let most = i64::try_from(split.rate).unwrap_or(i64::MAX) / MOST_CORRECTION;
@@ -63,7 +64,8 @@ impl PlanState {
         Some(piece.rate.saturating_add_signed(more))
     }
 
-    /// Adds what each split vCPU received less than planned since the last run.
+    /// Adds, for each split vCPU, the CPU time by which it received less than planned since the
+    /// last run of the balancer.
     pub(in crate::policies::sedf) fn note_owed(&mut self, books: &LoadSamples) {
         let Some(plan) = &self.plan else { return };
         for split in &plan.splits {
@@ -76,8 +78,9 @@ impl PlanState {
         }
     }
 
-    /// Schedules the migrations of a split vCPU for the run that begins. It starts where it is, so
-    /// its order of CPUs reverses in each run. Returns a migration that is due at once.
+    /// Schedules the migrations of a split vCPU for the run that begins. The vCPU starts on the CPU
+    /// where it is, so its order of CPUs reverses in each run. Returns a migration that is due at
+    /// once.
     pub(in crate::policies::sedf) fn set_out(
         &mut self,
         split: &Split,
@@ -107,7 +110,8 @@ impl PlanState {
     }
 }
 
-/// Returns the relative time that it takes to receive the quota of a piece at its rate.
+/// Returns the time that the vCPU needs to receive the quota of a piece at its rate, in relative
+/// units.
 fn stay(piece: &Piece) -> u128 {
     u128::from(piece.quota) * u128::from(SAMPLE.ns()) / u128::from(piece.rate)
 }
@@ -118,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    /// Sets out a vCPU that is on CPU 0, with a quota of `first` there and the rest on CPU 1.
-    /// Returns the CPU to which it migrates at once, and the times of its later migrations.
+    /// Schedules a vCPU that is on CPU 0, with a quota of `first` there and the rest on CPU 1.
+    /// Returns the CPU to which the vCPU migrates at once, and the times of its later migrations.
     fn set_out(first: u64) -> (Option<CpuId>, Vec<Time>) {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let rate = SAMPLE.ns() / 2;
@@ -132,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_length_stay_of_a_split_vcpu_is_left_out() {
+    fn planned_balancer_leaves_out_a_zero_length_piece_of_a_split() {
         let [half, least, none] = [SAMPLE.ns() / 4, 1, 0].map(set_out);
         assert_eq!(half, (None, alloc::vec![Time::START + RUN / 2]));
         assert_eq!(least, (None, alloc::vec![Time::START + Span::from_ns(10)]));

@@ -1,11 +1,13 @@
-//! vCPU that pays for balancing: the service vCPU, or mini-domain, of the thesis. [Diestelhorst
-//! §4.4]
+//! vCPU that is charged for balancing: the service vCPU, or mini-domain, of the thesis.
+//! [Diestelhorst §4.4]
 //!
-//! It has a slice of CPU 0 like any vCPU, wakes when a call of the balancer is due, and runs for
-//! the cost of the call. The call is made when it blocks again. So EDF determines that time: with
-//! admission, it is before the deadline of the vCPU. Without such a vCPU the balancer is called
-//! when a call is due, and the call costs no time. The share that the vCPU would have then stays
-//! free on CPU 0, so that the real cost of a call makes no reservation tardy.
+//! The service vCPU has a slice of CPU 0 like any vCPU, wakes when a call of the balancer is due,
+//! and runs for the cost of the call. The call is made when it blocks again. So EDF determines the
+//! time of the call: with admission, it is before the deadline of the service vCPU.
+//!
+//! Without a service vCPU the balancer is called when a call is due, and the call costs no time. A
+//! share of CPU 0 as large as that of the service vCPU then stays free, so that the real cost of a
+//! call makes no reservation tardy.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -17,10 +19,11 @@ use crate::balance::fields::{BALANCER, BALANCER_SLICE};
 use crate::policies::sedf::{Sedf, terms};
 use crate::{BalancerVcpu, RawValue, Topology, Values};
 
-/// CPU of the vCPU that pays, and of the timer of the balancer.
+/// CPU of the service vCPU, and of the timer of the balancer.
 const HOME: CpuId = CpuId::new(0);
 
-/// Returns the vCPU that pays under these rules. `None` if there is nothing to balance.
+/// Returns the service vCPU that is charged for balancing under these parameters. `None` if there
+/// is nothing to balance.
 pub(in crate::policies::sedf) fn payer(
     values: &Values,
     topology: &Topology,
@@ -40,14 +43,14 @@ pub(in crate::policies::sedf) fn payer(
     Some(BalancerVcpu { every: CALL, cpu: HOME, share })
 }
 
-/// The vCPUs that pay for balancing, usually one or none.
+/// The vCPUs that are charged for balancing, usually one or none.
 #[derive(Debug)]
 pub(in crate::policies::sedf) struct BalancerVcpus {
     all: Vec<VcpuId>,
-    /// Time at which one of them blocked after it ran for a call that was due. `None` if the call
-    /// has been made.
+    /// Time at which a service vCPU blocked after it ran for a call that was due. `None` after the
+    /// call has been made.
     pub(in crate::policies::sedf) paid: Option<Time>,
-    /// Share of CPU 0 that stays free for them while there are none.
+    /// Share of CPU 0 that stays free while there is no service vCPU.
     keeps: CpuShare,
 }
 
@@ -60,14 +63,15 @@ impl BalancerVcpus {
         self.all.is_empty()
     }
 
-    /// Returns the share of a CPU that stays free of reservations.
+    /// Returns the share of a CPU that stays free of reservations because there is no service vCPU.
     pub(in crate::policies::sedf) fn keeps(&self, cpu: CpuId) -> CpuShare {
         let is_kept = cpu == HOME && self.is_empty();
         if is_kept { self.keeps } else { CpuShare::NONE }
     }
 
-    /// Notes that a vCPU blocks while a call is due. If it pays, the call can be made. Returns the
-    /// CPU to reschedule. Its timer makes the call, as all CPUs must be measured first.
+    /// Handles the block of a vCPU while a balancer call is due. If it is a service vCPU, the call
+    /// can be made. Returns the CPU to reschedule, whose timer makes the call, as all CPUs must be
+    /// measured first.
     pub(in crate::policies::sedf) fn note_paid(&mut self, now: Time, vcpu: VcpuId) -> CpuSet {
         if !self.all.contains(&vcpu) {
             return CpuSet::NONE;
@@ -78,12 +82,12 @@ impl BalancerVcpus {
 }
 
 impl Sedf {
-    /// Makes a vCPU pay for balancing from now on.
+    /// Makes a vCPU a service vCPU, which is charged for balancing.
     pub(in crate::policies::sedf) fn pay(&mut self, vcpu: VcpuId) {
         self.balancer.iter_mut().for_each(|balancer| balancer.payers.all.push(vcpu));
     }
 
-    /// Stops a vCPU from paying. Returns true if it paid before.
+    /// Makes a vCPU an ordinary one again. Returns true if it was a service vCPU.
     pub(in crate::policies::sedf) fn stop_paying(&mut self, vcpu: VcpuId) -> bool {
         let Some(balancer) = &mut self.balancer else { return false };
         let all = &mut balancer.payers.all;
@@ -91,8 +95,9 @@ impl Sedf {
         place.map(|place| all.swap_remove(place)).is_some()
     }
 
-    /// Updates the timer after the set of vCPUs that pay has changed. A call that was not paid for
-    /// in time is skipped. Returns the CPU to reschedule, whose timer may change.
+    /// Updates the timer of the balancer after the set of service vCPUs has changed. A call for
+    /// which no service vCPU ran in time is skipped. Returns the CPU to reschedule, whose timer may
+    /// change.
     pub(in crate::policies::sedf) fn payers_changed(&mut self, now: Time) -> CpuSet {
         let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         if balancer.payers.is_empty() {
@@ -132,7 +137,8 @@ mod tests {
             self.policy.admit(&self.at, vcpu, share).map(|()| vcpu)
         }
 
-        /// Wakes the vCPU at a time and blocks it again. Returns the CPUs to reschedule.
+        /// Wakes the vCPU at `ms` milliseconds and blocks it again at once. Returns the CPUs to
+        /// reschedule.
         fn runs(&mut self, vcpu: VcpuId, ms: u64) -> CpuSet {
             self.at.advance(Time::START + Span::from_ms(ms));
             self.at.set_awake(vcpu, true);
@@ -166,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn payer_share_equals_the_kept_balancer_slice() {
+    fn sedf_balancer_vcpu_reserves_the_balancer_slice() {
         assert_eq!(declared("balancer=none", 2), None);
         assert_eq!(declared("balancer=thesis", 1), None);
         let BalancerVcpu { every, cpu, share } = declared("balancer=thesis balancer-slice=1ms", 2)
@@ -179,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn balancer_is_called_after_a_payer_ran_for_a_due_call() {
+    fn sedf_balancer_runs_after_a_balancing_vcpu_ran_for_a_call() {
         let mut host = Host::new("balancer=repaired");
         let payer = host.join(0, 1, &share("slice=100us period=50ms balances=true")).unwrap();
         let other = host.join(1, 1, &share("slice=1ms period=50ms")).unwrap();
@@ -198,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn balancer_timer_without_payers_expires_when_a_call_is_due() {
+    fn sedf_without_balancing_vcpus_a_timer_makes_each_balancer_call() {
         let paying = "slice=100us period=50ms balances=true";
         for leaves in [true, false] {
             let mut host = Host::new("balancer=repaired");
@@ -223,10 +229,10 @@ mod tests {
         }
     }
 
-    /// The last vCPU that is admitted to CPU 0 pays, so the share kept for balancing fits it and no
-    /// other vCPU. After it leaves, the share is kept again.
+    /// The last vCPU that is admitted to CPU 0 is a service vCPU, so the share kept for balancing
+    /// is available to it and to no other vCPU. After it leaves, the share is kept again.
     #[test]
-    fn share_kept_for_balancing_is_available_to_payers_only() {
+    fn sedf_balancer_slice_of_cpu_0_is_admitted_to_balancing_vcpus_only() {
         let mut host = Host::new("balancer=planned reserve=0cpu balancer-slice=33333ns");
         let paying = share("slice=33333ns period=50ms extra=false balances=true");
         let all = host.room();

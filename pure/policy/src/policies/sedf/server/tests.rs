@@ -1,4 +1,4 @@
-//! Tests of a single vCPU, in milliseconds: its remaining slice and its deadline.
+//! Tests of the used slice and the deadline of a single vCPU, in milliseconds.
 
 use super::*;
 use crate::policies::sedf::SPEC;
@@ -32,27 +32,28 @@ fn server() -> SedfServer {
     SedfServer { deadline: at(100), slept: false, ..SedfServer::new(CPU, terms, at(0)) }
 }
 
-/// Returns the same vCPU with a weight in place of the slice. `slice` is its slice by weight.
+/// Returns the vCPU of `server()` with a weight in place of its slice. `slice` is its slice by
+/// weight.
 fn by_weight(slice: Span) -> SedfServer {
     let before = server();
     let terms = SedfParameters { slice: Span::ZERO, weight: 1, ..before.terms };
     SedfServer { terms, by_weight: slice, ..before }
 }
 
-/// Returns the used part of the slice and the deadline.
+/// Returns the used part of the vCPU's slice and its deadline.
 fn state(server: &SedfServer) -> (Span, Time) {
     (server.used, server.deadline)
 }
 
 #[test]
-fn period_begin_is_deadline_minus_period_length() {
+fn sedf_period_begin_is_deadline_minus_period_length() {
     assert_eq!(server().begin(), at(0));
     assert_eq!(SedfServer { deadline: at(130), ..server() }.begin(), at(30));
     assert_eq!(SedfServer { period: ms(40), ..server() }.begin(), at(60));
 }
 
 #[test]
-fn slice_of_a_shortened_period_shrinks_to_at_least_one_nanosecond() {
+fn sedf_slice_shrinks_with_its_period_to_at_least_one_nanosecond() {
     for (period, full, slice) in [
         (ms(100), ms(20), ms(20)),
         (ms(50), ms(20), ms(10)),
@@ -63,10 +64,10 @@ fn slice_of_a_shortened_period_shrinks_to_at_least_one_nanosecond() {
     }
 }
 
-/// 15 of 20 ms are used when the slice becomes 8 ms: then it is exactly exhausted. An overrun of 2
-/// ms stays. If the slice grows, usage stays.
+/// The vCPU has used 15 of 20 ms when its slice by weight becomes 8 ms: the slice is then exactly
+/// exhausted. An overrun of 2 ms stays. If the slice grows, usage stays.
 #[test]
-fn shrinking_slice_by_weight_turns_no_usage_into_overrun() {
+fn sedf_shrinking_slice_by_weight_turns_no_usage_into_overrun() {
     for (used, full, then) in [(15, 8, 8), (22, 8, 10), (5, 8, 5), (15, 30, 15), (22, 20, 22)] {
         let mut server = server();
         server.see(ms(20));
@@ -78,7 +79,7 @@ fn shrinking_slice_by_weight_turns_no_usage_into_overrun() {
 
 /// A slice of 20 ms accrues in 100 ms, so 10 ms of it have accrued by 50 ms.
 #[test]
-fn advance_is_usage_in_excess_of_the_accrued_slice() {
+fn sedf_excess_is_usage_beyond_the_accrued_slice() {
     let best = rules("");
     let advance = |used, now, more| {
         SedfServer { used: ms(used), ..server() }.advance(at(now), ms(more), &best)
@@ -96,10 +97,10 @@ fn advance_is_usage_in_excess_of_the_accrued_slice() {
     assert_eq!(weighted.advance(at(50), Span::ZERO, &best), ms(5));
 }
 
-/// A vCPU blocked from 30 ms on with 15 ms left would have run until 45 ms, and in each later
-/// period for its first 20 ms.
+/// The vCPU blocks at 30 ms with 15 ms left. Had it stayed runnable, it would have run until 45 ms,
+/// and in each later period for the first 20 ms.
 #[test]
-fn blocked_vcpu_claims_the_budget_it_would_have_used() {
+fn sedf_blocked_vcpu_may_claim_the_budget_it_would_have_used() {
     let server = SedfServer { used: ms(5), blocked: Some(at(30)), ..server() };
     let claims: Vec<u64> = (30..340).filter(|&now| server.claims_to_run(at(now))).collect();
     let expected: Vec<u64> = (30..45).chain(100..120).chain(200..220).chain(300..320).collect();
@@ -110,18 +111,18 @@ fn blocked_vcpu_claims_the_budget_it_would_have_used() {
 }
 
 #[test]
-fn new_share_starts_a_period_and_clears_losses() {
+fn sedf_new_share_starts_a_period_and_clears_losses() {
     let mut server = SedfServer { period: ms(40), loss: ms(1), missed: ms(2), ..server() };
     server.restart(at(30), ms(3));
     assert_eq!((server.period, state(&server)), (ms(100), (ms(3), at(130))));
     assert_eq!(server.due_from_slack(), Span::ZERO);
 }
 
-/// 47 ms are two slices and 7 ms. If overruns are carried, one period is skipped. If they are
-/// forgiven, or the slice goes by weight, the next period follows. By weight at most one slice is
-/// deducted.
+/// A usage of 47 ms is two slices and 7 ms. If overruns are carried, one period is skipped. If they
+/// are forgiven, or the slice goes by weight, the next period follows. By weight at most one slice
+/// is deducted.
 #[test]
-fn overrun_is_deducted_from_later_slices() {
+fn sedf_overrun_is_deducted_from_later_slices() {
     let carried = rules("overrun=carried");
     for (used, rules, then) in [
         (20, carried, (ms(0), at(200))),
@@ -140,9 +141,10 @@ fn overrun_is_deducted_from_later_slices() {
     assert_eq!(state(&weighted), (ms(20), at(200)));
 }
 
-/// A period shortened to 30 ms doubles until it has its full length, and its slice grows with it.
+/// A period that was shortened to 30 ms doubles until it has its full length. Its slice grows in
+/// proportion.
 #[test]
-fn shortened_period_doubles_up_to_its_full_length() {
+fn sedf_shortened_period_doubles_up_to_its_full_length() {
     let mut server = SedfServer { period: ms(30), deadline: at(30), used: ms(6), ..server() };
     for (period, deadline, slice) in [(60, 90, 12), (100, 190, 20), (100, 290, 20)] {
         server.end_period(ms(20), &rules(""));
@@ -152,10 +154,10 @@ fn shortened_period_doubles_up_to_its_full_length() {
     }
 }
 
-/// The period of a best-effort vCPU ends at 100 ms, and is handled then or later. A period that
-/// would begin at that instant is skipped.
+/// The period of a best-effort vCPU ends at 100 ms, and the end is handled at that time or later. A
+/// period that would begin at the instant of handling is skipped.
 #[test]
-fn period_without_a_slice_advances_by_one_or_to_now() {
+fn sedf_best_effort_period_catches_up_by_one_or_all_periods() {
     for (now, whole, one) in [(100, 300, 300), (150, 300, 200), (350, 500, 200), (200, 400, 200)] {
         for (word, deadline) in [("whole", whole), ("one-period", one)] {
             let mut server = server();
@@ -165,10 +167,10 @@ fn period_without_a_slice_advances_by_one_or_to_now() {
     }
 }
 
-/// By 100 ms, 15 of 20 ms were missed, and by 350 ms two more slices. A vCPU that blocked is not
-/// compensated.
+/// By its deadline at 100 ms the vCPU missed 15 of 20 ms, and by 350 ms two more slices. A vCPU
+/// that blocked is not compensated.
 #[test]
-fn deadline_miss_of_a_runnable_vcpu_is_repaid_or_forgotten() {
+fn sedf_deadline_miss_of_a_runnable_vcpu_is_repaid_or_forgotten() {
     for (now, deadline, missed) in [(100, 200, 15), (199, 200, 15), (200, 300, 35), (350, 400, 55)]
     {
         for (word, missed) in [("repaid", missed), ("forgotten", 0)] {
@@ -184,9 +186,9 @@ fn deadline_miss_of_a_runnable_vcpu_is_repaid_or_forgotten() {
     }
 }
 
-/// Missed budget is compensated before a loss.
+/// Slack compensates missed budget before budget lost by blocking.
 #[test]
-fn slack_compensates_missed_budget_before_losses() {
+fn sedf_slack_compensates_missed_budget_before_losses() {
     for (ran, word, then) in [
         (2, "in-period", (4, 5)),
         (8, "in-period", (0, 3)),
@@ -200,11 +202,11 @@ fn slack_compensates_missed_budget_before_losses() {
     }
 }
 
-/// The vCPU blocks at 10 ms with 20 ms of 100 left. At 25 ms it keeps the budget left had it run,
-/// or a fifth of the remaining 75 ms, whichever is more. The loss is compensated until the period
-/// ends.
+/// The vCPU blocks at 10 ms with 20 ms of 100 left. At 25 ms it keeps the larger of two amounts:
+/// the budget that it would have left had it run, or a fifth of the remaining 75 ms. The loss is
+/// compensated until the period ends.
 #[test]
-fn proportional_wake_keeps_the_larger_safe_budget() {
+fn sedf_proportional_unblocking_keeps_the_larger_safe_budget() {
     let best = rules("");
     for (now, used, deadline, loss) in [
         (10, 0, 100, 0),
@@ -237,9 +239,9 @@ fn proportional_wake_keeps_the_larger_safe_budget() {
     assert_eq!(state(&late), (ms(10), at(300)));
 }
 
-/// The first period begins at the wake-up, or one slice later.
+/// The first period begins at the first wake-up, or one slice later.
 #[test]
-fn first_deadline_depends_on_the_first_period_field() {
+fn sedf_first_period_field_decides_the_first_deadline() {
     for (word, deadline) in [("at-once", at(130)), ("after-a-slice", at(150))] {
         let mut server = SedfServer { deadline: Time::NEVER, ..server() };
         let rules = rules(&format!("unblocking=conservative first-period={word}"));
@@ -251,7 +253,7 @@ fn first_deadline_depends_on_the_first_period_field() {
 /// The vCPU last woke at 5 ms and blocked at 10 ms with 3 ms used. It wakes at 15 ms, at 40 ms, or
 /// after its deadline at 250 ms. [Xen 3.0, §6.7]
 #[test]
-fn wake_sets_usage_and_deadline_of_each_xen_unblocking_rule() {
+fn sedf_xen_unblocking_rules_decide_usage_and_deadline_after_a_wake() {
     let xen = "rules=xen-3.0.3 unblocking";
     for (word, shortly, late, long_after) in [
         ("isochronous", (0, 200), (0, 200), (0, 400)),

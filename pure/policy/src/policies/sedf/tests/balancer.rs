@@ -9,10 +9,10 @@ use crate::balance::{Move, Weight};
 use crate::policies::sedf::{SPEC, Sedf};
 use crate::{Moment, Pick, Policy, TimesliceEnd, Topology};
 
-/// Half a CPU counts as much as an extra-weight of 64: both vCPUs get equal slack, and for a
-/// balancer their weights sum to 128. [balancer §5.1, N10]
+/// A slice of half a CPU counts as much as an extra-weight of 64. So both vCPUs get equal slack,
+/// and for a balancer their weights sum to 128. [balancer §5.1, N10]
 #[test]
-fn slice_of_half_a_cpu_weighs_64_for_slack_and_balancer() {
+fn sedf_slice_of_half_a_cpu_weighs_64_for_slack_and_balancer() {
     let shares = ["slice=10ms period=20ms", "extra-weight=64"];
     let mut script = Script::new("");
     let vcpus = [0, 1].map(|slot| script.join(slot, shares[slot as usize]).unwrap());
@@ -40,9 +40,9 @@ fn slice_of_half_a_cpu_weighs_64_for_slack_and_balancer() {
     assert_eq!(members.collect::<Vec<_>>(), [vcpus[1]]);
 }
 
-/// The cost of balancing is not reserved by a vCPU, so CPU 0 keeps a slice for it.
+/// No service vCPU reserves the cost of balancing, so CPU 0 keeps a slice for it.
 #[test]
-fn cpu_0_keeps_the_balancer_slice_free_of_reservations() {
+fn sedf_cpu_0_keeps_the_balancer_slice_free_of_reservations() {
     let promised = |words: &str, cpu: usize| {
         let topology = Topology::flat(2);
         let mut policy = (SPEC.build)(&values(SPEC.policy_fields, words), &topology);
@@ -68,11 +68,11 @@ fn cpu_0_keeps_the_balancer_slice_free_of_reservations() {
     assert_eq!(promised("balancer=planned balancer-slice=1ms", 0).0, Span::from_us(46_500));
 }
 
-/// Each of three equal vCPUs should get 2/3 of a CPU, so one of them fits on no CPU as a whole.
-/// While it is on a CPU it gets 2/3 of it, so slack costs it half as much as the vCPU that gets the
-/// remaining third there.
+/// Each of three equal vCPUs should get 2/3 of a CPU, so one of them fits on no CPU as a whole and
+/// is split. On each of its CPUs it gets 2/3 of the CPU. So a quantum of slack costs it half as
+/// much as the vCPU that gets the remaining third there.
 #[test]
-fn slack_cost_of_a_split_vcpu_matches_its_planned_rate() {
+fn sedf_slack_cost_of_a_split_vcpu_matches_its_planned_rate() {
     let cpus = [0, 1].map(CpuId::new);
     let mut at = Moment::at_start(2);
     let fields = values(SPEC.policy_fields, "balancer=planned balancer-slice=0ns");
@@ -104,7 +104,7 @@ fn slack_cost_of_a_split_vcpu_matches_its_planned_rate() {
 /// The vCPU has a slice of 50 of 100 ms and gets the other half as slack. For vCPUs that migrate,
 /// half of the CPU is available.
 #[test]
-fn balancer_counts_slack_but_no_slices_as_available() {
+fn sedf_balancer_counts_slack_but_no_slices_as_available() {
     let cpu = CpuId::new(0);
     let mut at = Moment::at_start(2);
     let fields = values(SPEC.policy_fields, "balancer=thesis balancer-slice=0ns");
@@ -128,10 +128,10 @@ fn balancer_counts_slack_but_no_slices_as_available() {
     assert_eq!(balancer.books.available(cpu), Span::from_ms(50));
 }
 
-/// A running vCPU arrives on its new CPU as soon as the old CPU has made a pass. Until then the new
-/// CPU waits, and it is then rescheduled once.
+/// A running vCPU can start on its new CPU only after its old CPU has made a scheduling pass. Until
+/// then the new CPU waits, and it is then rescheduled once.
 #[test]
-fn migrating_vcpu_arrives_after_its_old_cpu_made_a_pass() {
+fn sedf_migrating_vcpu_runs_after_its_old_cpu_made_a_scheduling_pass() {
     let [from, to] = [0, 1].map(CpuId::new);
     let mut at = Moment::at_start(2);
     let fields = values(SPEC.policy_fields, "balancer=thesis balancer-slice=0ns");

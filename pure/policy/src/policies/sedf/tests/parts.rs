@@ -9,7 +9,7 @@ use super::{ms, values};
 use crate::policies::sedf::{SPEC, Sedf, rules};
 use crate::{AdmitError, Moment, Pick, Policy, TimesliceEnd, Topology, Values};
 
-/// Two CPUs, driven step by step.
+/// A policy and a host with two CPUs, driven step by step.
 struct Host {
     sedf: Sedf,
     at: Moment,
@@ -23,8 +23,8 @@ impl Host {
         Host { sedf, at: Moment::at_start(2) }
     }
 
-    /// Three runnable vCPUs with 6 of 10 ms each: the third is split over both CPUs. No CPU has
-    /// made a pass yet.
+    /// Creates three runnable vCPUs with 6 of 10 ms each on two CPUs: the third is split over both.
+    /// No CPU has made a scheduling pass yet.
     fn of_three() -> (Host, [VcpuId; 3]) {
         let mut host = Host::new("place=split");
         let vcpus = [0, 1, 2].map(|slot| host.join(slot, SIX).unwrap());
@@ -49,8 +49,8 @@ impl Host {
         self.sedf.on_leave(&self.at, vcpu);
     }
 
-    /// Makes a pass of a CPU and starts the chosen vCPU. Returns it with its limit, and the CPUs to
-    /// reschedule.
+    /// Makes a scheduling pass of a CPU and starts the vCPU that it chose. Returns that vCPU with
+    /// its limit, and the CPUs to reschedule.
     fn ask(&mut self, cpu: CpuId) -> (Option<(VcpuId, Span)>, CpuSet) {
         let cpus = self.sedf.prepare_pick(&self.at, cpu);
         let Pick::Run { vcpu, limit: Some(limit), .. } = self.sedf.pick(&self.at, cpu) else {
@@ -62,7 +62,7 @@ impl Host {
         (Some((vcpu, limit)), cpus)
     }
 
-    /// Runs the current vCPU of a CPU for this long and ends its run interval.
+    /// Runs the current vCPU of a CPU for `ran` and ends its run interval.
     fn runs(&mut self, cpu: CpuId, ran: Span) {
         let vcpu = self.at.occupant(cpu).expect("the CPU runs a vCPU");
         self.at.advance(self.at.now().after(ran));
@@ -92,7 +92,7 @@ impl Host {
 /// After its subtask on the first CPU the vCPU continues on the second, as soon as it has left the
 /// first. After its slice is exhausted it waits on the first CPU.
 #[test]
-fn split_vcpu_migrates_when_its_subtask_is_complete() {
+fn sedf_split_vcpu_migrates_when_its_subtask_is_complete() {
     let (mut host, [.., whole, split]) = Host::of_three();
     assert_eq!(host.shows(split, "split").as_deref(), Some("3ms on cpu0, then 3ms on cpu1"));
     let [first, second] = [0, 1].map(CpuId::new);
@@ -112,10 +112,10 @@ fn split_vcpu_migrates_when_its_subtask_is_complete() {
     assert_eq!(host.here(split), first);
 }
 
-/// The host keeps the vCPU from running in its first subtask. At the end of that it continues with
-/// all of its remaining budget.
+/// The host keeps the vCPU from running in its first subtask. At the deadline of that subtask the
+/// vCPU continues on the second CPU with all of its remaining budget.
 #[test]
-fn incomplete_subtask_ends_at_its_deadline() {
+fn sedf_incomplete_subtask_ends_at_its_deadline_and_continues_elsewhere() {
     let (mut host, [.., split]) = Host::of_three();
     let [first, second] = [0, 1].map(CpuId::new);
     host.at.set_barred(split, true);
@@ -129,9 +129,10 @@ fn incomplete_subtask_ends_at_its_deadline() {
     assert_eq!(host.sedf.servers[split].left_here(Span::from_ms(6)), Span::from_ms(6));
 }
 
-/// Others may still be tardy because of what the split vCPU used, until the CPU is quiescent.
+/// Other vCPUs may still be tardy because of CPU time that the split vCPU used, until the CPU is
+/// quiescent.
 #[test]
-fn mark_of_a_past_subtask_stays_until_cpu_is_quiescent() {
+fn sedf_cpu_remembers_a_departed_split_vcpu_until_it_is_quiescent() {
     let (mut host, [one, _, split]) = Host::of_three();
     assert_eq!(host.left_over(), [false, false]);
     host.leave(split);
@@ -145,10 +146,10 @@ fn mark_of_a_past_subtask_stays_until_cpu_is_quiescent() {
     assert_eq!(host.left_over(), [0, 1].map(|cpu| CpuId::new(cpu) != here));
 }
 
-/// Of 6 ms in 10 it used 3 ms within 3 ms, which is 1.2 ms above the fluid rate, while others
-/// waited. It leaves and rejoins, and the 1.2 ms are deducted.
+/// A split vCPU with 6 of 10 ms used 3 ms within 3 ms, while others waited. That is 1.2 ms above
+/// the fluid rate. It leaves and rejoins, and the 1.2 ms are deducted.
 #[test]
-fn excess_of_a_split_vcpu_is_deducted_when_it_rejoins() {
+fn sedf_excess_of_a_split_vcpu_is_deducted_when_it_rejoins() {
     let (mut host, [.., split]) = Host::of_three();
     let first = host.here(split);
     host.ask(first);
@@ -159,11 +160,11 @@ fn excess_of_a_split_vcpu_is_deducted_when_it_rejoins() {
     assert_eq!(host.shows(back, "used").as_deref(), Some("1.2ms"));
 }
 
-/// Two vCPUs have received nothing of 6 ms, 6 ms before their deadlines, so a subtask would make
-/// one of them tardy. At the start it fits. It also fits once they have received CPU time, whether
-/// that has been charged or not.
+/// Two vCPUs have received nothing of 6 ms, and 6 ms are left until their deadlines. A subtask
+/// would make one of them tardy, so it is refused. At the start it fits. It also fits after they
+/// have received CPU time, whether that has been charged or not.
 #[test]
-fn subtask_is_refused_where_it_would_cause_a_deadline_miss() {
+fn sedf_subtask_is_refused_where_it_would_cause_a_deadline_miss() {
     for (now, runs, has_room) in [(0, false, true), (4, false, false), (4, true, true)] {
         let mut host = Host::new("place=split");
         for slot in [0, 1] {
@@ -184,9 +185,9 @@ fn subtask_is_refused_where_it_would_cause_a_deadline_miss() {
     }
 }
 
-/// Slices by weight use up a CPU.
+/// Slices by weight take all of a CPU that reservations leave, so no subtask fits beside them.
 #[test]
-fn slices_by_weight_and_subtasks_never_share_a_cpu() {
+fn sedf_slices_by_weight_and_subtasks_never_share_a_cpu() {
     let mut host = Host::new("place=split");
     host.join(0, SIX).unwrap();
     host.join(1, SIX).unwrap();
@@ -203,10 +204,10 @@ fn slices_by_weight_and_subtasks_never_share_a_cpu() {
     host.join(2, "").expect("best effort is never refused");
 }
 
-/// No vCPU pays yet. The share kept for balancing is not given to split vCPUs either, so a later
-/// payer finds it free.
+/// No service vCPU is charged for balancing yet. The share kept for balancing is not given to split
+/// vCPUs either, so a later service vCPU finds it free.
 #[test]
-fn share_kept_for_balancing_is_not_given_to_subtasks() {
+fn sedf_balancer_slice_is_not_given_to_subtasks() {
     let mut host = Host::new("place=split reserve=0cpu balancer=repaired balancer-slice=2ms");
     for slot in 0..2 {
         host.join(slot, SIX).unwrap();
@@ -225,10 +226,10 @@ fn share_kept_for_balancing_is_not_given_to_subtasks() {
     assert_eq!(host.sedf.admit(&host.at, payer, &share), Ok(()));
 }
 
-/// The third slice goes to the first CPU with enough capacity, or to the one with the most. A
-/// best-effort vCPU goes where it gets the most slack in any case.
+/// The third slice goes to the first CPU with enough capacity, or to the CPU with the most. A
+/// best-effort vCPU always goes to the CPU where it gets the most slack.
 #[test]
-fn slices_are_packed_or_spread_and_best_effort_is_spread() {
+fn sedf_place_packs_or_spreads_slices_and_spreads_best_effort() {
     for (place, cpus) in [("spread", [0, 1, 0, 1]), ("pack", [0, 0, 0, 1]), ("split", [0, 1, 0, 1])]
     {
         let mut host = Host::new(&alloc::format!("place={place}"));
@@ -242,7 +243,7 @@ fn slices_are_packed_or_spread_and_best_effort_is_spread() {
 
 /// Packing needs admission control, and splitting also needs periods that do not move.
 #[test]
-fn place_that_other_fields_do_not_allow_is_refused() {
+fn sedf_place_incompatible_with_other_fields_is_refused() {
     let refused = |words: &str| {
         let values = Values::read_written(SPEC.policy_fields, words).unwrap();
         (SPEC.conflict)(&values).map(|error| (error.to_string(), error.hint().unwrap()))

@@ -1,0 +1,99 @@
+//! The loopback address for metrics, and the example for Prometheus.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use slackline_control::link::{Request, Who};
+
+use crate::common::{Front, fine, status};
+
+/// Starts a front with a loopback address for metrics.
+fn front() -> (Front, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (Front::with_metrics(fine, None, Some(listener)), address)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+    stream
+}
+
+/// Sends a request and returns the whole answer.
+fn ask(address: SocketAddr, request: &str) -> String {
+    let mut stream = connect(address);
+    stream
+        .write_all(format!("{request}\r\nhost: h\r\nconnection: close\r\n\r\n").as_bytes())
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn loopback_address_serves_metrics_without_credentials_and_nothing_else() {
+    let (front, address) = front();
+    let page = ask(address, "GET /metrics HTTP/1.1");
+    assert!(status(&page) == 200 && page.contains("\nslackline_build_info"), "{page}");
+    let heard = front.heard();
+    assert_eq!((heard.who, heard.request), (Who::Loopback, Request::Numbers));
+    for (request, code) in [
+        ("GET /v1/reservations HTTP/1.1", 404),
+        ("GET /v1/openapi.json HTTP/1.1", 404),
+        ("GET /health HTTP/1.1", 404),
+        ("DELETE /v1/reservations/web HTTP/1.1", 404),
+        ("POST /metrics HTTP/1.1", 405),
+    ] {
+        let answer = ask(address, request);
+        assert_eq!(status(&answer), code, "{request}: {answer}");
+    }
+    assert!(!front.has_asked(), "no other request reached the core");
+    // The socket serves all the same.
+    assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);
+}
+
+#[test]
+fn silent_scrapers_are_closed_and_take_no_connection_of_the_socket() {
+    let (front, address) = front();
+    let silent: Vec<TcpStream> = (0..20).map(|_| connect(address)).collect();
+    assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);
+    for mut stream in silent {
+        let mut text = String::new();
+        // A connection that is reset is closed, too.
+        let _ = stream.read_to_string(&mut text);
+        assert_eq!(text, "");
+    }
+    assert_eq!(status(&ask(address, "GET /metrics HTTP/1.1")), 200);
+}
+
+/// Returns the value of a key in the example. It has each key once.
+fn value<'a>(text: &'a str, key: &str) -> &'a str {
+    let found = text.lines().find_map(|line| {
+        let line = line.trim_start().trim_start_matches("- ");
+        line.strip_prefix(key)?.strip_prefix(": ")
+    });
+    found.unwrap_or_else(|| panic!("no {key}")).split(" #").next().unwrap_or_default().trim()
+}
+
+#[test]
+fn prometheus_example_of_ten_lines_scrapes_the_address_of_its_option() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let text = fs::read_to_string(examples.join("prometheus.yml")).unwrap();
+    assert!(text.lines().count() <= 10, "{text}");
+    let target = value(&text, "targets").trim_matches(['[', ']', '"']);
+    assert!(target.parse::<SocketAddr>().unwrap().ip().is_loopback(), "{target}");
+    assert!(text.contains(&format!("serve --metrics {target}`")), "{text}");
+    // What Prometheus requests by default is what is served.
+    assert!(!text.contains("metrics_path") && !text.contains("scheme"));
+    let (_front, address) = front();
+    assert_eq!(status(&ask(address, "GET /metrics HTTP/1.1")), 200);
+    // The rules beside it expect the name of the job.
+    let rules = text.lines().last().unwrap().trim_start_matches([' ', '-']);
+    let rules = fs::read_to_string(examples.join(rules.split(' ').next().unwrap())).unwrap();
+    let job = format!("job=\"{}\"", value(&text, "job_name"));
+    assert!(rules.contains(&job), "{job}");
+}

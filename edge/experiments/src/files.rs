@@ -1,0 +1,79 @@
+//! Files that a scenario names.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use slackline_scenario::{FileBytes, NamedFile};
+
+/// Longest input that is kept in memory, in bytes, if it is no regular file.
+const LONGEST_INPUT: u64 = 1 << 28;
+
+/// A regular file. It is open only while it is read, as a run may have more recordings than a
+/// process may have open files.
+struct RegularFile {
+    path: String,
+}
+
+impl FileBytes for RegularFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, String> {
+        let file = File::open(&self.path).map_err(|error| reason(&error))?;
+        file.read_at(into, offset).map_err(|error| reason(&error))
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+}
+
+/// Bytes of an input that can be read only once.
+struct Input(Vec<u8>);
+
+impl FileBytes for Input {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, String> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..));
+        rest.unwrap_or_default().read(into).map_err(|error| reason(&error))
+    }
+}
+
+/// Returns the contents of a file that a scenario names. Regular files may have any size. Of
+/// others, such as a pipe, all bytes are read now and kept.
+///
+/// # Errors
+/// If the file cannot be opened, is a folder, or is a pipe with too many bytes. The error is the
+/// reason, without the name of the file.
+pub fn file_bytes(path: &Path) -> NamedFile {
+    let file = File::open(path).map_err(|error| reason(&error))?;
+    let kind = file.metadata().map_err(|error| reason(&error))?.file_type();
+    if let (true, Some(path)) = (kind.is_file(), path.to_str()) {
+        return Ok(Arc::new(RegularFile { path: path.to_owned() }));
+    }
+    input_bytes(file)
+}
+
+/// Returns the contents of an input that can be read only once.
+///
+/// # Errors
+/// If it cannot be read, or has too many bytes. The error is the reason.
+pub fn input_bytes(input: impl Read) -> NamedFile {
+    let mut bytes = Vec::new();
+    let read = input.take(LONGEST_INPUT + 1).read_to_end(&mut bytes);
+    read.map_err(|error| reason(&error))?;
+    if bytes.len() as u64 > LONGEST_INPUT {
+        let most = LONGEST_INPUT;
+        return Err(format!(
+            "it is no regular file, and has more than the maximum of {most} bytes"
+        ));
+    }
+    Ok(Arc::new(Input(bytes)))
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".into(),
+        io::ErrorKind::IsADirectory => "it is a folder".into(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,304 @@
+//! Demand of the programs that share CPUs with the vCPUs, from the host threads of a recording.
+//!
+//! A job of a host thread is like one of a vCPU, on one CPU: it begins when the thread becomes
+//! runnable there and ends when the thread blocks or goes to another CPU. Two kinds differ in what
+//! they may take. A thread that had the CPU while time was reserved for a vCPU that wanted it is
+//! above all vCPUs, as interrupt threads and real-time programs are: its jobs are *interference*.
+//! So are those of kernel threads. All others are ordinary: they compete for slack.
+//!
+//! Ordinary jobs are spread over as few *competitors* as ran at once. So a competitor is not one
+//! program, and the number of competitors does not grow with that of short programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slackline_trace::{HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record};
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+use crate::ticks;
+use crate::{Job, Samples, VcpuDemand};
+
+/// Time without any thread after which a CPU counts as idle: a switch takes less.
+const IDLE: Span = Span::from_us(50);
+
+/// Time after which a thread that does not run counts as having gone elsewhere.
+const GONE: Span = Span::from_secs(1);
+
+/// Longest time from a wake until the vCPU runs that counts as latency and not as waiting.
+const LATENCY: Span = Span::from_us(500);
+
+/// Largest number of competitors of a CPU.
+const MOST: usize = 8;
+
+/// A thread is above all vCPUs if it had this part of its CPU time, in percent, while a vCPU waited
+/// that had reserved time left.
+const ABOVE_PERCENT: u64 = 10;
+
+/// Begin of the names of the dispatchers' threads.
+const DISPATCHER: &str = "dispatcher";
+
+/// Demand of other programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherDemand {
+    /// Jobs that compete for slack: one entry per competitor, each on one CPU.
+    pub competitors: Vec<(CpuId, VcpuDemand)>,
+    /// Jobs above all vCPUs, by CPU.
+    pub interference: Vec<(CpuId, Vec<Job>)>,
+    /// CPU times of dispatcher passes in the part of the recording that is fitted.
+    pub passes: Samples,
+    /// Tick of ordinary scheduling and its first time in the trace. `None` if nothing tells it.
+    pub tick: Option<(Span, Span)>,
+    /// Times from the wake of a vCPU until it ran, if it did not wait for another one, in that part.
+    pub wake_latency: Samples,
+}
+
+/// Collects the jobs of host threads.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadCollector {
+    threads: BTreeMap<HostThreadId, ThreadRow>,
+    cpus: BTreeMap<CpuId, CpuRow>,
+    passes: Samples,
+    wake_latency: Samples,
+    /// Times at which an ordinary thread lost a CPU to another one.
+    preempted: Vec<Time>,
+}
+
+#[derive(Debug)]
+struct ThreadRow {
+    role: Role,
+    /// Wake whose job has not begun to run.
+    woken: Option<Time>,
+    open: Option<OpenJob>,
+    jobs: Vec<(CpuId, Job)>,
+    used: Span,
+    above: Span,
+}
+
+/// Part that a thread plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Vcpu,
+    Dispatcher,
+    Kernel,
+    Program,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OpenJob {
+    cpu: CpuId,
+    ready: Time,
+    work: Span,
+    /// End of its last interval on the CPU.
+    until: Time,
+}
+
+#[derive(Debug, Default)]
+struct CpuRow {
+    busy_until: Time,
+    /// Threads with open jobs.
+    open: BTreeSet<HostThreadId>,
+    /// Reserved run interval that ended although the vCPU wanted to go on.
+    cut: Option<(VcpuId, Time)>,
+    /// Recent intervals of programs, and recent times in which a vCPU waited that had reserved
+    /// time left. Either may be told first.
+    ran: Vec<(Time, Time, HostThreadId)>,
+    waits: Vec<(Time, Time)>,
+    /// Thread that was there last, with the time when it left although it wanted to go on.
+    lost: Option<(HostThreadId, Time)>,
+}
+
+impl ThreadCollector {
+    pub(crate) fn host_thread(&mut self, thread: &HostThread) {
+        let role = match thread.kind {
+            HostThreadKind::Vcpu => Role::Vcpu,
+            HostThreadKind::Slackline if thread.name.starts_with(DISPATCHER) => Role::Dispatcher,
+            HostThreadKind::Kernel => Role::Kernel,
+            HostThreadKind::Slackline | HostThreadKind::Monitor | HostThreadKind::Process => {
+                Role::Program
+            }
+        };
+        let (used, above) = (Span::ZERO, Span::ZERO);
+        let row = ThreadRow { role, woken: None, open: None, jobs: Vec::new(), used, above };
+        self.threads.entry(thread.id).or_insert(row);
+    }
+
+    pub(crate) fn awoken(&mut self, at: Time, thread: HostThreadId) {
+        if let Some(row) = self.threads.get_mut(&thread).filter(|row| row.open.is_none()) {
+            row.woken = Some(at);
+        }
+    }
+
+    pub(crate) fn on_cpu(
+        &mut self,
+        (thread, cpu): (HostThreadId, CpuId),
+        (from, to): (Time, Time),
+        end: OffCpu,
+        is_fitted: bool,
+    ) {
+        self.note_idle(cpu, from);
+        let state = self.cpus.entry(cpu).or_default();
+        state.busy_until = state.busy_until.max(to);
+        let Some(row) = self.threads.get_mut(&thread) else { return };
+        let is_ordinary = matches!(row.role, Role::Vcpu | Role::Program);
+        let lost = state.lost.take().filter(|&(other, at)| {
+            is_fitted && is_ordinary && other != thread && from.since(at) < IDLE
+        });
+        self.preempted.extend(lost.map(|(_, at)| at));
+        state.lost = (is_ordinary && end == OffCpu::Ready).then_some((thread, to));
+        match row.role {
+            Role::Dispatcher if is_fitted => self.passes.add(to.since(from)),
+            Role::Vcpu => {
+                let latency = row.woken.take().map(|at| from.since(at));
+                let latency = latency.filter(|&latency| is_fitted && latency < LATENCY);
+                latency.into_iter().for_each(|latency| self.wake_latency.add(latency));
+            }
+            _ => {}
+        }
+        if matches!(row.role, Role::Dispatcher | Role::Vcpu) {
+            return;
+        }
+        let above = state.waits.iter().map(|&(since, until)| to.min(until).since(from.max(since)));
+        row.above += above.sum();
+        state.ran.push((from, to, thread));
+        state.ran.retain(|&(_, ends, _)| ends.after(GONE) > to);
+        if let Some(open) = row.open.filter(|open| open.cpu != cpu) {
+            self.close(thread, open.until);
+        }
+        let Some(row) = self.threads.get_mut(&thread) else { return };
+        let ready = row.woken.take().map_or(from, |woken| woken.min(from));
+        let open = row.open.get_or_insert(OpenJob { cpu, ready, work: Span::ZERO, until: to });
+        open.work += to.since(from);
+        open.until = to;
+        row.used += to.since(from);
+        self.cpus.entry(cpu).or_default().open.insert(thread);
+        if end == OffCpu::Blocked {
+            self.close(thread, to);
+        }
+    }
+
+    /// Notes a run interval of a vCPU. Programs that ran since the one before, although it was
+    /// reserved time of the same vCPU, are above it.
+    pub(crate) fn ran(
+        &mut self,
+        (vcpu, cpu): (VcpuId, CpuId),
+        (from, to): (Time, Time),
+        (end, is_due): (RanEnd, bool),
+    ) {
+        let state = self.cpus.entry(cpu).or_default();
+        let cut = state.cut.take().filter(|&(other, _)| is_due && other == vcpu);
+        state.cut = (is_due && end == RanEnd::Preempted).then_some((vcpu, to));
+        let Some((_, since)) = cut.filter(|&(_, since)| since < from) else { return };
+        for &(begins, ends, thread) in &state.ran {
+            if let Some(row) = self.threads.get_mut(&thread) {
+                row.above += ends.min(from).since(begins.max(since));
+            }
+        }
+        state.waits.push((since, from));
+        state.waits.retain(|&(_, ends)| ends.after(GONE) > from);
+    }
+
+    /// Ends the jobs of threads that seemed to wait while the CPU was idle: they were elsewhere.
+    fn note_idle(&mut self, cpu: CpuId, now: Time) {
+        let state = self.cpus.entry(cpu).or_default();
+        let idle_from = state.busy_until;
+        if now.since(idle_from) < IDLE || state.open.is_empty() {
+            return;
+        }
+        for thread in std::mem::take(&mut state.open) {
+            self.close(thread, idle_from);
+        }
+    }
+
+    fn close(&mut self, thread: HostThreadId, at: Time) {
+        let Some(row) = self.threads.get_mut(&thread) else { return };
+        let Some(OpenJob { cpu, ready, work, .. }) = row.open.take() else { return };
+        row.jobs.push((cpu, Job { ready, work, blocked: at.max(ready) }));
+        if let Some(state) = self.cpus.get_mut(&cpu) {
+            state.open.remove(&thread);
+        }
+    }
+
+    pub(crate) fn finish(mut self, begin: Time) -> OtherDemand {
+        let open: Vec<_> = self.cpus.values().flat_map(|cpu| cpu.open.iter().copied()).collect();
+        let end = self.cpus.values().map(|cpu| cpu.busy_until).max().unwrap_or(begin);
+        for thread in open {
+            let until = self.threads.get(&thread).and_then(|row| Some(row.open?.until));
+            match until {
+                Some(until) if end.since(until) < GONE => self.close(thread, Time::NEVER),
+                until => self.close(thread, until.unwrap_or(end)),
+            }
+        }
+        let (mut ordinary, mut above) = (BTreeMap::new(), BTreeMap::new());
+        for row in self.threads.values() {
+            let is_above = row.above.ns() > row.used.ns() / 100 * ABOVE_PERCENT;
+            let jobs =
+                if is_above || row.role == Role::Kernel { &mut above } else { &mut ordinary };
+            for &(cpu, job) in &row.jobs {
+                jobs.entry(cpu).or_insert_with(Vec::new).push(job);
+            }
+        }
+        let sorted = |(cpu, mut jobs): (CpuId, Vec<Job>)| {
+            jobs.sort_by_key(|job| (job.ready, job.blocked));
+            (cpu, jobs)
+        };
+        let competitors = ordinary.into_iter().map(sorted).flat_map(|(cpu, jobs)| {
+            spread(jobs).into_iter().map(move |jobs| (cpu, competitor(jobs, begin)))
+        });
+        OtherDemand {
+            competitors: competitors.collect(),
+            interference: above.into_iter().map(sorted).collect(),
+            passes: self.passes,
+            wake_latency: self.wake_latency,
+            tick: ticks::find(&self.preempted),
+        }
+    }
+}
+
+/// Spreads jobs over as few competitors as had one at once.
+fn spread(jobs: Vec<Job>) -> Vec<Vec<Job>> {
+    let mut all: Vec<Vec<Job>> = Vec::new();
+    for job in jobs {
+        let ends = |jobs: &Vec<Job>| jobs.last().map_or(Time::START, |last| last.blocked);
+        let free = all.iter().position(|jobs| ends(jobs) <= job.ready);
+        let place = match free {
+            Some(place) => place,
+            None if all.len() < MOST => {
+                all.push(Vec::new());
+                all.len() - 1
+            }
+            None => (0..all.len()).min_by_key(|&place| ends(&all[place])).unwrap_or(0),
+        };
+        all[place].push(job);
+    }
+    all
+}
+
+fn competitor(jobs: Vec<Job>, begin: Time) -> VcpuDemand {
+    VcpuDemand {
+        vcpu: VcpuId::new(0, DomId::new(0), 0),
+        name: String::new(),
+        domain: String::new(),
+        joined: begin,
+        left: None,
+        terms: None,
+        reserved: None,
+        starts_on: None,
+        changes: Vec::new(),
+        jobs,
+    }
+}
+
+/// Passes the records of host threads on.
+impl ThreadCollector {
+    pub(crate) fn record(&mut self, record: &Record, fit_until: Time) {
+        match *record {
+            Record::OnCpu { thread, cpu, from, to, end } => {
+                self.on_cpu((thread, cpu), (from, to), end, to <= fit_until);
+            }
+            Record::Awoken { at, thread, .. } => self.awoken(at, thread),
+            Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
+                self.ran((vcpu, cpu), (from, to), (end, due));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The tick of the kernel, from the times at which ordinary threads lost a CPU to each other.
+
+use slackline_units::{Span, Time};
+
+/// Times between ticks of usual kernels, the most usual first. A true tick of 1 ms is no multiple of
+/// the first. 10 ms is left out: it is the usual period of reservations, which preempt as well.
+const TICKS: [Span; 3] = [Span::from_ms(4), Span::from_ms(1), Span::from_ns(3_333_333)];
+
+/// Number of parts of a tick in which preemptions are counted, and that of the parts in a row that
+/// must have most of them.
+const PARTS: usize = 40;
+const WINDOW: usize = 3;
+
+/// Fewest preemptions that tell a tick.
+const FEWEST: usize = 10;
+
+/// Tick and its first time, or `None` if the times do not tell.
+pub(crate) fn find(preempted: &[Time]) -> Option<(Span, Span)> {
+    if preempted.len() < FEWEST {
+        return None;
+    }
+    TICKS.into_iter().find_map(|tick| {
+        let mut parts = [0_usize; PARTS];
+        for at in preempted {
+            let passed = (at.since(Time::START) % tick).ns();
+            let part = passed * PARTS as u64 / tick.ns();
+            parts[usize::try_from(part).unwrap_or(0).min(PARTS - 1)] += 1;
+        }
+        let within = |first: usize| (0..WINDOW).map(|next| parts[(first + next) % PARTS]).sum();
+        let first = (0..PARTS).max_by_key(|&first| -> usize { within(first) })?;
+        let middle = tick * (2 * first + WINDOW) as u64 / (2 * PARTS as u64);
+        (10 * within(first) >= 7 * preempted.len()).then_some((tick, middle % tick))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_tick_that_most_preemptions_fit_is_found() {
+        let at = |us: u64| Time::START + Span::from_us(us);
+        let times: Vec<Time> = (0..40_u64).map(|n| at(n * 12_000 + 1_230 + n % 7 * 10)).collect();
+        let (tick, phase) = find(&times).expect("a tick");
+        assert_eq!(tick, Span::from_ms(4));
+        assert!(phase.ns().abs_diff(1_260_000) <= 150_000, "{phase}");
+        let spread: Vec<Time> = (0..100_u64).map(|n| at(n * 7_919)).collect();
+        assert_eq!(find(&spread), None);
+        assert_eq!(find(&times[..5]), None);
+    }
+}

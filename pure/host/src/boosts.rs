@@ -1,0 +1,71 @@
+//! Boosts: how long vCPUs run while a wake-up lets them precede others.
+//!
+//! A policy says of a vCPU only that it is boosted now. A boost begins to count at the pick that
+//! gives the vCPU a CPU. It may end while the vCPU runs on: when CPU time is charged, or when a
+//! timer expires.
+
+use slackline_policy::Policy;
+use slackline_trace::{Record, Sink};
+use slackline_units::{CpuId, CpuSet, Time, VcpuId};
+
+/// Running vCPUs that are boosted.
+pub(crate) struct Boosts {
+    /// CPUs on which such a vCPU runs. Always empty under a policy without boosts.
+    cpus: CpuSet,
+    /// By CPU: that vCPU, and the time since which it runs there with its boost.
+    running: Vec<Option<(VcpuId, Time)>>,
+}
+
+impl Boosts {
+    pub(crate) fn new(cpus: usize) -> Boosts {
+        Boosts { cpus: CpuSet::NONE, running: vec![None; cpus] }
+    }
+
+    /// Notes that a boosted vCPU runs on a CPU from now on, if it did not before.
+    pub(crate) fn begin(&mut self, cpu: CpuId, vcpu: VcpuId, now: Time) {
+        if self.running[cpu.index()].is_none() {
+            self.running[cpu.index()] = Some((vcpu, now));
+            self.cpus.insert(cpu);
+        }
+    }
+
+    /// Notes that the vCPU of a CPU no longer runs there.
+    #[inline]
+    pub(crate) fn stop<S: Sink>(&mut self, cpu: CpuId, now: Time, sink: &mut S) {
+        if !self.cpus.is_empty() {
+            self.end(cpu, (now, false), sink);
+        }
+    }
+
+    /// Notes that the run is over.
+    pub(crate) fn stop_all<S: Sink>(&mut self, now: Time, sink: &mut S) {
+        while let Some(cpu) = self.cpus.first() {
+            self.end(cpu, (now, false), sink);
+        }
+    }
+
+    /// Ends the boosts that the policy has ended on these CPUs.
+    #[inline]
+    pub(crate) fn check<S: Sink>(
+        &mut self,
+        among: impl FnOnce() -> CpuSet,
+        (policy, now): (&dyn Policy, Time),
+        sink: &mut S,
+    ) {
+        if self.cpus.is_empty() {
+            return;
+        }
+        for cpu in self.cpus.and(&among()).iter() {
+            if self.running[cpu.index()].is_some_and(|(vcpu, _)| !policy.is_boosted(vcpu)) {
+                self.end(cpu, (now, true), sink);
+            }
+        }
+    }
+
+    fn end<S: Sink>(&mut self, cpu: CpuId, (to, used_up): (Time, bool), sink: &mut S) {
+        self.cpus.remove(cpu);
+        if let Some((vcpu, from)) = self.running[cpu.index()].take() {
+            sink.record(&Record::Boosted { vcpu, from, to, used_up });
+        }
+    }
+}

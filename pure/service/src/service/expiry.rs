@@ -1,0 +1,43 @@
+//! Reservations that end at a time of the wall clock.
+//!
+//! The end is not converted to the service's clock when it is set: if the wall clock is set, ends
+//! move with it.
+
+use slackline_units::{Time, WallTime};
+
+use crate::book::Entry;
+use crate::event::EventKind;
+use crate::row::Row;
+use crate::world::World;
+
+use super::Service;
+
+impl Service {
+    /// Ends reservations whose end has come, oldest first. Returns the time of the next end. `None`
+    /// if no reservation has one.
+    pub(super) fn end_expired(&mut self, now: Time, world: &mut impl World) -> Option<Time> {
+        let next = self.book.iter().filter_map(end).min()?;
+        let ahead = world.wall_ahead();
+        let is_due = |until: WallTime| until.on(ahead) <= now;
+        if !is_due(next) {
+            return Some(next.on(ahead));
+        }
+        for name in self.book.oldest(|entry| end(entry).is_some_and(is_due)) {
+            let Some(row) = self.book.row(&name).cloned() else { continue };
+            self.let_go(now, &name, world);
+            self.over(now, row, EventKind::Expired);
+        }
+        self.book.iter().filter_map(end).min().map(|next| next.on(ahead))
+    }
+}
+
+/// Returns the end of a reservation. `None` if it has none, or is held for a gang: it is not in the
+/// ledger then, and ends with its lease.
+fn end(entry: &Entry) -> Option<WallTime> {
+    entry.row.terms.until().filter(|_| !entry.is_lent())
+}
+
+/// Returns true if the end of a stored reservation has passed.
+pub(super) fn has_expired(row: &Row, now: Time, world: &mut impl World) -> bool {
+    row.terms.until().is_some_and(|until| until.on(world.wall_ahead()) <= now)
+}

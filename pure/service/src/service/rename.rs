@@ -1,0 +1,53 @@
+//! Libvirt domains that were renamed while they were off: `virsh domrename`.
+
+use slackline_units::Time;
+
+use crate::binding::{Binding, BindingKind};
+use crate::book::Entry;
+use crate::deed::Kind;
+use crate::event::EventKind;
+use crate::world::World;
+
+use super::{ChangeOrigin, DoneChange, Service};
+
+impl Service {
+    /// Binds a reservation that waits for a libvirt domain to the new name of that domain, and
+    /// gives the domain to it. The name of the reservation stays.
+    ///
+    /// The domain must have the UUID of the one that was last held, and the same user. A UUID is
+    /// vouched for by nobody but the VM's own command line.
+    pub(super) fn renamed(
+        &mut self,
+        now: Time,
+        from: &Binding,
+        to: &Binding,
+        world: &mut impl World,
+    ) {
+        let are_names = [from, to].iter().all(|one| one.kind() == BindingKind::Libvirt);
+        // A reservation for the new name goes before one for the old name.
+        if !are_names || self.book.bound(to).is_some() {
+            return;
+        }
+        let waits =
+            |entry: &Entry| entry.is_waiting() && !entry.is_out() && entry.row.binding == *from;
+        let Some(name) = self.book.oldest(waits).into_iter().next() else { return };
+        let Some(before) = self.book.row(&name).cloned() else { return };
+        let Ok(machine) = world.look(to, before.user) else { return };
+        let is_it = before.by_uuid.is_some()
+            && machine.by_uuid == before.by_uuid
+            && machine.user == before.user
+            && self.book.holder(machine.identity, None).is_none();
+        if !is_it {
+            return;
+        }
+        let revision = self.writer.number();
+        let Some(entry) = self.book.get_mut(&name) else { return };
+        (entry.row.binding, entry.row.revision) = (to.clone(), revision);
+        let after = entry.row.clone();
+        let happened = Some(EventKind::Renamed(format!("{from} is now {to}")));
+        let kind = Kind::Bound(to.clone());
+        let done = DoneChange { kind, before: Some(before), after: after.clone(), happened };
+        self.did(now, &ChangeOrigin::Itself, done);
+        self.give(now, &after, machine, world);
+    }
+}

@@ -1,0 +1,171 @@
+//! Reservations that end at a time of the wall clock.
+
+use slackline_service::{
+    Amount, Answer, EventKind, Input, Principal, Refusal, Request, Role, State, Verb,
+};
+use slackline_units::{Reservation, Span, WallTime};
+
+use crate::run::Run;
+use crate::world::Replied;
+
+const ROOT: (Principal, Option<Role>) = (Principal::User(0), Some(Role::Administrator));
+
+/// Returns the moment that many seconds after the start of the simulation.
+fn at(seconds: u64) -> WallTime {
+    WallTime::from_ns(seconds * 1_000_000_000)
+}
+
+fn reserve(name: &str, until: Option<WallTime>) -> Request {
+    let each = Reservation::new(Span::from_ms(6), Span::from_ms(10));
+    Request::Reserve {
+        name: name.parse().expect("a name"),
+        amount: Amount::Each(each.expect("less than a period")),
+        exact: true,
+        phase: None,
+        vcpus: Some(1),
+        binding: Some(format!("qemu:{name}").parse().expect("a binding")),
+        user: None,
+        until,
+    }
+}
+
+fn change(name: &str, until: Option<WallTime>) -> Request {
+    Request::Change {
+        name: name.parse().expect("a name"),
+        amount: None,
+        exact: None,
+        phase: None,
+        vcpus: None,
+        until: Some(until),
+        if_revision: None,
+    }
+}
+
+/// Sends a request, and returns its answer after the commit.
+fn ask(run: &mut Run, request: Request) -> Result<Answer, Refusal> {
+    run.ask(ROOT, request, None).expect("no check fails");
+    pass(run, 100);
+    let replies: Vec<Replied> = run.replies();
+    let [(_, reply)] = <[_; 1]>::try_from(replies).expect("a request has one answer");
+    reply
+}
+
+fn pass(run: &mut Run, ms: u64) {
+    run.pass(Span::from_ms(ms)).expect("no check fails");
+}
+
+/// Returns a run with a VM that has a reservation until second 2.
+fn until_two() -> Run {
+    let mut run = Run::new(1, None, true);
+    run.model.kernel.start("a", 0, 1);
+    ask(&mut run, reserve("a", Some(at(2)))).expect("there is room");
+    assert_eq!(states(&run), [State::Active]);
+    run
+}
+
+fn states(run: &Run) -> Vec<State> {
+    run.service.listed().map(|(_, listed)| listed.state).collect()
+}
+
+/// Returns the words of all events in the ledger.
+fn words(run: &Run) -> Vec<&'static str> {
+    run.model.disk.events.iter().map(|event| event.what.word()).collect()
+}
+
+#[test]
+fn reservation_ends_at_its_time_and_frees_its_capacity() {
+    let mut run = until_two();
+    assert!(matches!(ask(&mut run, reserve("b", None)), Err(Refusal::NoRoom { .. })));
+    pass(&mut run, 1_750);
+    assert_eq!(states(&run), [State::Active], "1.95 s have passed");
+    pass(&mut run, 100);
+    assert_eq!((states(&run), words(&run)), (vec![], vec!["reserve", "expired"]));
+    assert!(run.model.scheduler.domains.is_empty() && run.model.disk.rows.is_empty());
+    let last = run.model.disk.events.last().expect("an event");
+    assert_eq!((last.principal, &last.after), (Principal::Service, &None));
+    ask(&mut run, reserve("b", None)).expect("there is room");
+    run.finish().expect("no check fails");
+}
+
+#[test]
+fn change_of_the_end_alone_does_not_disturb_the_vm() {
+    let mut run = until_two();
+    ask(&mut run, change("a", Some(at(4)))).expect("the end is ahead");
+    pass(&mut run, 3_000);
+    assert_eq!(states(&run), [State::Active]);
+    ask(&mut run, change("a", None)).expect("an end can be removed");
+    pass(&mut run, 60_000);
+    assert_eq!(states(&run), [State::Active]);
+    assert_eq!(words(&run), ["reserve", "change", "change"]);
+    let trace = run.model.trace.take().expect("the run has a trace");
+    assert!(!trace.iter().any(|line| line.contains("   change ")), "{trace:#?}");
+}
+
+#[test]
+fn reservation_that_expires_while_the_service_is_dead_ends_at_start() {
+    let mut run = until_two();
+    ask(&mut run, reserve("late", Some(at(900)))).expect_err("there is no room");
+    run.model.now = run.model.now.after(Span::from_secs(10));
+    run.die().expect("no check fails");
+    assert_eq!(states(&run), []);
+    pass(&mut run, 100);
+    assert_eq!(words(&run), ["reserve", "expired"], "it was not adopted first");
+    assert!(run.model.disk.rows.is_empty());
+}
+
+#[test]
+fn end_survives_a_restart_before_it() {
+    let mut run = until_two();
+    run.die().expect("no check fails");
+    assert_eq!(states(&run), [State::Active]);
+    pass(&mut run, 2_000);
+    assert_eq!((states(&run), words(&run)), (vec![], vec!["reserve", "adopted", "expired"]));
+}
+
+#[test]
+fn end_follows_the_wall_clock_when_it_is_set() {
+    for (is_ahead, is_over) in [(true, true), (false, false)] {
+        let mut run = Run::new(1, None, false);
+        run.model.step_clock(Span::from_secs(1_000), true);
+        ask(&mut run, reserve("a", Some(at(1_050)))).expect("there is room");
+        let by = Span::from_secs(100);
+        run.model.step_clock(by, is_ahead);
+        run.step(Input::ClockStepped { by, is_ahead }).expect("no check fails");
+        assert_eq!(states(&run).is_empty(), is_over);
+        pass(&mut run, 60_000);
+        assert_eq!(states(&run).is_empty(), is_over);
+        pass(&mut run, 100_000);
+        assert_eq!(states(&run), []);
+    }
+}
+
+#[test]
+fn end_that_has_passed_is_refused_and_changes_nothing() {
+    let mut run = until_two();
+    pass(&mut run, 1_000);
+    let refused = |reply: Result<Answer, Refusal>| reply.expect_err("it has passed").to_string();
+    let says = "cannot end a reservation at 1970-01-01T00:00:01Z: it is 1970-01-01T00:00:01Z \
+                already";
+    assert_eq!(refused(ask(&mut run, reserve("b", Some(at(1))))), says);
+    assert_eq!(refused(ask(&mut run, change("a", Some(at(1))))), says);
+    let targets = vec![reserve("a", None), reserve("c", Some(at(1)))];
+    let list = Request::Apply { targets, prune: true, dry_run: true };
+    assert_eq!(refused(ask(&mut run, list)), format!("c: {says}"));
+    assert_eq!((states(&run), words(&run)), (vec![State::Active], vec!["reserve"]));
+}
+
+#[test]
+fn list_sets_and_removes_ends() {
+    let mut run = until_two();
+    let list =
+        |until| Request::Apply { targets: vec![reserve("a", until)], prune: false, dry_run: false };
+    ask(&mut run, list(Some(at(30)))).expect("the end is ahead");
+    pass(&mut run, 10_000);
+    assert_eq!(states(&run), [State::Active]);
+    ask(&mut run, list(None)).expect("an end can be left out");
+    pass(&mut run, 60_000);
+    assert_eq!(states(&run), [State::Active]);
+    let changes = run.model.disk.events.iter();
+    let changes = changes.filter(|event| event.what == EventKind::Asked(Verb::Change));
+    assert_eq!(changes.count(), 2);
+}

@@ -1,0 +1,105 @@
+//! Libvirt domains that are renamed while they are off.
+
+use slackline_service::{Amount, Binding, EventKind, Input, Principal, Request, Role, State};
+use slackline_units::{Reservation, Span};
+
+use crate::kernel::DAEMON;
+use crate::run::Run;
+
+const ROOT: (Principal, Option<Role>) = (Principal::User(0), Some(Role::Administrator));
+
+fn binding(text: &str) -> Binding {
+    text.parse().expect("a binding")
+}
+
+fn uuid(last: u8) -> Binding {
+    binding(&format!("uuid:0f9c27aa-0000-4000-8000-0000000000{last:02}"))
+}
+
+/// Reserves for a libvirt domain by its name.
+fn reserve(run: &mut Run, name: &str) {
+    let each = Reservation::new(Span::from_ms(2), Span::from_ms(10));
+    let request = Request::Reserve {
+        name: name.parse().expect("a name"),
+        amount: Amount::Each(each.expect("less than a period")),
+        exact: true,
+        phase: None,
+        vcpus: Some(1),
+        binding: Some(binding(&format!("libvirt:{name}"))),
+        user: None,
+        until: None,
+    };
+    run.ask(ROOT, request, None).expect("no check fails");
+    pass(run);
+}
+
+fn pass(run: &mut Run) {
+    run.pass(Span::from_ms(100)).expect("no check fails");
+}
+
+/// Returns a run in which `web` was held for the domain with UUID 1, which is off now.
+fn off() -> Run {
+    let mut run = Run::new(1, None, false);
+    run.model.kernel.start_domain("web", DAEMON, &uuid(1));
+    reserve(&mut run, "web");
+    run.model.kernel.end("web");
+    run.tell().expect("no check fails");
+    pass(&mut run);
+    assert_eq!(bound(&run), [("libvirt:web".to_owned(), State::Waiting)]);
+    run
+}
+
+fn renamed(run: &mut Run) {
+    let (from, to) = (binding("libvirt:web"), binding("libvirt:shop"));
+    run.step(Input::Renamed { from, to }).expect("no check fails");
+    pass(run);
+}
+
+fn bound(run: &Run) -> Vec<(String, State)> {
+    let all = run.service.listed().map(|(_, one)| (one.row.binding.to_string(), one.state));
+    all.collect()
+}
+
+#[test]
+fn reservation_follows_a_renamed_domain_by_its_uuid() {
+    for dies in [false, true] {
+        let mut run = off();
+        if dies {
+            run.die().expect("no check fails");
+        }
+        run.model.kernel.start_domain("shop", DAEMON, &uuid(1));
+        renamed(&mut run);
+        assert_eq!(bound(&run), [("libvirt:shop".to_owned(), State::Active)]);
+        let what: Vec<String> =
+            run.model.disk.events.iter().map(|event| event.what.to_string()).collect();
+        let last = ["renamed: libvirt:web is now libvirt:shop", "appeared"];
+        assert_eq!(what[what.len() - 2..], last);
+        // It is bound to the new name after a restart, too.
+        run.die().expect("no check fails");
+        assert_eq!(bound(&run), [("libvirt:shop".to_owned(), State::Active)]);
+        run.finish().expect("no check fails");
+    }
+}
+
+#[test]
+fn domain_with_another_uuid_or_user_is_not_followed() {
+    for (user, last) in [(DAEMON, 2), (7, 1)] {
+        let mut run = off();
+        run.model.kernel.start_domain("shop", user, &uuid(last));
+        renamed(&mut run);
+        assert_eq!(bound(&run), [("libvirt:web".to_owned(), State::Waiting)], "{user} {last}");
+    }
+}
+
+#[test]
+fn reservation_for_the_new_name_goes_before_the_renamed_one() {
+    let mut run = off();
+    reserve(&mut run, "shop");
+    run.model.kernel.start_domain("shop", DAEMON, &uuid(1));
+    renamed(&mut run);
+    run.tell().expect("no check fails");
+    let web = ("libvirt:web".to_owned(), State::Waiting);
+    assert_eq!(bound(&run), [("libvirt:shop".to_owned(), State::Active), web]);
+    let events = run.model.disk.events.iter();
+    assert!(!events.clone().any(|event| matches!(event.what, EventKind::Renamed(_))));
+}

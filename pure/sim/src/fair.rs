@@ -1,0 +1,363 @@
+//! Ordinary scheduling of slack, as a live host does it: the kernel, and not the policy, divides it
+//! among all runnable vCPUs of a CPU that may have more than their reservation.
+//! Source: EEVDF in Linux 6.12 and later. An entity that leaves keeps its lag, the time by which it
+//! is behind the average, and has it again when it is back. Of those that are not ahead of the
+//! average, the one with the earliest deadline runs, at least until a tick finds its slice used.
+//!
+//! Departs from its source: all entities have one weight, and a wake never preempts.
+
+use slackline_host::policy::Entitlement;
+use slackline_host::{Fact, Fault, Hardware, Order, Outcome, Report};
+use slackline_trace::Sink;
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+use crate::Sim;
+use crate::cpu::VirtualHardware;
+use crate::queue::Event;
+
+/// Slices and ticks of ordinary scheduling.
+pub(crate) struct FairClass {
+    slice: i64,
+    tick: Span,
+    phase: Span,
+    cpus: Vec<FairCpu>,
+    /// By slot.
+    entities: Vec<Entity>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct FairCpu {
+    /// True while the CPU has slack.
+    is_on: bool,
+    /// Virtual time when the queue was last empty.
+    base: i64,
+    queue: Vec<VcpuId>,
+    /// Running entity, and the time up to which its run is counted.
+    running: Option<(VcpuId, Time)>,
+    /// Time of the next tick. `NEVER` if there is none.
+    tick: Time,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entity {
+    /// True if it wants a CPU.
+    is_awake: bool,
+    /// True if it may not have more than its reservation.
+    is_bounded: bool,
+    is_queued: bool,
+    /// True if it left while it was ahead of the average. It stays until it is not any more.
+    is_delayed: bool,
+    runtime: i64,
+    deadline: i64,
+    lag: i64,
+}
+
+impl FairClass {
+    pub(crate) fn new((slice, tick, phase): (Span, Span, Span), cpus: usize, slots: usize) -> Self {
+        let cpu = FairCpu { tick: Time::NEVER, ..FairCpu::default() };
+        FairClass {
+            slice: signed(slice),
+            tick,
+            phase,
+            cpus: vec![cpu; cpus],
+            entities: vec![Entity::default(); slots],
+        }
+    }
+
+    pub(crate) fn set_bounded(&mut self, vcpu: VcpuId, is_bounded: bool) {
+        self.entities[vcpu.slot()].is_bounded = is_bounded;
+    }
+
+    /// Returns true if the CPU has slack.
+    #[inline]
+    pub(crate) fn is_on(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu.index()].is_on
+    }
+
+    /// Notes that a vCPU wants a CPU, whose last one is `home`.
+    pub(crate) fn woke(&mut self, vcpu: VcpuId, home: Option<CpuId>) {
+        self.entities[vcpu.slot()].is_awake = true;
+        if let Some(cpu) = home.filter(|&cpu| self.is_on(cpu)) {
+            self.enter(cpu, vcpu);
+        }
+    }
+
+    /// Notes that a vCPU does not want a CPU any more.
+    pub(crate) fn blocked(&mut self, vcpu: VcpuId) {
+        self.entities[vcpu.slot()].is_awake = false;
+        self.leave(vcpu);
+    }
+
+    /// Adds a vCPU that is not real-time any more.
+    pub(crate) fn enter(&mut self, cpu: CpuId, vcpu: VcpuId) {
+        let Entity { is_awake, is_bounded, is_queued, is_delayed, lag, .. } =
+            self.entities[vcpu.slot()];
+        if is_bounded || !is_awake || is_queued && !is_delayed {
+            return;
+        }
+        let count = self.cpus[cpu.index()].queue.len();
+        let average = self.average(cpu);
+        let entity = &mut self.entities[vcpu.slot()];
+        if is_delayed {
+            entity.is_delayed = false;
+            entity.runtime = entity.runtime.max(average);
+            return;
+        }
+        let behind = match i64::try_from(count) {
+            Ok(count @ 1..) => lag * (count + 1) / count,
+            _ => 0,
+        };
+        entity.is_queued = true;
+        entity.runtime = average - behind;
+        entity.deadline = entity.runtime + self.slice;
+        self.cpus[cpu.index()].queue.push(vcpu);
+    }
+
+    /// Removes a vCPU that blocked or became real-time, once it is not ahead of the average.
+    pub(crate) fn leave(&mut self, vcpu: VcpuId) {
+        let Entity { is_queued, is_delayed, runtime, .. } = self.entities[vcpu.slot()];
+        if !is_queued || is_delayed {
+            return;
+        }
+        let place = self.cpus.iter().position(|cpu| cpu.queue.contains(&vcpu));
+        let Some(cpu) = place.map(CpuId::new) else { return };
+        let this = &mut self.cpus[cpu.index()];
+        this.running = this.running.filter(|&(running, _)| running != vcpu);
+        if runtime > self.average(cpu) {
+            self.entities[vcpu.slot()].is_delayed = true;
+        } else {
+            self.remove(cpu, vcpu);
+        }
+    }
+
+    fn remove(&mut self, cpu: CpuId, vcpu: VcpuId) {
+        let average = self.average(cpu);
+        let limit = (2 * self.slice).max(signed(self.tick));
+        let entity = &mut self.entities[vcpu.slot()];
+        let lag = (average - entity.runtime).clamp(-limit, limit);
+        entity.lag = if entity.is_delayed { 0 } else { lag };
+        (entity.is_queued, entity.is_delayed) = (false, false);
+        let cpu = &mut self.cpus[cpu.index()];
+        cpu.queue.retain(|&other| other != vcpu);
+        if cpu.queue.is_empty() {
+            cpu.base = average;
+        }
+    }
+
+    /// Begins slack on a CPU: the entities of `runnable` compete from now on. Returns the time of
+    /// the next tick if it has to be requested.
+    pub(crate) fn begin(
+        &mut self,
+        cpu: CpuId,
+        now: Time,
+        runnable: impl Iterator<Item = VcpuId>,
+    ) -> Option<Time> {
+        self.cpus[cpu.index()].is_on = true;
+        runnable.for_each(|vcpu| self.enter(cpu, vcpu));
+        let next = self.next_tick(now);
+        let this = &mut self.cpus[cpu.index()];
+        let is_new = this.tick == Time::NEVER;
+        this.tick = next;
+        is_new.then_some(next)
+    }
+
+    /// Ends slack on a CPU.
+    pub(crate) fn end(&mut self, cpu: CpuId) {
+        let this = &mut self.cpus[cpu.index()];
+        (this.is_on, this.running) = (false, None);
+    }
+
+    /// Counts the run of the running entity, which had `taken` of the time taken from it.
+    pub(crate) fn count(&mut self, cpu: CpuId, now: Time, ran: impl FnOnce(Time) -> Span) {
+        if let Some((vcpu, since)) = &mut self.cpus[cpu.index()].running {
+            let ran = ran(*since);
+            *since = now;
+            self.entities[vcpu.slot()].runtime += signed(ran);
+        }
+    }
+
+    /// Handles the tick of a CPU. Returns the time of the next tick. `None` if there is no slack
+    /// any more.
+    pub(crate) fn tick(&mut self, cpu: CpuId, now: Time) -> Option<Time> {
+        let next = self.next_tick(now);
+        let this = &mut self.cpus[cpu.index()];
+        this.tick = if this.is_on { next } else { Time::NEVER };
+        this.is_on.then_some(next)
+    }
+
+    /// Returns the entity that is to run. The running one goes on until its slice is used.
+    pub(crate) fn pick(&mut self, cpu: CpuId, now: Time) -> Option<VcpuId> {
+        let this = &self.cpus[cpu.index()];
+        if let Some((running, _)) = this.running {
+            let entity = &mut self.entities[running.slot()];
+            if entity.runtime < entity.deadline {
+                return Some(running);
+            }
+            entity.deadline = entity.runtime + self.slice;
+        }
+        loop {
+            let average = self.average(cpu);
+            let key = |vcpu: &VcpuId| {
+                let entity = &self.entities[vcpu.slot()];
+                (entity.runtime > average, entity.deadline, vcpu.slot())
+            };
+            let picked = self.cpus[cpu.index()].queue.iter().copied().min_by_key(key);
+            match picked {
+                Some(vcpu) if self.entities[vcpu.slot()].is_delayed => self.remove(cpu, vcpu),
+                _ => {
+                    self.cpus[cpu.index()].running = picked.map(|picked| (picked, now));
+                    return picked;
+                }
+            }
+        }
+    }
+
+    /// Average of the virtual times of all entities.
+    fn average(&self, cpu: CpuId) -> i64 {
+        let this = &self.cpus[cpu.index()];
+        let sum: i128 =
+            this.queue.iter().map(|it| i128::from(self.entities[it.slot()].runtime)).sum();
+        let count = this.queue.len() as i128;
+        let average = sum.checked_div(count).and_then(|average| i64::try_from(average).ok());
+        average.unwrap_or(this.base)
+    }
+
+    fn next_tick(&self, now: Time) -> Time {
+        let passed = (now.since(Time::START) + self.tick).left_after(self.phase % self.tick);
+        now.after(self.tick - passed % self.tick)
+    }
+}
+
+fn signed(span: Span) -> i64 {
+    i64::try_from(span.ns()).unwrap_or(i64::MAX / 4)
+}
+
+impl VirtualHardware<'_> {
+    /// Carries out an order as a live host does. A vCPU that runs on reserved time is real-time. In
+    /// slack all runnable vCPUs of the CPU compete, whichever of them was picked.
+    #[inline(never)]
+    pub(crate) fn carry_out_fairly(&mut self, order: Order) -> Outcome {
+        let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
+        let now = self.now();
+        self.count_fair(cpu);
+        let exhausted = self.cpus.occupant_of(cpu).filter(|_| self.cpus.is_exhausted(cpu));
+        let homes: Vec<VcpuId> = self.guests.all_at(|vcpu| self.cpus.home(vcpu) == Some(cpu));
+        let Some(fair) = &mut self.cpus.fair else { return self.carry_out_exactly(order) };
+        match order {
+            Order::Run { cpu, vcpu, until, entitlement: Entitlement::Spare } => {
+                let tick = fair.begin(cpu, now, homes.into_iter().chain([vcpu]));
+                let vcpu = fair.pick(cpu, now).unwrap_or(vcpu);
+                if let Some(tick) = tick {
+                    self.queue.push(tick, Event::FairTick, cpu.index());
+                }
+                let entitlement = Entitlement::Spare;
+                self.carry_out_exactly(Order::Run { cpu, vcpu, until, entitlement })
+            }
+            Order::Run { vcpu, .. } => {
+                if let Some(exhausted) = exhausted.filter(|&it| it != vcpu && !fair.is_on(cpu)) {
+                    fair.enter(cpu, exhausted);
+                }
+                fair.end(cpu);
+                fair.leave(vcpu);
+                self.carry_out_exactly(order)
+            }
+            Order::Idle { .. } => {
+                fair.end(cpu);
+                self.carry_out_exactly(order)
+            }
+        }
+    }
+
+    /// Counts what the running ordinary vCPU has used.
+    fn count_fair(&mut self, cpu: CpuId) {
+        let (now, Some(mut fair)) = (self.now(), self.cpus.fair.take()) else { return };
+        fair.count(cpu, now, |since| self.cpus.ran_since(cpu, since, now));
+        self.cpus.fair = Some(fair);
+    }
+}
+
+impl Sim<'_> {
+    /// Notes events that concern ordinary scheduling.
+    pub(crate) fn note_fair(&mut self, fact: &Fact<'_>) {
+        let promise = self.scenario.policy.spec.promise;
+        let home = match fact {
+            Fact::Woke(vcpu) => self.hardware.cpus.home(*vcpu),
+            _ => None,
+        };
+        let Some(fair) = &mut self.hardware.cpus.fair else { return };
+        match *fact {
+            Fact::Joined(vcpu, terms) | Fact::TermsChanged(vcpu, terms) => {
+                let promise = promise(terms.share).ok().flatten();
+                fair.set_bounded(vcpu, promise.is_some_and(|it| it.bounded));
+            }
+            Fact::Woke(vcpu) => fair.woke(vcpu, home),
+            Fact::Blocked(vcpu) | Fact::Paused(vcpu) | Fact::Left(vcpu) => fair.blocked(vcpu),
+            _ => {}
+        }
+    }
+
+    /// Steps the host where ordinary scheduling divides slack.
+    #[inline(never)]
+    pub(crate) fn step_fairly<S: Sink>(
+        &mut self,
+        now: Time,
+        fact: Fact<'_>,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        let mut used = None;
+        if let Fact::Blocked(vcpu) | Fact::Paused(vcpu) | Fact::Left(vcpu) = fact
+            && let Some(cpu) = self.hardware.cpus.home(vcpu)
+            && self.hardware.cpus.occupant_of(cpu) == Some(vcpu)
+        {
+            // The host may believe that another vCPU has the CPU.
+            used = self.hardware.measure(cpu, now);
+        }
+        self.note_fair(&fact);
+        let report = Report { now, used: used.as_slice(), fact };
+        let stepped = self.host.step(report, &mut self.hardware, sink);
+        let settled = stepped.and_then(|()| self.settle_fair(now, sink));
+        self.tell_account(sink);
+        settled
+    }
+
+    /// Handles a tick of ordinary scheduling.
+    pub(crate) fn fair_tick<S: Sink>(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        self.hardware.advance(now);
+        self.hardware.count_fair(cpu);
+        let Some(fair) = &mut self.hardware.cpus.fair else { return Ok(()) };
+        if let Some(next) = fair.tick(cpu, now) {
+            self.hardware.queue.push(next, Event::FairTick, cpu.index());
+        }
+        self.settle_fair(now, sink)
+    }
+
+    /// Lets those run that ordinary scheduling picks. What ran before is reported first, as the
+    /// host may believe that another vCPU had the CPU.
+    pub(crate) fn settle_fair<S: Sink>(
+        &mut self,
+        now: Time,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        for cpu in (0..self.scenario.host.cpus).map(CpuId::new) {
+            let Some(fair) = &mut self.hardware.cpus.fair else { return Ok(()) };
+            if !fair.is_on(cpu) {
+                continue;
+            }
+            let picked = fair.pick(cpu, now);
+            if picked == self.hardware.cpus.occupant_of(cpu) {
+                continue;
+            }
+            let used = self.hardware.measure(cpu, now);
+            let report = Report { now, used: used.as_slice(), fact: Fact::Passed };
+            self.host.step(report, &mut self.hardware, sink)?;
+            let VirtualHardware { cpus, guests, .. } = &mut self.hardware;
+            cpus.exchange(cpu, picked, now, guests);
+        }
+        Ok(())
+    }
+}

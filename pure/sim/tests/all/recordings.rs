@@ -1,0 +1,92 @@
+//! Recordings that are too long to be kept in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use slackline_scenario::{FileBytes, Scenario};
+use slackline_sim::RunError;
+use slackline_trace::Checksum;
+
+/// Largest number of bytes that a reader may ask for.
+const LARGEST_READ: usize = 1 << 14;
+
+/// File of equal lines. No byte of it is in memory.
+struct EqualLines {
+    length: u64,
+    /// Number of bytes after which it cannot be read any more.
+    fails_after: u64,
+    read: AtomicU64,
+}
+
+const LINE: &[u8; 16] = b"1000000,2000000\n";
+
+impl EqualLines {
+    fn new(lines: u64) -> EqualLines {
+        EqualLines { length: lines * 16, fails_after: u64::MAX, read: AtomicU64::new(0) }
+    }
+}
+
+impl FileBytes for EqualLines {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, String> {
+        assert!(into.len() <= LARGEST_READ, "{} bytes are asked for at once", into.len());
+        let count = self.length.saturating_sub(offset).min(into.len() as u64);
+        if self.read.fetch_add(count, Ordering::Relaxed) >= self.fails_after {
+            return Err("it is gone".into());
+        }
+        let line = LINE.iter().cycle().skip((offset % 16) as usize);
+        let count = usize::try_from(count).expect("it fits in the piece");
+        into[..count].iter_mut().zip(line).for_each(|(byte, next)| *byte = *next);
+        Ok(count)
+    }
+}
+
+fn scenario(length: &str, work: &str, file: &Arc<EqualLines>) -> Scenario {
+    let text = format!(
+        "title = 't'\nlength = '{length}'\npolicy = {{ name = 'round-robin' }}\n\
+         [[domain]]\nname = 'hog'\nwork = {{ kind = 'spin' }}\n\
+         [[domain]]\nname = 'x'\nwork = {{ kind = 'replay', {work} }}\n"
+    );
+    let load = |_: &str| Ok(Arc::clone(file) as Arc<dyn FileBytes>);
+    Scenario::with_bytes(&text, &load).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn checksum(scenario: &Scenario) -> u64 {
+    let mut sum = Checksum::new(&[]);
+    slackline_sim::run(scenario, &mut sum).expect("the run completes");
+    sum.sum()
+}
+
+/// A file of 64 MB is read to its end once, to check it, and then as far as the run goes.
+#[test]
+fn recording_of_any_size_is_read_in_small_pieces() {
+    let file = Arc::new(EqualLines::new(4_000_000));
+    let streamed = scenario("10s", "file = 'a.csv'", &file);
+    assert_eq!(file.read.load(Ordering::Relaxed), file.length);
+    assert!(streamed.domains[1].program.steps.is_empty());
+    assert_eq!(
+        checksum(&streamed),
+        checksum(&scenario("10s", "list = ['1ms', '2ms']", &file)),
+        "the run is the same as with a short list"
+    );
+    assert!(file.read.load(Ordering::Relaxed) < file.length + 100_000);
+}
+
+/// 5,000 lines of 1 ms and 2 ms are over after 15 s or later, and begin again.
+#[test]
+fn long_recording_is_repeated_after_its_end() {
+    let file = Arc::new(EqualLines::new(5_000));
+    let streamed = scenario("60s", "file = 'a.csv'", &file);
+    let listed = scenario("60s", "list = ['1ms', '2ms']", &file);
+    assert_eq!(checksum(&streamed), checksum(&listed));
+    assert!(file.read.load(Ordering::Relaxed) > 2 * file.length);
+}
+
+#[test]
+fn recording_that_vanishes_during_a_run_fails_the_run_with_its_reason() {
+    let lines = EqualLines::new(5_000);
+    let file = Arc::new(EqualLines { fails_after: lines.length + 20_000, ..lines });
+    let scenario = scenario("60s", "file = 'a.csv'", &file);
+    let error = slackline_sim::run(&scenario, &mut ()).expect_err("the file cannot be read");
+    assert!(matches!(error, RunError::Recording(_)), "{error}");
+    assert_eq!(error.to_string(), "cannot read `a.csv`: it is gone");
+}

@@ -1,0 +1,60 @@
+//! Other programs of the recorded host, as domains and interference of a scenario.
+
+use slackline_policy::{Spec, Values};
+use slackline_units::CpuId;
+
+use crate::model::{Share, written};
+use crate::recording::Recording;
+
+/// Begin of the names of domains that stand for ordinary programs. No recorded VM has it: the
+/// service's names are lower case.
+const PREFIX: &str = "OTHERS-";
+
+/// Shares without a reservation, for different policies. The first that a policy takes is used.
+const SHARES: [&[(&str, &str)]; 4] = [
+    &[("slice", "1ns"), ("budget", "1ns"), ("period", "1s"), ("extra", "true")],
+    &[("slice", "1ns"), ("period", "1s")],
+    &[("extra", "true")],
+    &[],
+];
+
+/// Ordinary programs of one CPU, of which one runs at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Competitor {
+    /// Index in the demand of others.
+    pub(crate) source: usize,
+    pub(crate) cpu: CpuId,
+}
+
+impl Competitor {
+    /// Returns all competitors of a recording.
+    pub(crate) fn all(recording: &Recording) -> Vec<Competitor> {
+        let all = recording.demand.others.competitors.iter().enumerate();
+        all.map(|(source, &(cpu, _))| Competitor { source, cpu }).collect()
+    }
+
+    /// Returns the name of its domain.
+    pub(crate) fn name(&self) -> String {
+        format!("{PREFIX}{}", self.source)
+    }
+}
+
+/// Returns true if this is the name of a competitor.
+pub(crate) fn is_other(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// Returns a share without a reservation. `None` if the policy has none.
+pub(crate) fn share(spec: &'static Spec) -> Option<Share> {
+    let fits = |pairs: &&[(&str, &str)]| {
+        let share = of(spec, pairs);
+        Values::read_written(spec.share_fields, &written(&share)).is_ok()
+    };
+    SHARES.iter().copied().find(fits).map(|pairs| of(spec, pairs))
+}
+
+fn of(spec: &'static Spec, pairs: &[(&str, &str)]) -> Share {
+    let known =
+        pairs.iter().filter(|(name, _)| spec.share_fields.iter().any(|it| it.name == *name));
+    known.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
