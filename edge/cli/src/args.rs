@@ -13,9 +13,8 @@ use crate::load::args::Load;
 use crate::parse::{share, span};
 use crate::service::args::{
     AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, Named, Pause, Place,
-    RecordArgs, Reserve, Room, Which, WhyArgs,
+    RecordArgs, Reserve, Room, TopArgs, Which, WhyArgs,
 };
-use crate::top::Top;
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
 fn version() -> String {
@@ -78,7 +77,7 @@ pub(crate) enum Command {
     History(History),
     /// Show or change what users may do. Administrators only.
     Access(AccessArgs),
-    Top(Top),
+    Top(TopArgs),
     /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
     Sweep(Sweep),

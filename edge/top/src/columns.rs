@@ -10,7 +10,7 @@ use crate::VmRow;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) heading: &'static str,
-    /// Width in characters.
+    /// Width of the column in characters.
     pub(crate) width: u16,
     /// True if cells stand at the left edge of the column.
     pub(crate) is_text: bool,
@@ -32,7 +32,7 @@ const COLUMNS: [Column; 13] = [
     text("state", 9, 4, |row| row.state.clone()),
     number("reserved", 8, 2, |row| percent(row.reserved_ppm)),
     number("used", 7, 0, |row| percent(row.used_ppm)),
-    number("of it", 6, 6, |row| percent(row.efficiency_ppm())),
+    number("of it", 8, 6, |row| percent(row.efficiency_ppm())),
     number("ready", 7, 3, |row| percent(row.ready_ppm)),
     number("missed", 9, 1, missed),
     number("blocked", 7, 7, |row| percent(row.blocked_ppm)),
@@ -40,7 +40,7 @@ const COLUMNS: [Column; 13] = [
     number("slice", 8, 9, |row| span(row.slice)),
     number("period", 8, 9, |row| span(row.period)),
     text("limit", 5, 10, |row| if row.is_exact { "exact" } else { "" }.into()),
-    text("largest culprit", 24, 5, |row| row.culprit.clone().unwrap_or_default()),
+    text("largest culprit", 16, 5, |row| row.culprit.clone().unwrap_or_default()),
 ];
 
 const fn text(heading: &'static str, width: u16, rank: u8, cell: fn(&VmRow) -> String) -> Column {

@@ -30,21 +30,14 @@ pub fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot, view: &View) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    frame.render_widget(Paragraph::new(head_line(snapshot, view, head.width)).bold(), head);
+    frame.render_widget(
+        Paragraph::new(head_line(snapshot, view, head.width)).style(Modifier::BOLD),
+        head,
+    );
     frame.render_widget(lines(cpus), middle);
     draw_table(frame, table, snapshot, view);
     frame.render_widget(lines(details), below);
     frame.render_widget(foot_line(view), foot);
-}
-
-trait Bold {
-    fn bold(self) -> Self;
-}
-
-impl Bold for Paragraph<'_> {
-    fn bold(self) -> Self {
-        self.style(Style::new().add_modifier(Modifier::BOLD))
-    }
 }
 
 fn lines(lines: Vec<String>) -> Paragraph<'static> {
@@ -56,15 +49,20 @@ fn head_line(snapshot: &Snapshot, view: &View, width: u16) -> String {
         return format!("! {problem}");
     }
     let mut right = snapshot.time.clone();
+    match view.speed {
+        0 => {}
+        slower @ ..0 => right += &format!("  speed 1/{}", 1u32 << slower.unsigned_abs()),
+        faster => right += &format!("  speed {}", 1u32 << faster),
+    }
     if view.is_paused {
         right += "  paused";
     }
-    let left = &snapshot.title;
-    let space = usize::from(width).saturating_sub(left.chars().count() + right.chars().count());
-    match space {
-        0 => right,
-        space => format!("{left}{}{right}", " ".repeat(space)),
-    }
+    // A title that is too long is cut.
+    let room = usize::from(width).saturating_sub(right.chars().count() + 2);
+    let left: String = snapshot.title.chars().take(room).collect();
+    let padding =
+        " ".repeat(usize::from(width).saturating_sub(left.chars().count() + right.chars().count()));
+    format!("{left}{padding}{right}")
 }
 
 fn cpu_lines(cpus: &[CpuLine]) -> Vec<String> {

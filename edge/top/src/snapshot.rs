@@ -2,14 +2,14 @@
 
 use slackline_units::Span;
 
-/// Everything that one screen shows.
+/// Numbers of all VMs and CPUs that one screen shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Origin and policy, e.g. `host web1, policy edf`.
     pub title: String,
     /// Position in a recording, e.g. `12.0 s of 60.0 s`, or the time that the numbers cover.
     pub time: String,
-    /// Scheduled CPUs.
+    /// Numbers of the CPUs on which VMs are scheduled.
     pub cpus: Vec<CpuLine>,
     /// VMs, or the vCPUs of a recording.
     pub rows: Vec<VmRow>,

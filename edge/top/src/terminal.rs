@@ -33,7 +33,7 @@ impl Steering {
 /// Message of a source.
 #[derive(Clone, Debug)]
 pub enum Update {
-    /// New numbers.
+    /// Numbers that replace those on the screen.
     Snapshot(Box<Snapshot>),
     /// The end of a recording. The last numbers stay on the screen.
     End,

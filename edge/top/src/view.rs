@@ -5,19 +5,19 @@ use crate::{Snapshot, SortKey, VmRow};
 /// Key that a user pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// Character without modifiers.
+    /// Key of a character, without Control or Alt.
     Char(char),
-    /// Arrow up.
+    /// Arrow key upwards, to the row above.
     Up,
-    /// Arrow down.
+    /// Arrow key downwards, to the row below.
     Down,
-    /// Enter.
+    /// Enter, which shows details or ends the typing of a filter.
     Enter,
-    /// Escape.
+    /// Escape, which hides details or clears the filter.
     Escape,
-    /// Backspace.
+    /// Backspace, which removes a character of the filter.
     Backspace,
-    /// Ctrl-C.
+    /// Ctrl-C, which ends the program in any state.
     Interrupt,
 }
 

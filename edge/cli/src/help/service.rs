@@ -23,6 +23,7 @@ cgroup or any process: whatever `slackline find` lists.
   slackline apply list.toml --dry-run                # a file of reservations, all or none
   slackline watch
   slackline history web --since 7d --by day          # also --csv, --json
+  slackline top                                      # all VMs on one screen; Enter shows culprits
   slackline why web                                  # who took its CPU in the last minute
   slackline incidents                                # recordings of missed deadlines
 

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use slackline_control::client::Remote;
 use slackline_control::place::Fit;
 use slackline_control::{End, Length, Moment, Phase, Role, Share, Wanted};
+use slackline_top::SortKey;
 use slackline_units::{Span, WallTime};
 
 use super::view::View;
@@ -466,6 +468,35 @@ pub(crate) struct WhyArgs {
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) at: At,
+}
+
+/// Show all VMs on a screen that is drawn again as their numbers change.
+///
+/// Without a file the daemon is asked each second: CPU time reserved and used, CPU ready, missed
+/// deadlines, and the culprit of the selected VM's waiting time. With a file, a recording, an
+/// incident or any saved trace is played, with XenMon's columns for each vCPU.
+///
+/// Keys: `q` quit, `s` sort by the next column, `/` show only names with a text, arrows select a
+/// row, Enter shows who kept the selected VM from running, Space pauses, `+` and `-` play a
+/// recording faster and slower.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Recording, incident or trace to play [default: ask the daemon].
+    #[arg(value_parser = file)]
+    pub(crate) file: Option<PathBuf>,
+    /// Time between two updates, from 200ms to 1min.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = span)]
+    pub(crate) interval: Span,
+    /// Order of the rows.
+    #[arg(long, value_name = "COLUMN", default_value = "missed", value_parser = sort_key())]
+    pub(crate) sort: SortKey,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+fn sort_key() -> impl TypedValueParser<Value = SortKey> {
+    PossibleValuesParser::new(SortKey::ALL.map(SortKey::word))
+        .map(|word| SortKey::ALL.into_iter().find(|key| key.word() == word).unwrap_or_default())
 }
 
 /// List the recordings of missed deadlines that the daemon saved.

@@ -159,8 +159,9 @@ fn largest(culprits: &Culprits) -> Option<String> {
 /// Returns a line for each culprit.
 pub(super) fn lines(culprits: &Culprits) -> Vec<String> {
     let waited: u64 = culprits.vcpus.iter().map(|vcpu| vcpu.waited_ns).sum();
-    let length = Span::from_ns(culprits.length_ns);
-    let mut lines = vec![format!("waited {} in {length}, because of:", Span::from_ns(waited))];
+    let rounded = |ns: u64| Span::from_ms((ns + 500_000) / 1_000_000);
+    let length = rounded(culprits.length_ns);
+    let mut lines = vec![format!("waited {} in {length}, because of:", rounded(waited))];
     for (ns, says) in sums(culprits).into_iter().take(CULPRITS) {
         let tenths = part(ns, waited).unwrap_or(0) / 1_000;
         lines.push(format!("{:>3}.{} %  {says}", tenths / 10, tenths % 10));

@@ -22,4 +22,5 @@ mod points;
 mod service;
 mod smaller;
 mod sweep;
+mod top;
 mod whatif;

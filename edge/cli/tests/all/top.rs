@@ -1,0 +1,126 @@
+//! `slackline top` on a terminal of its own.
+
+use std::io::{Read, Write};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use crate::common::{Place, terminal};
+
+/// The program on a terminal of 20 lines of 100 columns.
+struct Screen {
+    child: std::process::Child,
+    keys: std::fs::File,
+    bytes: Receiver<Vec<u8>>,
+    /// State of the terminal after the bytes that were read so far.
+    terminal: vt100::Parser,
+}
+
+impl Screen {
+    fn start(place: &Place, arguments: &[&str]) -> Screen {
+        let (outside, inside) = terminal();
+        let size = rustix::termios::Winsize { ws_row: 20, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&inside, size).expect("a terminal's size");
+        let mut command = place.command(arguments);
+        command.env("TERM", "xterm").stdin(inside.try_clone().expect("a terminal"));
+        command.stdout(inside.try_clone().expect("a terminal")).stderr(inside);
+        let child = command.spawn().expect("the program can be started");
+        drop(command);
+        let (sender, bytes) = channel();
+        let mut screen = outside.try_clone().expect("a terminal");
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4_096];
+            while let Ok(length @ 1..) = screen.read(&mut buffer) {
+                let _ = sender.send(buffer[..length].to_vec());
+            }
+        });
+        Screen { child, keys: outside, bytes, terminal: vt100::Parser::new(20, 100, 0) }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("the program reads keys");
+    }
+
+    /// Waits until the screen shows a text.
+    #[track_caller]
+    fn shows(&mut self, text: &str) {
+        self.wait_until(text, |screen| screen.contents().contains(text));
+    }
+
+    #[track_caller]
+    fn wait_until(&mut self, awaited: &str, is_so: impl Fn(&vt100::Screen) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_so(self.terminal.screen()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(bytes) = self.bytes.recv_timeout(left) else {
+                panic!("no `{awaited}` in\n{}", self.terminal.screen().contents());
+            };
+            self.terminal.process(&bytes);
+        }
+    }
+
+    /// Waits for the end of the program. Asserts that it left the alternate screen.
+    #[track_caller]
+    fn ends_with(mut self, code: i32) {
+        self.wait_until("the former screen", |screen| !screen.alternate_screen());
+        assert_eq!(self.child.wait().expect("it ends").code(), Some(code));
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const TWO: &str = r#"title = "two"
+length = "3s"
+policy = { name = "round-robin" }
+[[domain]]
+name = "web"
+work = { kind = "spin" }
+[[domain]]
+name = "db"
+work = { kind = "spin" }
+"#;
+
+#[test]
+fn top_plays_a_trace_and_restores_the_terminal_when_quit() {
+    let place = Place::new();
+    place.write("it.toml", TWO.as_bytes());
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).ended_with(0);
+    let mut screen = Screen::start(&place, &["top", "it.trace", "--interval", "200ms"]);
+    screen.shows("50.0 %");
+    assert!(screen.terminal.screen().alternate_screen());
+    screen.press("+++++");
+    screen.shows("3s of 3s");
+    // Numbers of the last interval stay, and keys still work.
+    screen.press("\r");
+    screen.shows("-- db");
+    screen.press("q");
+    screen.ends_with(0);
+}
+
+#[test]
+fn top_restores_the_terminal_when_ended_by_a_signal() {
+    let place = Place::new();
+    place.write("it.toml", TWO.as_bytes());
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).ended_with(0);
+    let mut screen = Screen::start(&place, &["top", "it.trace", "--sort", "name"]);
+    screen.shows("sort: name");
+    let pid = i32::try_from(screen.child.id()).expect("a process id");
+    let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    screen.ends_with(0);
+}
+
+#[test]
+fn top_without_a_terminal_daemon_or_valid_interval_is_refused() {
+    let place = Place::new();
+    place.run(&["top"]).ended_with(2).says("are not a terminal").says("hint:");
+    place.run(&["top", "--interval", "1ms"]).ended_with(2).says("from 200ms to 60s");
+    let mut screen = Screen::start(&place, &["top", "--socket", "none"]);
+    screen.shows("error: ");
+    assert!(!screen.terminal.screen().alternate_screen());
+    assert_ne!(screen.child.wait().expect("it ends").code(), Some(0));
+}
