@@ -8,6 +8,7 @@ pub(crate) mod show;
 
 use std::io::Write as _;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use slackline_experiments::alert::{
     AS_PUBLISHED, Case, CaseError, CaseResult, Form, OURS, TrialError, TrialFault, Trials,
@@ -21,6 +22,7 @@ use crate::args::Alert;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
+use crate::signals::stop_flag;
 use crate::terminal::{self, Counter};
 
 use live::LivePlan;
@@ -56,7 +58,11 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     }
     let report = args.report.as_deref().map(Pending::new).transpose()?;
     let csv = args.csv.as_deref().map(Pending::new).transpose()?;
-    let tested = if args.live { live(args)? } else { simulated(args)? };
+    let tested = if args.live { live(args) } else { simulated(args) };
+    if args.json && matches!(tested, Err(Problem::Interrupted)) {
+        terminal::print(&show::interrupted(&made(args, None)))?;
+    }
+    let tested = tested?;
     let Tested { form, how, seeds, results, ablations } = &tested;
     let made = made(args, *seeds);
     let compared = published::compare(*form, results);
@@ -114,10 +120,13 @@ fn simulated(args: &Alert) -> Result<Tested, Problem> {
         false => Vec::new(),
     };
     let all: Vec<Case> = cases.iter().chain(changed.iter().flatten()).cloned().collect();
-    let counter = Counter::new("simulated");
+    let (counter, stop) = (Counter::new("simulated"), stop_flag()?);
     let results = trials.run(&all, &|done| {
         counter.at(done);
-        ControlFlow::Continue(())
+        match stop.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     });
     drop(counter);
     let mut results = results.map_err(of_grid)?;

@@ -78,7 +78,8 @@ fn diestelhorst_ttcp_is_reproduced() {
     let others: Vec<&KeptRow> = strict.iter().filter(|row| !is_as_fast(row)).collect();
     assert_eq!(others.len(), 4, "rows");
     for row in others {
-        assert_eq!(row.verdict, Verdict::SameShape, "{}: {}", row.id, row.sentence);
+        let holds = [Verdict::SameShape, Verdict::Reproduced].contains(&row.verdict);
+        assert!(holds, "{}: {}", row.id, row.sentence);
     }
     all_reproduced(slower.iter().filter(is_throughput), 6);
 }

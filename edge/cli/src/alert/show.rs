@@ -8,6 +8,8 @@ use slackline_experiments::alert::{CaseResult, Limiter, percent};
 use slackline_html::FigureOrigin;
 use slackline_units::CpuShare;
 
+use crate::json::Completion;
+
 use super::numbers::{fixed, share};
 use super::published::{Compared, mean_size};
 
@@ -149,11 +151,23 @@ pub(super) fn as_json(
             "sentence": of.sentence,
         })
     };
+    let cases: Vec<Value> = results.iter().map(case).collect();
+    let verdicts: Vec<Value> = compared.iter().map(verdict).collect();
+    whole(made, Completion::Whole, &cases, &verdicts)
+}
+
+/// Returns the JSON of tests that a signal has ended. It has no results.
+pub(super) fn interrupted(made: &FigureOrigin) -> String {
+    whole(made, Completion::Interrupted, &[], &[])
+}
+
+fn whole(made: &FigureOrigin, end: Completion, cases: &[Value], verdicts: &[Value]) -> String {
     let whole = json!({
         "format": "slackline-alert-1",
+        "interrupted": end == Completion::Interrupted,
         "made": made.line(),
-        "cases": results.iter().map(case).collect::<Vec<_>>(),
-        "verdicts": compared.iter().map(verdict).collect::<Vec<_>>(),
+        "cases": cases,
+        "verdicts": verdicts,
     });
     format!("{whole:#}\n")
 }

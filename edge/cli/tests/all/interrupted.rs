@@ -60,6 +60,9 @@ fn json_of_an_interrupted_command_has_interrupted_true() {
         let ran = interrupted(&place, &words, Duration::from_millis(300)).ended_with(130);
         assert_eq!(json_of(&ran)["runs"].as_array().map(Vec::len), Some(0), "{command}");
     }
+    let words = ["alert", "--json", "--length", "3600s", "--seeds", "20"];
+    let ran = interrupted(&place, &words, Duration::from_millis(300)).ended_with(130);
+    assert_eq!(json_of(&ran)["cases"].as_array().map(Vec::len), Some(0));
     let whole = Place::with(GOOD).run(&["sim", "it.toml", "--json"]).good();
     let whole: serde_json::Value = serde_json::from_str(&whole).expect("valid JSON");
     assert_eq!(whole["interrupted"], false);
