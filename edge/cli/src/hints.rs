@@ -9,7 +9,7 @@ use crate::terminal;
 
 /// Prints an error of the command line, or the requested `--help` or `--version`, and exits.
 pub(crate) fn exit(error: clap::Error) -> ! {
-    let error = without_hidden(error);
+    let error = of_rename(without_hidden(error));
     let text = error.render();
     if error.use_stderr() {
         terminal::tell(&text.to_string());
@@ -48,7 +48,22 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns the names of all hidden commands, and of all hidden options with their dashes.
+/// Suggests how to follow a renamed VM for `rename`, which is no command. The command that is most
+/// alike, `resume`, lets a paused VM run.
+fn of_rename(mut error: clap::Error) -> clap::Error {
+    let is_it =
+        |value: &ContextValue| matches!(value, ContextValue::String(text) if text == "rename");
+    if error.get(ContextKind::InvalidSubcommand).is_some_and(is_it) {
+        error.remove(ContextKind::SuggestedSubcommand);
+        let tip = "`slackline change NAME --for BINDING` uses a reservation for another VM, or for \
+                   its VM by another name";
+        let tips = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tips);
+    }
+    error
+}
+
+/// Returns the names of everything hidden: commands, and options with their dashes.
 fn hidden(command: &Command) -> Vec<String> {
     let options = command.get_arguments().filter(|option| option.is_hide_set());
     let mut names: Vec<String> =

@@ -161,6 +161,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn thousand_vms_with_the_longest_names_fit_into_a_list() {
+        let text = format!(
+            r#"{{"slice":"604799.999949999s","period":"604799.999999999s","exact":true,
+            "phase":"604799.999999998s","vcpus":512,"for":"cloud-hypervisor:{}","user":4294967295,
+            "until":"2126-12-01T18:00:00Z"}}"#,
+            "n".repeat(255)
+        );
+        let wanted: Wanted = serde_json::from_str(&text).unwrap();
+        let name = |number: usize| format!("{}{number:03}", "n".repeat(60));
+        let reservations = (0..1_000).map(|number| (name(number), wanted.clone())).collect();
+        let list = Apply { reservations, prune: true, dry_run: true };
+        let length = serde_json::to_string(&list).unwrap().len();
+        assert!(length <= crate::LONGEST_LIST, "{length} bytes");
+        assert!(length > crate::LONGEST_LIST * 3 / 4, "{length} bytes");
+    }
+
+    #[test]
     fn unknown_json_key_in_a_request_is_refused_by_name() {
         let wanted = |text: &str| serde_json::from_str::<Wanted>(text).map_err(|e| e.to_string());
         let error = wanted(r#"{"slice":"2ms","perod":"10ms"}"#).unwrap_err();

@@ -250,10 +250,7 @@ impl Refusal {
             Refusal::NoRoom { asked, largest, .. } => {
                 Some(format!("use a slice of at most {largest} every {}", asked.period()))
             }
-            Refusal::InList { why, .. } => {
-                let nothing = "nothing was changed";
-                Some(why.hint().map_or(nothing.into(), |hint| format!("{nothing}; {hint}")))
-            }
+            Refusal::InList { name, why } => Some(of_list(name, why)),
             Refusal::TooManyTargets { .. } => Some("apply it in parts, without --prune".into()),
             Refusal::NoMachine { .. } => {
                 Some("run `slackline find` to see what this host can reserve for".into())
@@ -312,4 +309,17 @@ impl Refusal {
             | Refusal::Forbidden(_) => None,
         }
     }
+}
+
+/// Returns advice on a list that is refused because of one reservation.
+fn of_list(name: &Name, why: &Refusal) -> String {
+    let hint = match why {
+        Refusal::Exists { .. } => Some(format!(
+            "write `for` and `user` as they are, or first run `slackline change {name} --for \
+             BINDING`"
+        )),
+        why => why.hint(),
+    };
+    let nothing = "nothing was changed";
+    hint.map_or(nothing.into(), |hint| format!("{nothing}; {hint}"))
 }

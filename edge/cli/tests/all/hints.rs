@@ -88,6 +88,13 @@ fn end_is_a_length_from_now_a_time_in_utc_or_none() {
 }
 
 #[test]
+fn rename_is_answered_with_change_and_not_with_resume() {
+    let ran = Place::new().run(&["rename", "web", "shop"]).ended_with(2);
+    assert!(!ran.err.contains("resume"), "{}", ran.err);
+    ran.says("slackline change NAME --for BINDING");
+}
+
+#[test]
 fn socket_path_above_the_kernel_limit_is_refused_with_its_length() {
     let path = format!("/tmp/{}", "x".repeat(140));
     let ran = Place::new().run(&["list", "--socket", &path]).ended_with(2);

@@ -1,4 +1,4 @@
-//! A thousand reservations in one daemon, by its commands and within its request limits. Needs root.
+//! A thousand reservations in one daemon, within its request limits. Needs root.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use crate::common::live;
 use crate::common::service::Daemon;
 
-/// Number of reservations.
 const MANY: usize = 1_000;
 
 /// Longest time of a command in a debug build, on a busy test machine.

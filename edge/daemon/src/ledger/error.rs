@@ -107,11 +107,19 @@ pub enum LedgerError {
     NoWriter(io::Error),
 }
 
+/// Returns true if a file is where a folder should be.
+fn is_not_a_folder(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory)
+}
+
 impl LedgerError {
     /// Returns advice for an administrator, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
+            LedgerError::Files { source, .. } if is_not_a_folder(source) => {
+                Some("name a folder with `--state`: this is a file".to_owned())
+            }
             LedgerError::Files { .. } | LedgerError::ReadOnly { .. } => {
                 Some("run as root, and check that the disk is mounted writable".to_owned())
             }

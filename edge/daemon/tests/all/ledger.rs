@@ -167,6 +167,16 @@ fn ledger_events_are_queried_by_name_and_number_newest_first() {
 }
 
 #[test]
+fn file_in_place_of_the_folder_is_refused_with_the_option() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, "text").unwrap();
+    let hint = open_error(&path).hint().unwrap();
+    assert_eq!(hint, "name a folder with `--state`: this is a file");
+    assert_eq!(fs::read(&path).unwrap(), b"text");
+}
+
+#[test]
 fn second_process_cannot_open_the_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path());

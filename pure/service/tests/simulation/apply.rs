@@ -94,6 +94,20 @@ fn apply_with_one_refused_reservation_changes_none() {
 }
 
 #[test]
+fn list_with_another_vm_is_refused_with_the_way_to_change_it() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
+    let mut targets = vec![reserve("a", 4), reserve("b", 2)];
+    if let Request::Reserve { binding, .. } = &mut targets[1] {
+        *binding = Some("qemu:c".parse().expect("a binding"));
+    }
+    let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: false, dry_run: false });
+    let hint = refused.expect_err("another VM").hint().expect("a hint");
+    assert!(hint.ends_with("first run `slackline change b --for BINDING`"), "{hint}");
+    assert_eq!(listed(&run), named(&[("a", 3), ("b", 2)]));
+}
+
+#[test]
 fn apply_dry_run_answers_the_changes_and_makes_none() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
