@@ -96,6 +96,7 @@ fn run_command() -> ExitCode {
         Command::Record(args) => record::record(&args),
         Command::Why(args) => why::why(&args),
         Command::Incidents(args) => service::incidents(&args),
+        Command::Predictions(args) => service::predictions(&args),
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Whatif(args) => whatif::whatif(&args),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Access, Grant, Role};
 use crate::flight::{Culprits, Incident, Recording};
 use crate::numbers::Numbers;
+use crate::predictions::{Predicted, Prediction};
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, Wanted};
@@ -171,6 +172,10 @@ pub enum Request {
     },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
+    /// Watches what comes of predictions that were applied: [`Answer::Predictions`].
+    Predict(Vec<Prediction>),
+    /// Lists all predictions that were applied: [`Answer::Predictions`].
+    Predictions,
     /// Saves what the flight recorder has: [`Answer::Recording`]. Administrators only.
     Record {
         /// Length of time until now.
@@ -221,6 +226,8 @@ pub enum Answer {
     Why(Box<Culprits>),
     /// Incidents that were saved, newest first.
     Incidents(Vec<Incident>),
+    /// Predictions that were applied, oldest first.
+    Predictions(Vec<Predicted>),
     /// The recording was saved.
     Recording(Recording),
 }

@@ -24,6 +24,7 @@ mod leftovers;
 mod loads;
 mod lookups;
 mod numbers;
+mod predictions;
 mod recording;
 mod reload;
 mod rights;
