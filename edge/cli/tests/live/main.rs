@@ -22,6 +22,7 @@ mod service_people;
 mod soak_service;
 mod terms;
 mod trees;
+mod whatif;
 mod why;
 
 /// Body of the child process that a test holds. Returns at once in other processes.
