@@ -13,7 +13,7 @@ use crate::load::args::Load;
 use crate::parse::{share, span};
 use crate::service::args::{
     AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, Named, Pause, Place,
-    RecordArgs, Reserve, Room, TopArgs, Which, WhyArgs,
+    PredictionsArgs, RecordArgs, Reserve, Room, TopArgs, Which, WhyArgs,
 };
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
@@ -87,6 +87,7 @@ pub(crate) enum Command {
     Record(RecordArgs),
     Why(WhyArgs),
     Incidents(IncidentsArgs),
+    Predictions(PredictionsArgs),
     /// Draw a saved trace as a timeline, or print its table or list.
     Show(Show),
     /// Replay a saved trace and check that every decision is the same.

@@ -100,6 +100,7 @@ fn run_command() -> ExitCode {
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
         Command::Incidents(args) => service::incidents(&args),
+        Command::Predictions(args) => service::predictions(&args),
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Whatif(args) => whatif::whatif(&args),

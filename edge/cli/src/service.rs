@@ -8,6 +8,7 @@ mod history;
 mod incidents;
 mod log;
 mod place;
+mod predictions;
 mod show;
 pub(crate) mod view;
 
@@ -28,7 +29,7 @@ use crate::signals::stop_flag;
 use crate::terminal;
 use args::{
     AccessArgs, AccessCommand, Add, At, Change, Find, HowMuch, IncidentsArgs, List, Log, Named,
-    Pause, Reserve, Room, Which,
+    Pause, PredictionsArgs, Reserve, Room, Which,
 };
 
 pub(crate) use apply::apply;
@@ -285,7 +286,21 @@ pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Problem> {
     })
 }
 
-/// Lets the daemon at this socket save its flight recorder's last `since`.
+pub(crate) fn predictions(args: &PredictionsArgs) -> Result<(), Problem> {
+    let (all, text) = connect(&args.at)?.predictions()?;
+    answer(&args.at, &text, || match &all[..] {
+        [] => "there are no predictions; `slackline apply` of a plan makes some\n".into(),
+        all => predictions::shown(all),
+    })
+}
+
+/// Returns the record of all predictions of a daemon in one line. `None` if it has none.
+pub(crate) fn record_of_predictions(socket: &Path) -> Option<String> {
+    let (all, _) = Client::connect(socket).ok()?.predictions().ok()?;
+    (!all.is_empty()).then(|| predictions::record(&all))
+}
+
+/// Has the daemon of this socket save what it has recorded.
 pub(crate) fn save_recording(socket: &Path, since: Span) -> Result<Recording, Problem> {
     let (recording, _) = Client::connect(socket)?.record(Length(since))?;
     Ok(recording)

@@ -60,7 +60,10 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     }
     let text = match args.json {
         true => json::forecast(&answer, &forecast),
-        false => table::forecast(&answer, &forecast),
+        false => {
+            let record = args.since.and_then(|_| service::record_of_predictions(&args.socket));
+            table::forecast(&answer, &forecast) + &record.unwrap_or_default()
+        }
     };
     terminal::print(&text)
 }

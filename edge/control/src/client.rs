@@ -24,6 +24,7 @@ use tokio::time::timeout;
 use crate::access::{Access, Grant};
 use crate::flight::{Culprits, Incident, Recording};
 use crate::link::LONGEST_SAID;
+use crate::predictions::{Predicted, Prediction};
 use crate::problem::{Kind, Problem};
 use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, Wanted};
@@ -366,7 +367,23 @@ impl Client {
         self.ask(&Sent::get("/v1/incidents"))
     }
 
-    /// Saves the last `since` of the flight recorder to a file on the daemon's host.
+    /// Has the service watch what comes of predictions that were applied.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn predict(&mut self, predictions: &[Prediction]) -> Answered<Vec<Predicted>> {
+        self.ask(&Sent::write(Method::POST, "/v1/predictions".into()).with(&predictions))
+    }
+
+    /// Returns all predictions that were applied, oldest first.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn predictions(&mut self) -> Answered<Vec<Predicted>> {
+        self.ask(&Sent::get("/v1/predictions"))
+    }
+
+    /// Saves what the flight recorder has of this length of time until now, on the daemon's host.
     ///
     /// # Errors
     /// If the request is refused or not answered.

@@ -38,6 +38,8 @@ impl Request {
             | Request::Why { .. }
             | Request::Incidents
             | Request::Record { .. }
+            | Request::Predict(_)
+            | Request::Predictions
             | Request::Cancel
             | Request::MigrateAccess
             | Request::Grant { .. }

@@ -13,6 +13,7 @@ mod flight;
 pub mod link;
 mod numbers;
 pub mod place;
+mod predictions;
 mod problem;
 mod replies;
 mod requests;
@@ -23,6 +24,7 @@ pub use flight::{CulpritTime, Culprits, Gap, Incident, KernelCheck, Recording, V
 pub use numbers::{
     BOUNDS, CpuNumbers, Histogram, Numbers, ProcessNumbers, ReservationNumbers, VcpuNumbers,
 };
+pub use predictions::{Outcome, Predicted, Prediction};
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{
     Account, AppliedChange, Clock, Cost, Cpu, Delivered, Event, Health, Host, MOST_ACCOUNTS,

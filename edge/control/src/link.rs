@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Access, Grant, Role};
 use crate::flight::{Culprits, Incident, Recording};
 use crate::numbers::Numbers;
+use crate::predictions::{Predicted, Prediction};
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, Wanted};
@@ -178,7 +179,11 @@ pub enum Request {
     },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
-    /// Saves the contents of the flight recorder: [`Answer::Recording`]. Administrators only.
+    /// Watches what comes of predictions that were applied: [`Answer::Predictions`].
+    Predict(Vec<Prediction>),
+    /// Lists all predictions that were applied: [`Answer::Predictions`].
+    Predictions,
+    /// Saves what the flight recorder has: [`Answer::Recording`]. Administrators only.
     Record {
         /// Length of the recording, which ends now.
         since: Length,
@@ -228,6 +233,8 @@ pub enum Answer {
     Why(Box<Culprits>),
     /// Incidents that were saved, newest first.
     Incidents(Vec<Incident>),
+    /// Predictions that were applied, oldest first.
+    Predictions(Vec<Predicted>),
     /// The recording was saved.
     Recording(Recording),
 }

@@ -25,6 +25,7 @@ mod listening;
 mod loads;
 mod lookups;
 mod numbers;
+mod predictions;
 mod recording;
 mod reload;
 mod rights;

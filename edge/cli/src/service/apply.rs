@@ -5,32 +5,65 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use serde::Deserialize;
 use slackline_control::client::Client;
-use slackline_control::{AppliedChange, Apply as List, Machine, Reservation, Wanted};
+use slackline_control::{AppliedChange, Apply as List, Machine, Prediction, Reservation, Wanted};
 
 use super::args::Apply;
 use super::{all, answer, connect, show};
 use crate::grid::position;
 use crate::input;
 use crate::problem::Problem;
+use crate::terminal;
 
 /// Example of an `apply` file, shown in error messages.
 const EXAMPLE: &str = "write a table for each reservation, e.g. [web] with cpu = \"30%\"";
 
 pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
-    let mut reservations = read(&args.file)?;
+    let (mut reservations, predictions) = read(&args.file)?;
     let mut client = connect(&args.at)?;
     complete_new(&args.file, &mut client, &mut reservations)?;
     let list = List { reservations, prune: args.prune, dry_run: args.dry_run };
     let (changes, text) = client.apply(&list)?;
+    if !predictions.is_empty() && !args.dry_run {
+        watch(&mut client, &predictions);
+    }
     answer(&args.at, &text, || shown(&changes, args.dry_run))
 }
 
-/// Reads the reservations that a file lists, by name.
-fn read(file: &Path) -> Result<BTreeMap<String, Wanted>, Problem> {
+/// Has the service watch what comes of predictions. Without a recorder there is nothing to compare.
+fn watch(client: &mut Client, predictions: &[Prediction]) {
+    if let Err(error) = client.predict(predictions) {
+        terminal::tell(&format!("note:  predictions are not watched: {error}\n"));
+    }
+}
+
+/// Reservation of a file. A plan of `slackline whatif` has predictions as well.
+#[derive(Deserialize)]
+struct Planned {
+    #[serde(default)]
+    predicted: Vec<Prediction>,
+    #[serde(flatten)]
+    rest: toml::Table,
+}
+
+/// Reads the reservations of a file, by name, and the predictions of all vCPUs.
+fn read(file: &Path) -> Result<(BTreeMap<String, Wanted>, Vec<Prediction>), Problem> {
     let text = input::text(file)?;
-    toml::from_str(&text).map_err(|error| {
-        let (line, column) = position(&text, error.span().map_or(0, |span| span.start));
+    let planned: Option<BTreeMap<String, Planned>> =
+        if text.contains("predicted]]") { toml::from_str(&text).ok() } else { None };
+    let Some(planned) = planned else { return Ok((reservations(file, &text)?, Vec::new())) };
+    let (mut rest, mut predictions) = (toml::Table::new(), Vec::new());
+    for (name, Planned { predicted, rest: one }) in planned {
+        predictions.extend(predicted);
+        rest.insert(name, toml::Value::Table(one));
+    }
+    Ok((reservations(file, &rest.to_string())?, predictions))
+}
+
+fn reservations(file: &Path, text: &str) -> Result<BTreeMap<String, Wanted>, Problem> {
+    toml::from_str(text).map_err(|error| {
+        let (line, column) = position(text, error.span().map_or(0, |span| span.start));
         let message = error.message().lines().collect::<Vec<_>>().join(" ");
         let hint = Some(EXAMPLE.to_owned());
         Problem::BadAxis { file: file.into(), line, column, message, hint }

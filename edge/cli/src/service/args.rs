@@ -505,3 +505,13 @@ pub(crate) struct IncidentsArgs {
     #[command(flatten)]
     pub(crate) at: At,
 }
+
+/// Show the predictions of applied plans, and what came of them.
+///
+/// `slackline whatif --save PLAN` writes predictions, and `slackline apply PLAN` has the service
+/// watch what comes: for the time that was recorded, at most 30 s.
+#[derive(Debug, Args)]
+pub(crate) struct PredictionsArgs {
+    #[command(flatten)]
+    pub(crate) at: At,
+}

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use slackline_units::Span;
 use slackline_whatif::{Forecast, PlannedReservation, Row};
 
 use super::{Answer, table};
@@ -24,6 +25,9 @@ pub(super) fn plan(answer: &Answer<'_>, forecast: &Forecast) -> Result<String, P
             let _ = writeln!(text, "# {}: {}", row.name, table::in_brief(row));
         }
         text += &one(&reserved);
+        for row in forecast.rows.iter().filter(of) {
+            text += &predicted(&key(&reserved.name), row, length);
+        }
     }
     for row in forecast.rows.iter().filter(|row| row.then.is_empty()) {
         let _ = writeln!(text, "\n# {}: removed. Release it, or apply with --prune.", row.name);
@@ -48,9 +52,27 @@ fn is_vcpu_of(name: &str, vm: &str) -> bool {
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+fn key(name: &str) -> String {
+    if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
+}
+
+/// Writes the prediction for one vCPU, which the service holds against what comes.
+fn predicted(key: &str, row: &Row, length: Span) -> String {
+    let Some((least, most)) = row.interval(|it| Some(it.share_ppm)) else { return String::new() };
+    let mut text = format!("\n[[{key}.predicted]]\nvcpu = \"{}\"\n", row.name);
+    let _ = writeln!(text, "length_ns = {}\nshare_ppm = [{least}, {most}]", length.ns());
+    if let Some((least, most)) = row.interval(|it| it.misses) {
+        let _ = writeln!(text, "missed = [{least}, {most}]");
+    }
+    if let Some((least, most)) = row.interval(|it| it.wait_p99) {
+        let _ = writeln!(text, "wait_p99_ns = [{}, {}]", least.ns(), most.ns());
+    }
+    text
+}
+
 fn one(reserved: &PlannedReservation) -> String {
     let PlannedReservation { name, vcpus, reservation, exact, is_shared, phase } = reserved;
-    let key = if name.contains('.') { format!("\"{name}\"") } else { name.clone() };
+    let key = key(name);
     let (slice, period) = (reservation.slice(), reservation.period());
     let mut text = format!("[{key}]\n");
     if *is_shared {

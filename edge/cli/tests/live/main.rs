@@ -24,6 +24,7 @@ mod soak_service;
 mod terms;
 mod thousand;
 mod trees;
+mod whatif;
 mod why;
 
 /// Runs as the victim, the process that a test schedules, if started as one. Returns at once in

@@ -15,7 +15,7 @@ use std::thread::Builder;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_control::link::Answer;
-use slackline_control::{Incident, Kind, Problem, Recording};
+use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
 use slackline_linux::sys::{Tid, monotonic, process_of};
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
 use slackline_live::recorder::host::notes;
@@ -32,6 +32,7 @@ use slackline_trace::{Entry, Header, Record, Sink, VcpuName, WakeMark, Writer};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
+use super::predictions::Predictions;
 use crate::record::as_reply;
 
 /// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the time that it covers.
@@ -91,6 +92,8 @@ pub(super) enum Question {
     Why(String),
     Incidents,
     Record(Span),
+    Predict(Vec<Prediction>),
+    Predictions,
 }
 
 /// Message of the recorder to the core.
@@ -126,6 +129,7 @@ impl Flight {
         let origin = session.origin();
         let header = Header { groups: topology::of(cpus).levels(), ..header };
         let (cpus, folder) = (cpus.to_vec(), state.join("incidents"));
+        let state = state.to_owned();
         let work = move || {
             let incidents = match Incidents::open(&folder) {
                 Ok(incidents) => incidents,
@@ -135,7 +139,8 @@ impl Flight {
                     return;
                 }
             };
-            let mut recorder = FlightThread::new((origin, &cpus), header, incidents);
+            let kept = (incidents, Predictions::open(&state));
+            let mut recorder = FlightThread::new((origin, &cpus), header, kept);
             while let Ok(order) = receiver.recv() {
                 for reply in recorder.take(order) {
                     if sender.send(reply).is_err() {
@@ -204,6 +209,7 @@ struct FlightThread {
     open: Vec<OpenIncident>,
     last: BTreeMap<String, Time>,
     incidents: Incidents,
+    predictions: Predictions,
 }
 
 /// A missed deadline whose recording is not complete.
@@ -215,7 +221,11 @@ struct OpenIncident {
 }
 
 impl FlightThread {
-    fn new((origin, cpus): (Time, &[CpuId]), header: Header, incidents: Incidents) -> FlightThread {
+    fn new(
+        (origin, cpus): (Time, &[CpuId]),
+        header: Header,
+        (incidents, predictions): (Incidents, Predictions),
+    ) -> FlightThread {
         let numbered = cpus.iter().enumerate().map(|(index, &real)| (real, CpuId::new(index)));
         FlightThread {
             origin,
@@ -239,6 +249,7 @@ impl FlightThread {
             open: Vec::new(),
             last: BTreeMap::new(),
             incidents,
+            predictions,
         }
     }
 
@@ -251,6 +262,8 @@ impl FlightThread {
                     Question::Why(name) => self.why(&name, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
+                    Question::Predict(predictions) => self.predict(predictions, own.as_ref()),
+                    Question::Predictions => Ok(self.predicted(own.as_ref())),
                 };
                 vec![FlightReply::Answer(ticket, answer)]
             }
@@ -287,7 +300,38 @@ impl FlightThread {
             self.end_piece();
         }
         self.look_for_misses(now);
-        self.save_ended(now)
+        let mut replies = self.save_ended(now);
+        if self.predictions.is_due(now) {
+            self.end_piece();
+            if let Err(error) = self.predictions.settle(now, &self.header, &self.ring) {
+                let text = format!("cannot keep what came of a prediction: {error}");
+                replies.push(FlightReply::Incident(Err(text)));
+            }
+        }
+        replies
+    }
+
+    fn predict(
+        &mut self,
+        predictions: Vec<Prediction>,
+        own: Option<&BTreeSet<String>>,
+    ) -> Result<Answer, Problem> {
+        let now = Time::START + self.settled.since(self.origin);
+        let is_own = |it: &Prediction| may_see(own, &it.vcpu);
+        if !predictions.iter().all(is_own) {
+            let detail = "the prediction is about a VM of another user";
+            return Err(Problem::new(Kind::NotAllowed, detail));
+        }
+        if !self.predictions.watch(now, wall_ns(), predictions) {
+            let problem = Problem::new(Kind::NotNow, "too many predictions are watched");
+            return Err(problem.hinting("apply again in a minute"));
+        }
+        Ok(self.predicted(own))
+    }
+
+    fn predicted(&self, own: Option<&BTreeSet<String>>) -> Answer {
+        let all = self.predictions.all().filter(|it| may_see(own, &it.prediction.vcpu));
+        Answer::Predictions(all.cloned().collect())
     }
 
     fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
@@ -431,4 +475,10 @@ fn write(
 fn wall_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns true if the caller may see a vCPU of this name.
+fn may_see(own: Option<&BTreeSet<String>>, vcpu: &str) -> bool {
+    let vm = vcpu.rsplit_once('.').map_or(vcpu, |(vm, _)| vm);
+    own.is_none_or(|own| own.contains(vm) || own.contains(vcpu))
 }

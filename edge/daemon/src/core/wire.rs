@@ -115,7 +115,11 @@ pub(super) fn heard(
             return Ok(Heard::Numbers(ticket, tenant));
         }
         Wire::MigrateAccess => return Ok(Heard::MigrateAccess(ticket, principal)),
-        Wire::Why { .. } | Wire::Incidents | Wire::Record { .. } => {
+        Wire::Why { .. }
+        | Wire::Incidents
+        | Wire::Record { .. }
+        | Wire::Predict(_)
+        | Wire::Predictions => {
             let tenant = (role == Role::Tenant).then_some(principal);
             return Ok(Heard::Flight(ticket, question(ask.request), tenant));
         }
@@ -145,6 +149,8 @@ fn question(request: Wire) -> Question {
     match request {
         Wire::Why { name } => Question::Why(name),
         Wire::Record { since } => Question::Record(since.0),
+        Wire::Predict(predictions) => Question::Predict(predictions),
+        Wire::Predictions => Question::Predictions,
         _ => Question::Incidents,
     }
 }

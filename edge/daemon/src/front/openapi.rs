@@ -24,6 +24,8 @@ use super::{accounts, events, pages, recordings};
         recordings::why,
         recordings::incidents,
         recordings::save,
+        recordings::predict,
+        recordings::predictions,
         accounts::history,
         pages::access,
         pages::migrate_access,

@@ -8,8 +8,8 @@ use axum::extract::{Path, Query, Request as Sent, State};
 use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
 #[cfg(feature = "openapi")]
-use slackline_control::{Culprits, Incident, Problem, Recording};
-use slackline_control::{Length, NAME};
+use slackline_control::{Culprits, Incident, Predicted, Problem, Recording};
+use slackline_control::{Length, NAME, Prediction};
 use slackline_service::Verb;
 
 use super::Front;
@@ -75,6 +75,39 @@ pub(super) async fn save(
     body::read_nothing(sent, caller.until).await?;
     match front.ask(&caller, None, Request::Record { since }).await? {
         Answer::Recording(recording) => Ok(body::json(&recording)),
+        _ => Err(No::bug()),
+    }
+}
+
+/// Has the service watch what comes of predictions that were applied.
+#[cfg_attr(feature = "openapi", utoipa::path(
+    post, path = "/v1/predictions", request_body = Vec<Prediction>, responses(
+    (status = 200, body = Vec<Predicted>), (status = "default", body = Problem))))]
+pub(super) async fn predict(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Change)?;
+    let example = r#"[{"vcpu":"web.0","length_ns":30000000000,"share_ppm":[100000,110000]}]"#;
+    let predictions: Vec<Prediction> = body::read(sent, caller.until, example).await?;
+    match front.ask(&caller, None, Request::Predict(predictions)).await? {
+        Answer::Predictions(all) => Ok(body::json(&all)),
+        _ => Err(No::bug()),
+    }
+}
+
+/// Lists all predictions that were applied, with what came of them, oldest first.
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/predictions", responses(
+    (status = 200, body = Vec<Predicted>), (status = "default", body = Problem))))]
+pub(super) async fn predictions(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+) -> Reply {
+    caller.may(Verb::List)?;
+    match front.ask(&caller, None, Request::Predictions).await? {
+        Answer::Predictions(all) => Ok(body::json(&all)),
         _ => Err(No::bug()),
     }
 }

@@ -23,6 +23,7 @@ mod gedf;
 mod guests;
 mod independent;
 mod instants;
+mod interference;
 mod io;
 mod jobs;
 mod overhead;

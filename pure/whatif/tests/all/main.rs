@@ -3,6 +3,7 @@
 mod demand;
 mod edits;
 mod gates;
+mod others;
 mod predictions;
 mod properties;
 mod record;

@@ -1,0 +1,87 @@
+//! Predictions that were applied, with what came of them.
+
+use slackline_control::Predicted;
+use slackline_terminal::percent;
+
+use super::show::moment;
+
+/// A table of all predictions, newest last, and a line that sums them up.
+pub(super) fn shown(all: &[Predicted]) -> String {
+    let width = all.iter().map(|it| it.prediction.vcpu.len()).max().unwrap_or(0).max(4);
+    let mut text = format!(
+        "{:<19}  {:<width$}  {:>17}  {:>7}  {:>6}  {:>9}  {:>6}\n",
+        "applied", "vCPU", "share predicted %", "came %", "error", "missed", "came"
+    );
+    for one in all {
+        let (least, most) = one.prediction.share_ppm;
+        let share = between(&percent(least), &percent(most));
+        let came = one.outcome.map_or("-".into(), |it| percent(it.share_ppm));
+        let error = one.share_error_ppm().map_or("-".into(), percent);
+        let missed = one.prediction.missed;
+        let missed = missed
+            .map_or("-".into(), |(least, most)| between(&least.to_string(), &most.to_string()));
+        let came_missed = one.outcome.and_then(|it| it.missed);
+        let came_missed = came_missed.map_or("-".into(), |missed| missed.to_string());
+        text += &format!(
+            "{:<19}  {:<width$}  {share:>17}  {came:>7}  {error:>6}  {missed:>9}  {came_missed:>6}\n",
+            moment(one.at_ns),
+            one.prediction.vcpu,
+        );
+    }
+    text + &record(all)
+}
+
+fn between(least: &str, most: &str) -> String {
+    if least == most { least.to_owned() } else { format!("{least} .. {most}") }
+}
+
+/// The record of all predictions in one line.
+pub(crate) fn record(all: &[Predicted]) -> String {
+    let mut errors: Vec<u64> = all.iter().filter_map(Predicted::share_error_ppm).collect();
+    errors.sort_unstable();
+    let Some(&worst) = errors.last() else {
+        return "No prediction has been held against what came yet.\n".into();
+    };
+    let (count, median) = (errors.len(), errors[errors.len() / 2]);
+    let within = errors.iter().filter(|&&error| error == 0).count();
+    let close = errors.iter().filter(|&&error| error <= 10_000).count();
+    format!(
+        "Predictions so far: {count}. The share came within the interval in {within}, within 1 point \
+         of it in {close}; the error is {} points in the median, {} at most.\n",
+        percent(median),
+        percent(worst),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_control::{Outcome, Prediction};
+
+    use super::*;
+
+    #[test]
+    fn record_counts_what_came_within_the_interval() {
+        let one = |came: Option<u64>| Predicted {
+            at_ns: 0,
+            prediction: Prediction {
+                vcpu: "web.0".into(),
+                length_ns: 1,
+                share_ppm: (100_000, 120_000),
+                missed: None,
+                wait_p99_ns: None,
+            },
+            outcome: came.map(|share_ppm| Outcome {
+                length_ns: 1,
+                share_ppm,
+                missed: None,
+                wait_p99_ns: None,
+            }),
+        };
+        let all = [one(Some(110_000)), one(Some(125_000)), one(Some(60_000)), one(None)];
+        let says = "Predictions so far: 3. The share came within the interval in 1, within 1 point \
+                    of it in 2; the error is 0.50 points in the median, 4.00 at most.\n";
+        assert_eq!(record(&all), says);
+        assert!(shown(&all).contains("10.00 .. 12.00"), "{}", shown(&all));
+        assert!(record(&all[3..]).starts_with("No prediction"));
+    }
+}

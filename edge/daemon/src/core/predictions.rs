@@ -1,0 +1,177 @@
+//! Predictions that were applied, and what came of them. The file in the folder of the ledger has a
+//! line for each.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use slackline_control::{Outcome, Predicted, Prediction};
+use slackline_live::recorder::ring::FlightRing;
+use slackline_metrics::Meter;
+use slackline_trace::Header;
+use slackline_units::{Span, Time};
+
+/// Size at which the older half of the file is dropped.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Longest time for which a prediction is watched: half of the ring.
+const LONGEST: Span = Span::from_secs(30);
+
+/// Time after a change that is not counted: the events of its time are still to come.
+const SETTLING: Span = Span::from_ms(500);
+
+/// Most predictions that are watched at once.
+const MOST_OPEN: usize = 1_000;
+
+/// All predictions, oldest first.
+#[derive(Debug)]
+pub(super) struct Predictions {
+    file: PathBuf,
+    bytes: usize,
+    all: Vec<Predicted>,
+    open: Vec<OpenPrediction>,
+}
+
+/// A prediction whose time has not passed.
+#[derive(Debug)]
+struct OpenPrediction {
+    from: Time,
+    until: Time,
+    predicted: Predicted,
+}
+
+impl Predictions {
+    /// Reads the file, if there is one. Lines that are damaged are left out.
+    pub(super) fn open(folder: &Path) -> Predictions {
+        let file = folder.join("predictions");
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let all = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        Predictions { file, bytes: text.len(), all, open: Vec::new() }
+    }
+
+    /// Watches predictions from now on. Returns false if there are too many.
+    pub(super) fn watch(&mut self, now: Time, wall_ns: u64, predictions: Vec<Prediction>) -> bool {
+        if self.open.len() + predictions.len() > MOST_OPEN {
+            return false;
+        }
+        for prediction in predictions {
+            let from = now + SETTLING;
+            let until = from + Span::from_ns(prediction.length_ns).min(LONGEST);
+            let predicted = Predicted { at_ns: wall_ns, prediction, outcome: None };
+            self.open.push(OpenPrediction { from, until, predicted });
+        }
+        true
+    }
+
+    /// Returns true if the time of a prediction has passed.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.open.iter().any(|open| open.until <= now)
+    }
+
+    /// Returns all predictions, those that are watched last.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Predicted> {
+        self.all.iter().chain(self.open.iter().map(|open| &open.predicted))
+    }
+
+    /// Holds the predictions whose time has passed against what the ring has.
+    ///
+    /// # Errors
+    /// If the file cannot be written. The outcome is known until the daemon ends.
+    pub(super) fn settle(
+        &mut self,
+        now: Time,
+        header: &Header,
+        ring: &FlightRing,
+    ) -> io::Result<()> {
+        let ended = |open: &mut OpenPrediction| open.until <= now;
+        let ended: Vec<OpenPrediction> = self.open.extract_if(.., ended).collect();
+        let mut written = Ok(());
+        for OpenPrediction { from, mut predicted, .. } in ended {
+            predicted.outcome = outcome(&predicted.prediction, from, (header, ring));
+            written = written.and(self.write(&predicted));
+            self.all.push(predicted);
+        }
+        written
+    }
+
+    fn write(&mut self, predicted: &Predicted) -> io::Result<()> {
+        let mut line = serde_json::to_string(predicted)?;
+        line.push('\n');
+        if self.bytes + line.len() > MOST_BYTES {
+            self.drop_older_half()?;
+        }
+        let mut options = File::options();
+        let mut file = options.append(true).create(true).mode(0o600).open(&self.file)?;
+        file.write_all(line.as_bytes())?;
+        self.bytes += line.len();
+        Ok(())
+    }
+
+    fn drop_older_half(&mut self) -> io::Result<()> {
+        self.all.drain(..self.all.len() / 2);
+        let lines: Vec<String> =
+            self.all.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let part = self.file.with_extension("part");
+        fs::write(&part, &text)?;
+        fs::rename(&part, &self.file)?;
+        self.bytes = text.len();
+        Ok(())
+    }
+}
+
+/// Returns what a vCPU received since a time. `None` if it is not there any more.
+fn outcome(
+    prediction: &Prediction,
+    from: Time,
+    (header, ring): (&Header, &FlightRing),
+) -> Option<Outcome> {
+    let header = Header { warmup: from.since(Time::START), ..header.clone() };
+    let mut meter = Meter::new(&header);
+    ring.replay(from, &mut meter).ok()?;
+    let summary = meter.view().ok()?;
+    let vcpu = summary.vcpus.iter().find(|vcpu| vcpu.name == prediction.vcpu)?;
+    let length = summary.length.ns().max(1);
+    let ppm = u128::from(vcpu.delivered.ns()) * 1_000_000 / u128::from(length);
+    Some(Outcome {
+        length_ns: length,
+        share_ppm: u64::try_from(ppm).unwrap_or(u64::MAX),
+        missed: vcpu.misses,
+        wait_p99_ns: vcpu.wake_to_run.and_then(|wait| wait.p99).map(Span::ns),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_found_again_and_damaged_lines_left_out() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut predictions = Predictions::open(folder.path());
+        let prediction = |name: &str| Prediction {
+            vcpu: name.into(),
+            length_ns: 2_000_000_000,
+            share_ppm: (150_000, 160_000),
+            missed: Some((0, 3)),
+            wait_p99_ns: None,
+        };
+        let now = Time::START + Span::from_secs(5);
+        assert!(predictions.watch(now, 7, vec![prediction("web.0"), prediction("db.0")]));
+        let header = crate::core::tally::header("edf", 1, slackline_trace::Knowledge::ALL);
+        let ring = FlightRing::new(&header, 1 << 20, Span::from_secs(60));
+        assert!(!predictions.is_due(now + Span::from_secs(2)));
+        let later = now + Span::from_secs(3);
+        assert!(predictions.is_due(later));
+        predictions.settle(later, &header, &ring).expect("a file for the test");
+        assert_eq!(predictions.all().count(), 2);
+        let file = folder.path().join("predictions");
+        let mut text = fs::read_to_string(&file).expect("the file");
+        text.push_str("{\"at_ns\": 5, \n");
+        fs::write(&file, text).expect("the file");
+        let again = Predictions::open(folder.path());
+        assert_eq!(again.all, predictions.all);
+        assert!(again.all[0].outcome.is_none(), "there is no such vCPU in the ring");
+    }
+}

@@ -1,0 +1,72 @@
+//! Time that no vCPU has: programs above all vCPUs, the scheduler itself, and the division of slack
+//! by the kernel. Every expected number is worked out by hand.
+
+use slackline_metrics::{Meter, Summary};
+use slackline_scenario::Scenario;
+use slackline_units::Span;
+
+fn run(text: &str) -> Summary {
+    let scenario = Scenario::read(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let mut meter = Meter::new(&crate::common::header(&scenario));
+    slackline_sim::run(&scenario, &mut meter).expect("the set is admitted");
+    meter.view().expect("every vCPU has a name")
+}
+
+fn delivered(summary: &Summary) -> Vec<Span> {
+    summary.vcpus.iter().map(|vcpu| vcpu.delivered).collect()
+}
+
+const HEAD: &str = "title = 't'\nlength = '10s'\npolicy = { name = 'edf' }\n";
+
+#[test]
+fn interference_takes_time_and_is_charged_to_no_vcpu() {
+    let interference =
+        "[[interference]]\ncpu = 0\nready = ['1s', '2s']\nwork = ['100ms', '300ms']\n";
+    let domain = |rest: &str| {
+        format!(
+            "[[domain]]\nname = 'a'\nwork = {{ kind = 'spin' }}\n\
+             share.edf = {{ slice = '2ms', period = '10ms'{rest} }}\n"
+        )
+    };
+    let summary = run(&format!("{HEAD}{interference}{}", domain("")));
+    assert_eq!(delivered(&summary), [Span::from_ms(9_600)]);
+    assert_eq!(summary.cpus[0].idle, Span::ZERO);
+    let overheads = summary.cpus[0].overheads.expect("a simulation knows its overhead");
+    assert_eq!(overheads.total(), Span::from_ms(400));
+    // The budgets of the 40 periods that were taken as a whole are made up for.
+    let summary = run(&format!("{HEAD}{interference}{}", domain(", exact = true")));
+    assert_eq!(delivered(&summary), [Span::from_secs(2)]);
+    assert_eq!(summary.vcpus[0].misses, Some(40));
+}
+
+#[test]
+fn wake_waits_for_the_pass_of_the_scheduler() {
+    let host = "[host]\nwake_pass = '30us'\ntimer_pass = '10us'\n";
+    let domain = "[[domain]]\nname = 'a'\nshare.edf = { slice = '2ms', period = '10ms' }\n\
+                  work = { kind = 'periodic', period = '20ms', work = '1ms' }\n";
+    let summary = run(&format!("{HEAD}{host}{domain}"));
+    let waits = summary.vcpus[0].wake_to_run.expect("it wakes");
+    // At its first wake it has no CPU yet.
+    assert_eq!((waits.p50, waits.worst), (Some(Span::from_us(30)), Span::from_us(30)));
+    assert_eq!(delivered(&summary), [Span::from_ms(500)]);
+}
+
+#[test]
+fn kernel_divides_slack_evenly_and_hard_limits_hold() {
+    let domain = |name: &str, rest: &str| {
+        format!(
+            "[[domain]]\nname = '{name}'\nwork = {{ kind = 'spin' }}\n\
+             share.edf = {{ slice = '1ms', period = '10ms'{rest} }}\n"
+        )
+    };
+    let domains = domain("a", "") + &domain("b", "") + &domain("c", ", exact = true");
+    let host = "[host]\nfair = { slice = '1400us', tick = '4ms', phase = '1ms' }\n";
+    let summary = run(&format!("{HEAD}{host}{domains}"));
+    let [a, b, c] = delivered(&summary)[..] else { panic!("three vCPUs") };
+    assert_eq!(a + b + c, Span::from_secs(10));
+    assert_eq!(c, Span::from_secs(1));
+    assert!(a.ns().abs_diff(b.ns()) < 500_000_000, "{a} and {b}");
+    // Each has at least what is reserved for it, also where slack goes to the other one.
+    assert!(a.min(b) > Span::from_secs(4), "{a} and {b}");
+    assert_eq!(summary.vcpus.iter().map(|vcpu| vcpu.misses).sum::<Option<u64>>(), Some(0));
+}

@@ -1,0 +1,137 @@
+//! Other programs of the host: simulated from the records of their threads.
+
+use slackline_scenario::Scenario;
+use slackline_sim::trace_header;
+use slackline_trace::{Entry, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record};
+use slackline_units::{CpuId, Span, VcpuId};
+use slackline_whatif::{Gate, Model, Recording, forecast, gate};
+
+use crate::record::{entries, recording};
+
+/// Two VMs, of which one uses slack, beside a program that computes most of the time.
+const BESIDE: &str = r#"
+title = "beside a program"
+length = "10s"
+policy = { name = "edf", quantum = "3ms" }
+[[interference]]
+cpu = 0
+file = "irq.csv"
+[[domain]]
+name = "web"
+share.edf = { slice = "3ms", period = "10ms" }
+work = { kind = "interactive", compute = "exponential 2ms", sleep = "exponential 6ms" }
+[[domain]]
+name = "batch"
+share.edf = { slice = "2ms", period = "10ms" }
+work = { kind = "spin" }
+[[domain]]
+name = "program"
+share.edf = { slice = "1ns", period = "1s" }
+work = { kind = "interactive", compute = "exponential 20ms", sleep = "exponential 20ms" }
+"#;
+
+fn thread(number: u32, kind: HostThreadKind) -> Entry {
+    let name = String::from("program");
+    Entry::HostThread(Box::new(HostThread {
+        at: slackline_units::Time::START,
+        id: HostThreadId::new(number),
+        kind,
+        vcpu: None,
+        tid: number,
+        process: number,
+        user: 0,
+        name: name.clone(),
+        command: name,
+        vm: String::new(),
+        group: String::new(),
+    }))
+}
+
+/// Makes the vCPU of the last domain a thread of the host, and interference that of the kernel.
+fn as_host(entry: &Entry, program: VcpuId) -> Option<Entry> {
+    let on_cpu = |number: u32, cpu: CpuId, (from, to), end| {
+        let thread = HostThreadId::new(number);
+        Some(Entry::Record(Record::OnCpu { thread, cpu, from, to, end }))
+    };
+    match entry {
+        Entry::Record(Record::Ran { vcpu, cpu, from, to, used, end, .. }) if *vcpu == program => {
+            // The kernel would tell of each interval between those that interference takes.
+            let from = &from.after(to.since(*from) - *used);
+            let end = if *end == RanEnd::Blocked { OffCpu::Blocked } else { OffCpu::Ready };
+            on_cpu(1, *cpu, (*from, *to), end)
+        }
+        Entry::Record(Record::Woke { at, vcpu }) if *vcpu == program => {
+            let mark = slackline_trace::WakeMark::Waking;
+            let (thread, cpu) = (HostThreadId::new(1), CpuId::new(0));
+            Some(Entry::Record(Record::Awoken { at: *at, thread, cpu, mark }))
+        }
+        Entry::Record(Record::Spent { cpu, vcpu: None, from, to, .. }) => {
+            on_cpu(2, *cpu, (*from, *to), OffCpu::Blocked)
+        }
+        Entry::Record(
+            Record::Joined { vcpu, .. }
+            | Record::Promised { vcpu, .. }
+            | Record::Blocked { vcpu, .. }
+            | Record::Left { vcpu, .. },
+        ) if *vcpu == program => None,
+        Entry::Named(named) if named.vcpu == program => None,
+        entry => Some(entry.clone()),
+    }
+}
+
+/// A recording of two VMs on a host where a program and the kernel use the CPU too.
+fn beside(has_threads: bool) -> Recording {
+    let jobs: String = (1..1_000).map(|n: u64| format!("{},400000\n", n * 9_700_000)).collect();
+    let jobs = format!("ready_ns,work_ns\n{jobs}");
+    let scenario = Scenario::with_files(BESIDE, &|_| Ok(jobs.clone()));
+    let scenario = scenario.unwrap_or_else(|error| panic!("{error}"));
+    let program = scenario.domains[2].vcpus[0];
+    let entries = entries(&scenario);
+    let entries = entries.iter().filter_map(|entry| as_host(entry, program));
+    let threads = [thread(1, HostThreadKind::Process), thread(2, HostThreadKind::Kernel)];
+    let threads: Vec<Entry> = threads.into_iter().filter(|_| has_threads).collect();
+    let entries: Vec<Entry> = threads.into_iter().chain(entries).collect();
+    recording(&trace_header(&scenario), &entries, scenario.length)
+}
+
+fn gated(recording: &Recording) -> (Model, Gate) {
+    let model = Model::new(recording).expect("the recording has a model");
+    let gate = gate(recording, &model).expect("its own reservations are admitted");
+    (model, gate)
+}
+
+#[test]
+fn programs_and_kernel_threads_of_the_host_are_simulated() {
+    let recording = beside(true);
+    let others = &recording.demand.others;
+    assert_eq!((others.competitors.len(), others.interference.len()), (1, 1));
+    let taken: Span = others.interference[0].1.iter().map(|job| job.work).sum();
+    assert_eq!(taken, Span::from_us(400 * 999));
+    let (_, gate) = gated(&recording);
+    let row = |row: &slackline_whatif::GateRow| {
+        let of = |it: &slackline_whatif::Measures| (it.share_ppm, it.wait_p99);
+        (of(&row.recorded), row.simulated.as_ref().map(of))
+    };
+    let rows: Vec<_> = gate.forms[0].rows.iter().map(row).collect();
+    assert!(gate.forms[0].passes(), "{rows:?}");
+    let names: Vec<&str> = gate.forms[0].whole.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["web", "batch"], "programs have no results");
+    let (_, without) = gated(&beside(false));
+    assert!(!without.passes(), "{:#?}", without.forms);
+}
+
+#[test]
+fn vm_that_asks_for_less_leaves_slack_to_the_programs() {
+    let recording = beside(true);
+    let (mut model, gate) = gated(&recording);
+    let set = slackline_whatif::Edit::Set {
+        name: "batch".into(),
+        field: "exact".into(),
+        value: "true".into(),
+    };
+    model.edit(&[set]).expect("`edf` has hard limits");
+    let forecast = forecast(&recording, &gate, &model).expect("it is admitted");
+    let batch = forecast.rows.iter().find(|row| row.name == "batch").expect("its row");
+    let (least, most) = batch.interval(|it| Some(it.share_ppm)).expect("a share");
+    assert!(least >= 195_000 && most <= 201_000, "{least} {most}");
+}
