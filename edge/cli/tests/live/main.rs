@@ -5,6 +5,7 @@ mod common;
 
 mod agents;
 mod balancers;
+mod ends;
 mod faults;
 mod full_disk;
 mod gangs;
