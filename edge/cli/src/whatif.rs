@@ -29,7 +29,7 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     for (_, file) in &scenarios {
         places.write("--save-scenario", file)?;
     }
-    let source = Source::of(args)?;
+    let source = RecordingSource::of(args)?;
     let file = source.file();
     places.read("the trace", file)?;
     let recording = record(file)?;
@@ -68,40 +68,40 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     terminal::print(&text)
 }
 
-/// Where a recording comes from.
-enum Source {
+/// Source of a recording.
+enum RecordingSource {
     File(PathBuf),
     /// Copy of what the daemon has, which is removed after use.
     Daemon(PathBuf),
 }
 
-impl Source {
-    fn of(args: &Whatif) -> Result<Source, Problem> {
+impl RecordingSource {
+    fn of(args: &Whatif) -> Result<RecordingSource, Problem> {
         match (&args.file, args.since) {
-            (Some(file), _) => Ok(Source::File(file.clone())),
+            (Some(file), _) => Ok(RecordingSource::File(file.clone())),
             (None, since) => {
                 let saved = service::save_recording(&args.socket, since.unwrap_or_default())?;
-                Ok(Source::Daemon(saved.file.into()))
+                Ok(RecordingSource::Daemon(saved.file.into()))
             }
         }
     }
 
     fn file(&self) -> &Path {
-        let (Source::File(file) | Source::Daemon(file)) = self;
+        let (RecordingSource::File(file) | RecordingSource::Daemon(file)) = self;
         file
     }
 
     fn name(&self) -> String {
         match self {
-            Source::File(file) => file.display().to_string(),
-            Source::Daemon(_) => "the last seconds".into(),
+            RecordingSource::File(file) => file.display().to_string(),
+            RecordingSource::Daemon(_) => "the last seconds".into(),
         }
     }
 }
 
-impl Drop for Source {
+impl Drop for RecordingSource {
     fn drop(&mut self) {
-        if let Source::Daemon(file) = self {
+        if let RecordingSource::Daemon(file) = self {
             // The daemon removes it at its next start where we may not.
             let _ = fs::remove_file(file);
         }
@@ -131,7 +131,7 @@ fn record(file: &Path) -> Result<Recording, Problem> {
     recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })
 }
 
-fn refuse(source: &Source, gate: &Gate) -> Result<(), Problem> {
+fn refuse(source: &RecordingSource, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {
         message: format!(

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use crate::access::{Access, Grant};
 use crate::flight::{Culprits, Incident, Recording};
 use crate::link::LONGEST_SAID;
-use crate::predictions::{Predicted, Prediction};
+use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::{Kind, Problem};
 use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, Wanted};
@@ -371,7 +371,7 @@ impl Client {
     ///
     /// # Errors
     /// If the request is refused or not answered.
-    pub fn predict(&mut self, predictions: &[Prediction]) -> Answered<Vec<Predicted>> {
+    pub fn predict(&mut self, predictions: &[Prediction]) -> Answered<Vec<PredictionRecord>> {
         self.ask(&Sent::write(Method::POST, "/v1/predictions".into()).with(&predictions))
     }
 
@@ -379,7 +379,7 @@ impl Client {
     ///
     /// # Errors
     /// If the request is refused or not answered.
-    pub fn predictions(&mut self) -> Answered<Vec<Predicted>> {
+    pub fn predictions(&mut self) -> Answered<Vec<PredictionRecord>> {
         self.ask(&Sent::get("/v1/predictions"))
     }
 

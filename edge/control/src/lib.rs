@@ -24,7 +24,7 @@ pub use flight::{CulpritTime, Culprits, Gap, Incident, KernelCheck, Recording, V
 pub use numbers::{
     BOUNDS, CpuNumbers, Histogram, Numbers, ProcessNumbers, ReservationNumbers, VcpuNumbers,
 };
-pub use predictions::{Outcome, Predicted, Prediction};
+pub use predictions::{Prediction, PredictionOutcome, PredictionRecord};
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{
     Account, AppliedChange, Clock, Cost, Cpu, Delivered, Event, Health, Host, MOST_ACCOUNTS,

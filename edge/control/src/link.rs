@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Access, Grant, Role};
 use crate::flight::{Culprits, Incident, Recording};
 use crate::numbers::Numbers;
-use crate::predictions::{Predicted, Prediction};
+use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, Wanted};
@@ -234,7 +234,7 @@ pub enum Answer {
     /// Incidents that were saved, newest first.
     Incidents(Vec<Incident>),
     /// Predictions that were applied, oldest first.
-    Predictions(Vec<Predicted>),
+    Predictions(Vec<PredictionRecord>),
     /// The recording was saved.
     Recording(Recording),
 }

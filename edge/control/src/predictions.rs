@@ -24,20 +24,20 @@ pub struct Prediction {
 /// Prediction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Predicted {
+pub struct PredictionRecord {
     /// Time at which it was applied, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// The prediction.
+    /// Prediction as it was applied.
     pub prediction: Prediction,
     /// Measured results. Absent while it is watched, or if the vCPU left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<PredictionOutcome>,
 }
 
 /// Measured results of one vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Outcome {
+pub struct PredictionOutcome {
     /// Length of the time that was measured, in nanoseconds.
     pub length_ns: u64,
     /// CPU time received, in millionths of one CPU.
@@ -50,7 +50,7 @@ pub struct Outcome {
     pub wait_p99_ns: Option<u64>,
 }
 
-impl Predicted {
+impl PredictionRecord {
     /// Returns the distance of the measured share from the interval, in millionths of a CPU. `None`
     /// without an outcome.
     #[must_use]

@@ -47,7 +47,7 @@ pub struct OtherDemand {
     pub passes: Samples,
     /// Tick of ordinary scheduling and its first time in the trace. `None` if nothing tells it.
     pub tick: Option<(Span, Span)>,
-    /// Times from the wake of a vCPU until it ran, if it did not wait for another one, in that part.
+    /// Times from the wake of a vCPU until it ran without waiting for another one, in that part.
     pub wake_latency: Samples,
 }
 

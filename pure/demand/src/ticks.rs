@@ -1,9 +1,10 @@
-//! The tick of the kernel, from the times at which ordinary threads lost a CPU to each other.
+//! Tick of the kernel, from the times at which ordinary threads lost a CPU to each other.
 
 use slackline_units::{Span, Time};
 
-/// Times between ticks of usual kernels, the most usual first. A true tick of 1 ms is no multiple of
-/// the first. 10 ms is left out: it is the usual period of reservations, which preempt as well.
+/// Times between ticks of usual kernels, the most usual first. Preemptions at a tick of 1 ms are
+/// spread over the first one. 10 ms is left out: it is the usual period of reservations, which
+/// preempt as well.
 const TICKS: [Span; 3] = [Span::from_ms(4), Span::from_ms(1), Span::from_ns(3_333_333)];
 
 /// Number of parts of a tick in which preemptions are counted, and that of the parts in a row that

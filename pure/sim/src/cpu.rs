@@ -6,7 +6,7 @@
 
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
-use slackline_scenario::{Draw, FairSlack, HostSpec, MigrationCost, Purpose, Scenario, Stream};
+use slackline_scenario::{Draw, FairSlack, MigrationCost, Purpose, Scenario, Stream};
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -17,28 +17,10 @@ use crate::guest::Guests;
 use crate::overhead::{PendingOverhead, VcpuOverhead};
 use crate::queue::{Event, Queue};
 use crate::taken::TakenTime;
-
-/// Event of a CPU. At one instant, they occur in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Timer {
-    /// The occupant has computed all it wanted.
-    Work,
-    /// The timer of the policy expires.
-    Alarm,
-    /// The limit of the occupant's timeslice is reached.
-    Limit,
-}
+use crate::timer::{ArmedTimer, OFF, Timer, Timers};
 
 /// Delay after a refused order until the vCPU may run again.
 const RETRY: Span = Span::from_ms(1);
-
-#[derive(Clone, Copy, Debug)]
-struct ArmedTimer {
-    due: Time,
-    rings: Time,
-}
-
-const OFF: ArmedTimer = ArmedTimer { due: Time::NEVER, rings: Time::NEVER };
 
 struct Cpu {
     occupant: Option<VcpuId>,
@@ -60,15 +42,6 @@ struct Cpu {
     lateness: Stream,
     refusals: Stream,
     passes: Stream,
-}
-
-/// Precision of the timers of all CPUs.
-struct Timers {
-    resolution: Span,
-    lateness: Draw,
-    /// True if they expire exactly when they are due.
-    are_exact: bool,
-    slop: Span,
 }
 
 /// All CPUs of the host.
@@ -368,40 +341,6 @@ impl Cpus {
         let this = &self.cpus[cpu.index()];
         let first = (this.next_time(), this.next_timer());
         self.firsts.set(cpu, first);
-    }
-}
-
-impl Timers {
-    fn new(host: &HostSpec) -> Timers {
-        let (resolution, lateness) = (host.timer_resolution, host.timer_lateness);
-        let are_exact = resolution.is_zero() && lateness == Draw::Fixed(Span::ZERO);
-        Timers { resolution, lateness, are_exact, slop: host.timer_slop }
-    }
-
-    /// Arms a timer. If it is armed again for the same time, it keeps its lateness. A timer due at
-    /// `NEVER` is off.
-    #[inline]
-    fn arm(&self, timer: &mut ArmedTimer, due: Time, now: Time, lateness: &mut Stream) {
-        if timer.due == due {
-            return;
-        }
-        let rings = if self.are_exact { due } else { self.inexact(due, lateness) };
-        // A timer that was due while the one before was late expires at once.
-        *timer = ArmedTimer { due, rings: rings.max(now) };
-    }
-
-    #[inline(never)]
-    fn inexact(&self, due: Time, lateness: &mut Stream) -> Time {
-        if due == Time::NEVER {
-            return due;
-        }
-        let ticks = if self.resolution.is_zero() {
-            due
-        } else {
-            let past = (due - Time::START) % self.resolution;
-            if past.is_zero() { due } else { due.after(self.resolution - past) }
-        };
-        ticks.after(lateness.draw(&self.lateness))
     }
 }
 

@@ -6,14 +6,7 @@
 //!
 //! Departs from its source: all entities have one weight, and a wake never preempts.
 
-use slackline_host::policy::Entitlement;
-use slackline_host::{Fact, Fault, Hardware, Order, Outcome, Report};
-use slackline_trace::Sink;
 use slackline_units::{CpuId, Span, Time, VcpuId};
-
-use crate::Sim;
-use crate::cpu::VirtualHardware;
-use crate::queue::Event;
 
 /// Slices and ticks of ordinary scheduling.
 pub(crate) struct FairClass {
@@ -21,7 +14,7 @@ pub(crate) struct FairClass {
     tick: Span,
     phase: Span,
     cpus: Vec<FairCpu>,
-    /// By slot.
+    /// State of each vCPU by its slot.
     entities: Vec<Entity>,
 }
 
@@ -230,134 +223,4 @@ impl FairClass {
 
 fn signed(span: Span) -> i64 {
     i64::try_from(span.ns()).unwrap_or(i64::MAX / 4)
-}
-
-impl VirtualHardware<'_> {
-    /// Carries out an order as a live host does. A vCPU that runs on reserved time is real-time. In
-    /// slack all runnable vCPUs of the CPU compete, whichever of them was picked.
-    #[inline(never)]
-    pub(crate) fn carry_out_fairly(&mut self, order: Order) -> Outcome {
-        let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
-        let now = self.now();
-        self.count_fair(cpu);
-        let exhausted = self.cpus.occupant_of(cpu).filter(|_| self.cpus.is_exhausted(cpu));
-        let homes: Vec<VcpuId> = self.guests.all_at(|vcpu| self.cpus.home(vcpu) == Some(cpu));
-        let Some(fair) = &mut self.cpus.fair else { return self.carry_out_exactly(order) };
-        match order {
-            Order::Run { cpu, vcpu, until, entitlement: Entitlement::Spare } => {
-                let tick = fair.begin(cpu, now, homes.into_iter().chain([vcpu]));
-                let vcpu = fair.pick(cpu, now).unwrap_or(vcpu);
-                if let Some(tick) = tick {
-                    self.queue.push(tick, Event::FairTick, cpu.index());
-                }
-                let entitlement = Entitlement::Spare;
-                self.carry_out_exactly(Order::Run { cpu, vcpu, until, entitlement })
-            }
-            Order::Run { vcpu, .. } => {
-                if let Some(exhausted) = exhausted.filter(|&it| it != vcpu && !fair.is_on(cpu)) {
-                    fair.enter(cpu, exhausted);
-                }
-                fair.end(cpu);
-                fair.leave(vcpu);
-                self.carry_out_exactly(order)
-            }
-            Order::Idle { .. } => {
-                fair.end(cpu);
-                self.carry_out_exactly(order)
-            }
-        }
-    }
-
-    /// Counts what the running ordinary vCPU has used.
-    fn count_fair(&mut self, cpu: CpuId) {
-        let (now, Some(mut fair)) = (self.now(), self.cpus.fair.take()) else { return };
-        fair.count(cpu, now, |since| self.cpus.ran_since(cpu, since, now));
-        self.cpus.fair = Some(fair);
-    }
-}
-
-impl Sim<'_> {
-    /// Notes events that concern ordinary scheduling.
-    pub(crate) fn note_fair(&mut self, fact: &Fact<'_>) {
-        let promise = self.scenario.policy.spec.promise;
-        let home = match fact {
-            Fact::Woke(vcpu) => self.hardware.cpus.home(*vcpu),
-            _ => None,
-        };
-        let Some(fair) = &mut self.hardware.cpus.fair else { return };
-        match *fact {
-            Fact::Joined(vcpu, terms) | Fact::TermsChanged(vcpu, terms) => {
-                let promise = promise(terms.share).ok().flatten();
-                fair.set_bounded(vcpu, promise.is_some_and(|it| it.bounded));
-            }
-            Fact::Woke(vcpu) => fair.woke(vcpu, home),
-            Fact::Blocked(vcpu) | Fact::Paused(vcpu) | Fact::Left(vcpu) => fair.blocked(vcpu),
-            _ => {}
-        }
-    }
-
-    /// Steps the host where ordinary scheduling divides slack.
-    #[inline(never)]
-    pub(crate) fn step_fairly<S: Sink>(
-        &mut self,
-        now: Time,
-        fact: Fact<'_>,
-        sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
-        let mut used = None;
-        if let Fact::Blocked(vcpu) | Fact::Paused(vcpu) | Fact::Left(vcpu) = fact
-            && let Some(cpu) = self.hardware.cpus.home(vcpu)
-            && self.hardware.cpus.occupant_of(cpu) == Some(vcpu)
-        {
-            // The host may believe that another vCPU has the CPU.
-            used = self.hardware.measure(cpu, now);
-        }
-        self.note_fair(&fact);
-        let report = Report { now, used: used.as_slice(), fact };
-        let stepped = self.host.step(report, &mut self.hardware, sink);
-        let settled = stepped.and_then(|()| self.settle_fair(now, sink));
-        self.tell_account(sink);
-        settled
-    }
-
-    /// Handles a tick of ordinary scheduling.
-    pub(crate) fn fair_tick<S: Sink>(
-        &mut self,
-        now: Time,
-        cpu: CpuId,
-        sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
-        self.hardware.advance(now);
-        self.hardware.count_fair(cpu);
-        let Some(fair) = &mut self.hardware.cpus.fair else { return Ok(()) };
-        if let Some(next) = fair.tick(cpu, now) {
-            self.hardware.queue.push(next, Event::FairTick, cpu.index());
-        }
-        self.settle_fair(now, sink)
-    }
-
-    /// Lets those run that ordinary scheduling picks. What ran before is reported first, as the
-    /// host may believe that another vCPU had the CPU.
-    pub(crate) fn settle_fair<S: Sink>(
-        &mut self,
-        now: Time,
-        sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
-        for cpu in (0..self.scenario.host.cpus).map(CpuId::new) {
-            let Some(fair) = &mut self.hardware.cpus.fair else { return Ok(()) };
-            if !fair.is_on(cpu) {
-                continue;
-            }
-            let picked = fair.pick(cpu, now);
-            if picked == self.hardware.cpus.occupant_of(cpu) {
-                continue;
-            }
-            let used = self.hardware.measure(cpu, now);
-            let report = Report { now, used: used.as_slice(), fact: Fact::Passed };
-            self.host.step(report, &mut self.hardware, sink)?;
-            let VirtualHardware { cpus, guests, .. } = &mut self.hardware;
-            cpus.exchange(cpu, picked, now, guests);
-        }
-        Ok(())
-    }
 }

@@ -14,11 +14,13 @@ mod fair;
 mod guest;
 mod header;
 mod io;
+mod ordinary;
 mod overhead;
 mod queue;
 mod speed;
 mod system;
 mod taken;
+mod timer;
 
 pub use header::trace_header;
 
@@ -35,10 +37,11 @@ use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
-use cpu::{Timer, VirtualHardware};
+use cpu::VirtualHardware;
 use guest::{ProgramNeed, SystemId};
 use io::{Io, Systems};
 use queue::Event;
+use timer::Timer;
 
 /// Reason why a run did not complete.
 #[derive(Debug, Error)]

@@ -9,7 +9,6 @@ use slackline_trace::WrittenTerms;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 use thiserror::Error;
 
-use crate::others::Competitor;
 use crate::recording::Recording;
 
 /// Tick of a kernel for which the recording does not tell it.
@@ -93,6 +92,14 @@ pub(crate) struct HostCosts {
     pub(crate) passes: [Option<Draw>; 2],
 }
 
+/// Ordinary programs of one CPU, of which one runs at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Competitor {
+    /// Index in the demand of others.
+    pub(crate) source: usize,
+    pub(crate) cpu: CpuId,
+}
+
 /// A VM of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelDomain {
@@ -159,7 +166,7 @@ impl Model {
             groups: header.groups.clone(),
             costs: HostCosts::fitted(recording),
             domains: domains(recording, spec)?,
-            competitors: Competitor::all(recording),
+            competitors: competitors(recording),
         })
     }
 
@@ -306,6 +313,12 @@ fn lateness(samples: &Samples) -> Option<Draw> {
         150..430 => Draw::Uniform { least: Span::ZERO, most: p50 * 2 },
         _ => Draw::Exponential { mean: Span::from_ns(p50.ns().saturating_mul(1000) / 693) },
     })
+}
+
+/// Returns the programs that compete for slack.
+fn competitors(recording: &Recording) -> Vec<Competitor> {
+    let all = recording.demand.others.competitors.iter().enumerate();
+    all.map(|(source, &(cpu, _))| Competitor { source, cpu }).collect()
 }
 
 /// Makes VMs of the stays of vCPUs, in order of their ids.

@@ -1,10 +1,8 @@
 //! Other programs of the recorded host, as domains and interference of a scenario.
 
 use slackline_policy::{Spec, Values};
-use slackline_units::CpuId;
 
-use crate::model::{Share, written};
-use crate::recording::Recording;
+use crate::model::{Competitor, Share, written};
 
 /// Begin of the names of domains that stand for ordinary programs. No recorded VM has it: the
 /// service's names are lower case.
@@ -18,25 +16,9 @@ const SHARES: [&[(&str, &str)]; 4] = [
     &[],
 ];
 
-/// Ordinary programs of one CPU, of which one runs at a time.
-#[derive(Clone, Debug)]
-pub(crate) struct Competitor {
-    /// Index in the demand of others.
-    pub(crate) source: usize,
-    pub(crate) cpu: CpuId,
-}
-
-impl Competitor {
-    /// Returns all competitors of a recording.
-    pub(crate) fn all(recording: &Recording) -> Vec<Competitor> {
-        let all = recording.demand.others.competitors.iter().enumerate();
-        all.map(|(source, &(cpu, _))| Competitor { source, cpu }).collect()
-    }
-
-    /// Returns the name of its domain.
-    pub(crate) fn name(&self) -> String {
-        format!("{PREFIX}{}", self.source)
-    }
+/// Returns the name of the domain of a competitor.
+pub(crate) fn name(competitor: &Competitor) -> String {
+    format!("{PREFIX}{}", competitor.source)
 }
 
 /// Returns true if this is the name of a competitor.

@@ -55,7 +55,7 @@ impl Model {
         let single = self.domains.iter().find(|it| it.name == simulated.name);
         let source = single.and_then(|it| it.vcpus.first()).filter(|vcpu| !vcpu.is_rotated);
         let name = source.map(|vcpu| demand.vcpus[vcpu.source].name.clone());
-        Some(Measures { name: name.unwrap_or_else(|| simulated.name.clone()), ..simulated })
+        Some(Measures { name: name.unwrap_or(simulated.name), ..simulated })
     }
 
     /// Writes the scenario of one form, whose files have names that begin with `stem`.

@@ -6,9 +6,9 @@ use crate::form::Form;
 use crate::measure::Measures;
 
 /// Largest difference of a share, in millionths of a CPU.
-pub(crate) const SHARE_PPM: u64 = 1_000;
+pub const SHARE_PPM: u64 = 1_000;
 /// Largest difference of a p99 wait, in percent of the recorded one.
-const WAIT_PERCENT: u64 = 20;
+pub const WAIT_PERCENT: u64 = 20;
 /// Waits that differ by no more than this count as equal.
 const WAIT_FLOOR: Span = Span::from_us(50);
 /// Number of wakes from which a p99 is judged. With fewer it is the worst.

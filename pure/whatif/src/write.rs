@@ -8,8 +8,10 @@ use slackline_scenario::{Scenario, ScenarioError};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
 use crate::form::Form;
-use crate::model::{Model, ModelChange, ModelChangeKind, ModelDomain, ModelVcpu, Share, written};
-use crate::others::{self, Competitor};
+use crate::model::{
+    Competitor, Model, ModelChange, ModelChangeKind, ModelDomain, ModelVcpu, Share, written,
+};
+use crate::others;
 
 /// Slice of ordinary threads: that of Linux on a host with two or three CPUs.
 const FAIR_SLICE: Span = Span::from_us(1_400);
@@ -181,7 +183,7 @@ impl Writer<'_> {
     /// Writes other programs as a domain without a reservation.
     fn competitor(&mut self, competitor: &Competitor) -> Result<(), WriteError> {
         let Some(share) = others::share(self.model.spec) else { return Ok(()) };
-        let name = competitor.name();
+        let name = others::name(competitor);
         let (_, demand) = &self.demand.others.competitors[competitor.source];
         let (begin, cpu) = (self.model.begin, competitor.cpu.index());
         if cpu >= self.model.cpus {

@@ -26,6 +26,9 @@ cgroup or any process: whatever `slackline find` lists.
   slackline top                                      # all VMs on one screen; Enter shows culprits
   slackline why web                                  # who took its CPU in the last minute
   slackline incidents                                # recordings of missed deadlines
+  slackline whatif --since 30s --set db.slice=1ms --save plan   # predict a change
+  slackline apply plan                               # make it
+  slackline predictions                              # what came of it
 
 Reservations:
   - A reservation gives each vCPU of a VM its slice of CPU time in every period.

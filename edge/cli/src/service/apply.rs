@@ -40,7 +40,7 @@ fn watch(client: &mut Client, predictions: &[Prediction]) {
 
 /// Reservation of a file. A plan of `slackline whatif` has predictions as well.
 #[derive(Deserialize)]
-struct Planned {
+struct PlannedReservation {
     #[serde(default)]
     predicted: Vec<Prediction>,
     #[serde(flatten)]
@@ -50,11 +50,11 @@ struct Planned {
 /// Reads the reservations of a file, by name, and the predictions of all vCPUs.
 fn read(file: &Path) -> Result<(BTreeMap<String, Wanted>, Vec<Prediction>), Problem> {
     let text = input::text(file)?;
-    let planned: Option<BTreeMap<String, Planned>> =
+    let planned: Option<BTreeMap<String, PlannedReservation>> =
         if text.contains("predicted]]") { toml::from_str(&text).ok() } else { None };
     let Some(planned) = planned else { return Ok((reservations(file, &text)?, Vec::new())) };
     let (mut rest, mut predictions) = (toml::Table::new(), Vec::new());
-    for (name, Planned { predicted, rest: one }) in planned {
+    for (name, PlannedReservation { predicted, rest: one }) in planned {
         predictions.extend(predicted);
         rest.insert(name, toml::Value::Table(one));
     }

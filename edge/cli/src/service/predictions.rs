@@ -1,29 +1,32 @@
 //! Predictions that were applied, with what came of them.
 
-use slackline_control::Predicted;
+use slackline_control::PredictionRecord;
 use slackline_terminal::percent;
 
 use super::show::moment;
 
 /// A table of all predictions, newest last, and a line that sums them up.
-pub(super) fn shown(all: &[Predicted]) -> String {
+pub(super) fn shown(all: &[PredictionRecord]) -> String {
     let width = all.iter().map(|it| it.prediction.vcpu.len()).max().unwrap_or(0).max(4);
     let mut text = format!(
-        "{:<19}  {:<width$}  {:>17}  {:>7}  {:>6}  {:>9}  {:>6}\n",
-        "applied", "vCPU", "share predicted %", "came %", "error", "missed", "came"
+        "{:<19}  {:<width$}  {:>14}  {:>6}  {:>8}  {:>6}  {:>15}  {:>6}\n",
+        "applied", "vCPU", "share %", "came", "missed", "came", "wait p99 ms", "came"
     );
     for one in all {
         let (least, most) = one.prediction.share_ppm;
         let share = between(&percent(least), &percent(most));
         let came = one.outcome.map_or("-".into(), |it| percent(it.share_ppm));
-        let error = one.share_error_ppm().map_or("-".into(), percent);
         let missed = one.prediction.missed;
         let missed = missed
             .map_or("-".into(), |(least, most)| between(&least.to_string(), &most.to_string()));
         let came_missed = one.outcome.and_then(|it| it.missed);
         let came_missed = came_missed.map_or("-".into(), |missed| missed.to_string());
+        let wait = one.prediction.wait_p99_ns;
+        let wait = wait.map_or("-".into(), |(least, most)| between(&ms(least), &ms(most)));
+        let came_wait = one.outcome.and_then(|it| it.wait_p99_ns).map_or("-".into(), ms);
         text += &format!(
-            "{:<19}  {:<width$}  {share:>17}  {came:>7}  {error:>6}  {missed:>9}  {came_missed:>6}\n",
+            "{:<19}  {:<width$}  {share:>14}  {came:>6}  {missed:>8}  {came_missed:>6}  \
+             {wait:>15}  {came_wait:>6}\n",
             moment(one.at_ns),
             one.prediction.vcpu,
         );
@@ -31,13 +34,19 @@ pub(super) fn shown(all: &[Predicted]) -> String {
     text + &record(all)
 }
 
+/// Writes nanoseconds in milliseconds.
+fn ms(ns: u64) -> String {
+    let us = (ns + 500) / 1_000;
+    format!("{}.{:03}", us / 1_000, us % 1_000)
+}
+
 fn between(least: &str, most: &str) -> String {
     if least == most { least.to_owned() } else { format!("{least} .. {most}") }
 }
 
 /// The record of all predictions in one line.
-pub(crate) fn record(all: &[Predicted]) -> String {
-    let mut errors: Vec<u64> = all.iter().filter_map(Predicted::share_error_ppm).collect();
+pub(crate) fn record(all: &[PredictionRecord]) -> String {
+    let mut errors: Vec<u64> = all.iter().filter_map(PredictionRecord::share_error_ppm).collect();
     errors.sort_unstable();
     let Some(&worst) = errors.last() else {
         return "No prediction has been held against what came yet.\n".into();
@@ -46,8 +55,8 @@ pub(crate) fn record(all: &[Predicted]) -> String {
     let within = errors.iter().filter(|&&error| error == 0).count();
     let close = errors.iter().filter(|&&error| error <= 10_000).count();
     format!(
-        "Predictions so far: {count}. The share came within the interval in {within}, within 1 point \
-         of it in {close}; the error is {} points in the median, {} at most.\n",
+        "Predictions so far: {count}. The share came within the interval in {within}, within 1 \
+         point of it in {close}; the error is {} points in the median, {} at most.\n",
         percent(median),
         percent(worst),
     )
@@ -55,13 +64,13 @@ pub(crate) fn record(all: &[Predicted]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slackline_control::{Outcome, Prediction};
+    use slackline_control::{Prediction, PredictionOutcome};
 
     use super::*;
 
     #[test]
-    fn record_counts_what_came_within_the_interval() {
-        let one = |came: Option<u64>| Predicted {
+    fn record_counts_outcomes_within_the_interval() {
+        let one = |came: Option<u64>| PredictionRecord {
             at_ns: 0,
             prediction: Prediction {
                 vcpu: "web.0".into(),
@@ -70,7 +79,7 @@ mod tests {
                 missed: None,
                 wait_p99_ns: None,
             },
-            outcome: came.map(|share_ppm| Outcome {
+            outcome: came.map(|share_ppm| PredictionOutcome {
                 length_ns: 1,
                 share_ppm,
                 missed: None,

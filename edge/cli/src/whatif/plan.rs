@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use slackline_units::Span;
-use slackline_whatif::{Forecast, PlannedReservation, Row};
+use slackline_whatif::{Forecast, PlannedReservation, Row, SHARE_PPM, WAIT_PERCENT};
 
 use super::{Answer, table};
 use crate::problem::Problem;
@@ -56,16 +56,20 @@ fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// Writes the prediction for one vCPU, which the service holds against what comes.
+/// Writes the prediction for one vCPU, which the service holds against what comes. The interval has
+/// the tolerance of the gate on both sides: no form is known more exactly.
 fn predicted(key: &str, row: &Row, length: Span) -> String {
     let Some((least, most)) = row.interval(|it| Some(it.share_ppm)) else { return String::new() };
     let mut text = format!("\n[[{key}.predicted]]\nvcpu = \"{}\"\n", row.name);
+    let (least, most) = (least.saturating_sub(SHARE_PPM), most.saturating_add(SHARE_PPM));
     let _ = writeln!(text, "length_ns = {}\nshare_ppm = [{least}, {most}]", length.ns());
     if let Some((least, most)) = row.interval(|it| it.misses) {
         let _ = writeln!(text, "missed = [{least}, {most}]");
     }
     if let Some((least, most)) = row.interval(|it| it.wait_p99) {
-        let _ = writeln!(text, "wait_p99_ns = [{}, {}]", least.ns(), most.ns());
+        let (least, most) =
+            (least.ns() / 100 * (100 - WAIT_PERCENT), most.ns() / 100 * (100 + WAIT_PERCENT));
+        let _ = writeln!(text, "wait_p99_ns = [{least}, {most}]");
     }
     text
 }

@@ -36,7 +36,7 @@ fn last_seconds_of_the_daemon_are_simulated() {
 }
 
 #[test]
-fn service_holds_predictions_of_a_plan_against_what_comes() {
+fn service_compares_predictions_of_a_plan_with_their_outcomes() {
     let Some(live) = live::begin() else { return };
     let web = Victim::start();
     let daemon = Daemon::start(&live);

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use slackline_control::{Outcome, Predicted, Prediction};
+use slackline_control::{Prediction, PredictionOutcome, PredictionRecord};
 use slackline_live::recorder::ring::FlightRing;
 use slackline_metrics::Meter;
 use slackline_trace::Header;
@@ -29,7 +29,7 @@ const MOST_OPEN: usize = 1_000;
 pub(super) struct Predictions {
     file: PathBuf,
     bytes: usize,
-    all: Vec<Predicted>,
+    all: Vec<PredictionRecord>,
     open: Vec<OpenPrediction>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Predictions {
 struct OpenPrediction {
     from: Time,
     until: Time,
-    predicted: Predicted,
+    predicted: PredictionRecord,
 }
 
 impl Predictions {
@@ -58,7 +58,7 @@ impl Predictions {
         for prediction in predictions {
             let from = now + SETTLING;
             let until = from + Span::from_ns(prediction.length_ns).min(LONGEST);
-            let predicted = Predicted { at_ns: wall_ns, prediction, outcome: None };
+            let predicted = PredictionRecord { at_ns: wall_ns, prediction, outcome: None };
             self.open.push(OpenPrediction { from, until, predicted });
         }
         true
@@ -70,7 +70,7 @@ impl Predictions {
     }
 
     /// Returns all predictions, those that are watched last.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Predicted> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &PredictionRecord> {
         self.all.iter().chain(self.open.iter().map(|open| &open.predicted))
     }
 
@@ -95,7 +95,7 @@ impl Predictions {
         written
     }
 
-    fn write(&mut self, predicted: &Predicted) -> io::Result<()> {
+    fn write(&mut self, predicted: &PredictionRecord) -> io::Result<()> {
         let mut line = serde_json::to_string(predicted)?;
         line.push('\n');
         if self.bytes + line.len() > MOST_BYTES {
@@ -126,7 +126,7 @@ fn outcome(
     prediction: &Prediction,
     from: Time,
     (header, ring): (&Header, &FlightRing),
-) -> Option<Outcome> {
+) -> Option<PredictionOutcome> {
     let header = Header { warmup: from.since(Time::START), ..header.clone() };
     let mut meter = Meter::new(&header);
     ring.replay(from, &mut meter).ok()?;
@@ -134,7 +134,7 @@ fn outcome(
     let vcpu = summary.vcpus.iter().find(|vcpu| vcpu.name == prediction.vcpu)?;
     let length = summary.length.ns().max(1);
     let ppm = u128::from(vcpu.delivered.ns()) * 1_000_000 / u128::from(length);
-    Some(Outcome {
+    Some(PredictionOutcome {
         length_ns: length,
         share_ppm: u64::try_from(ppm).unwrap_or(u64::MAX),
         missed: vcpu.misses,

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, Request as Sent, State};
 use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
 #[cfg(feature = "openapi")]
-use slackline_control::{Culprits, Incident, Predicted, Problem, Recording};
+use slackline_control::{Culprits, Incident, PredictionRecord, Problem, Recording};
 use slackline_control::{Length, NAME, Prediction};
 use slackline_service::Verb;
 
@@ -82,7 +82,7 @@ pub(super) async fn save(
 /// Has the service watch what comes of predictions that were applied.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/predictions", request_body = Vec<Prediction>, responses(
-    (status = 200, body = Vec<Predicted>), (status = "default", body = Problem))))]
+    (status = 200, body = Vec<PredictionRecord>), (status = "default", body = Problem))))]
 pub(super) async fn predict(
     State(front): State<Arc<Front>>,
     Extension(caller): Extension<Caller>,
@@ -100,7 +100,7 @@ pub(super) async fn predict(
 /// Lists all predictions that were applied, with what came of them, oldest first.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/predictions", responses(
-    (status = 200, body = Vec<Predicted>), (status = "default", body = Problem))))]
+    (status = 200, body = Vec<PredictionRecord>), (status = "default", body = Problem))))]
 pub(super) async fn predictions(
     State(front): State<Arc<Front>>,
     Extension(caller): Extension<Caller>,

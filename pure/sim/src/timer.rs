@@ -1,0 +1,66 @@
+//! Timers of a CPU, with the resolution and lateness of real ones.
+
+use slackline_scenario::{Draw, HostSpec, Stream};
+use slackline_units::{Span, Time};
+
+/// Event of a CPU. At one instant, they occur in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The occupant has computed all it wanted.
+    Work,
+    /// The timer of the policy expires.
+    Alarm,
+    /// The limit of the occupant's timeslice is reached.
+    Limit,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArmedTimer {
+    pub(crate) due: Time,
+    pub(crate) rings: Time,
+}
+
+pub(crate) const OFF: ArmedTimer = ArmedTimer { due: Time::NEVER, rings: Time::NEVER };
+
+/// Precision of the timers of all CPUs.
+pub(crate) struct Timers {
+    resolution: Span,
+    lateness: Draw,
+    /// True if they expire exactly when they are due.
+    are_exact: bool,
+    pub(crate) slop: Span,
+}
+
+impl Timers {
+    pub(crate) fn new(host: &HostSpec) -> Timers {
+        let (resolution, lateness) = (host.timer_resolution, host.timer_lateness);
+        let are_exact = resolution.is_zero() && lateness == Draw::Fixed(Span::ZERO);
+        Timers { resolution, lateness, are_exact, slop: host.timer_slop }
+    }
+
+    /// Arms a timer. If it is armed again for the same time, it keeps its lateness. A timer due at
+    /// `NEVER` is off.
+    #[inline]
+    pub(crate) fn arm(&self, timer: &mut ArmedTimer, due: Time, now: Time, lateness: &mut Stream) {
+        if timer.due == due {
+            return;
+        }
+        let rings = if self.are_exact { due } else { self.inexact(due, lateness) };
+        // A timer that was due while the one before was late expires at once.
+        *timer = ArmedTimer { due, rings: rings.max(now) };
+    }
+
+    #[inline(never)]
+    fn inexact(&self, due: Time, lateness: &mut Stream) -> Time {
+        if due == Time::NEVER {
+            return due;
+        }
+        let ticks = if self.resolution.is_zero() {
+            due
+        } else {
+            let past = (due - Time::START) % self.resolution;
+            if past.is_zero() { due } else { due.after(self.resolution - past) }
+        };
+        ticks.after(lateness.draw(&self.lateness))
+    }
+}
