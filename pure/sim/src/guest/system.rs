@@ -1,8 +1,8 @@
-//! The operating system of a domain. Its vCPUs do one item after the other, each with a cost, and
-//! block when no work is left.
+//! Simulated operating system of a domain. Each of its vCPUs does one work item after the other,
+//! each with a cost, and blocks when no work is left.
 //!
-//! Items for devices are done by the first vCPU, before all tasks. Tasks run on any vCPU. An item
-//! takes effect when it is complete.
+//! The first vCPU does the work items for devices, before all tasks. Any vCPU can run tasks. An
+//! item takes effect when it is complete.
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{self as scenario, Domain, Draw, Purpose, Scenario, Stream};
@@ -16,56 +16,58 @@ use super::steps::{Job, ProgramNeed, Progress, StepLimit, Work};
 use super::told::{State, TaskInfo};
 use crate::queue::{Event, Queue};
 
-/// A vCPU of a system.
+/// A vCPU of a simulated operating system.
 #[derive(Clone, Copy)]
 pub(crate) struct Seat {
     pub(crate) system: SystemId,
     pub(crate) number: u16,
 }
 
-/// A task of a system.
+/// A task of a simulated operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskOf {
     pub(crate) system: SystemId,
     pub(crate) task: u16,
 }
 
-/// Kind of an item on a vCPU of a system. `D` is the kind of work for devices.
+/// Kind of a work item that a vCPU of a simulated operating system does. `D` is the kind of work
+/// for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ItemKind<D> {
     Nothing,
     Devices(D),
     Task(u16),
-    /// Search for work that finds nothing.
+    /// Search for work that finds no work.
     Idle,
 }
 
-/// An item on a vCPU of a system, and the time it takes. A task is looked at again after that time.
+/// A work item of a vCPU of a simulated operating system, and the CPU time it takes. After that
+/// time a task item is chosen again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<D> {
     doing: ItemKind<D>,
     pub(crate) cost: Span,
 }
 
-/// Continuation of a task that has begun a step with a device.
+/// Next step of a task that has begun a step with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskStep {
     GoOn,
     Wait,
 }
 
-/// Reason why a task that waited continues.
+/// Reason why a task that waited can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The task begins, or its sleep is over.
+    /// The task begins, or its sleep has ended.
     Time,
     /// The I/O of the task is complete.
     Io,
 }
 
-/// Devices that systems use.
+/// Devices that simulated operating systems use.
 pub(crate) trait Devices {
-    /// Kind of work of a vCPU for devices.
+    /// Kind of work that a vCPU does for devices.
     type Duty: Copy;
 
     /// Begins a step of a task that needs a device.
@@ -76,14 +78,15 @@ pub(crate) trait Devices {
         at: &mut Context<'_, '_, Self::Duty>,
     ) -> TaskStep;
 
-    /// Returns the next work of a vCPU for devices and its cost. It comes before all tasks.
+    /// Returns the next work item of a vCPU for devices, and its cost. Work for devices precedes
+    /// all tasks.
     fn choose(
         &mut self,
         seat: Seat,
         context: &mut Context<'_, '_, Self::Duty>,
     ) -> Option<(Self::Duty, Span)>;
 
-    /// Notes that this work is complete.
+    /// Handles the completion of a work item for devices.
     fn finish(
         &mut self,
         seat: Seat,
@@ -91,20 +94,19 @@ pub(crate) trait Devices {
         context: &mut Context<'_, '_, Self::Duty>,
     );
 
-    /// Returns the extra time, beyond that of the system, that a vCPU takes to find that it has no
-    /// work.
+    /// Returns the CPU time that devices add to a vCPU's search for work that finds none.
     fn idle(&self, seat: Seat) -> Span;
 
-    /// Notes that a vCPU is about to block.
+    /// Called when a vCPU is about to block.
     fn blocks(&mut self, seat: Seat, context: &mut Context<'_, '_, Self::Duty>);
 }
 
-/// State of all systems.
+/// State of all simulated operating systems.
 pub(crate) struct Systems<'a, D> {
     systems: Vec<System<'a, D>>,
-    /// System of each domain. Empty if there is none at all.
+    /// Operating system of each domain. Empty if no domain has a simulated one.
     of_domain: Vec<Option<SystemId>>,
-    /// Every task, by its number among the tasks of all systems.
+    /// All tasks, by their number among the tasks of all operating systems.
     tasks: Vec<TaskOf>,
     pub(crate) effects: Effects,
 }
@@ -134,45 +136,49 @@ impl<'a, D: Copy> Systems<'a, D> {
         this
     }
 
-    /// Returns the number of systems.
+    /// Returns the number of simulated operating systems.
     pub(crate) fn count(&self) -> usize {
         self.systems.len()
     }
 
-    /// Returns the seat of a vCPU. `None` if its domain has no system.
+    /// Returns the operating system and index of a vCPU. `None` if its domain has no simulated
+    /// operating system.
     #[inline]
     pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
         let system = (*self.of_domain.get(vcpu.domain().number() as usize)?)?;
         Some(Seat { system, number: vcpu.number() })
     }
 
-    /// Returns the system of a domain, by the index of the domain in the scenario.
+    /// Returns the simulated operating system of a domain, by the index of the domain in the
+    /// scenario.
     pub(crate) fn of_domain(&self, domain: usize) -> Option<SystemId> {
         *self.of_domain.get(domain)?
     }
 
-    /// Returns the task with this number among the tasks of all systems.
+    /// Returns the task with this number among the tasks of all operating systems.
     pub(crate) fn task(&self, number: usize) -> TaskOf {
         self.tasks[number]
     }
 
-    /// Returns the first vCPU of a system, which events and records of the system name.
+    /// Returns the first vCPU of an operating system. Events and records of that system name this
+    /// vCPU.
     #[inline]
     pub(crate) fn first(&self, id: SystemId) -> VcpuId {
         self.systems[usize::from(id)].vcpus[0].id
     }
 
-    /// Returns true if a system is present.
+    /// Returns true if the domain of an operating system is present on the host.
     pub(crate) fn is_here(&self, id: SystemId) -> bool {
         self.systems[usize::from(id)].vcpus[0].is_here
     }
 
-    /// Notes that a vCPU leaves. A system leaves with its first vCPU.
+    /// Records that a vCPU leaves the host. A simulated operating system leaves with its first
+    /// vCPU.
     pub(crate) fn leave(&mut self, seat: Seat) {
         self.vcpu(seat).is_here = false;
     }
 
-    /// Returns a cost varied at random by up to `ppm` millionths.
+    /// Returns a cost, varied at random by up to `ppm` millionths.
     #[inline]
     pub(crate) fn vary(&mut self, id: SystemId, cost: Span, ppm: u32) -> Span {
         self.systems[usize::from(id)].noise.vary(cost, ppm)
