@@ -1,5 +1,5 @@
-//! Credit with gangs on the simulated host: the benefit for a guest whose vCPUs share a spin lock,
-//! and that others lose nothing.
+//! Credit with gangs on the simulated host. Tests the benefit for a guest whose vCPUs share a spin
+//! lock, and that other domains lose nothing.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,8 @@ struct Had {
     ran_ns: u64,
     spun_ns: u64,
     rounds: u64,
-    /// Time in which all of its vCPUs ran, and time in which any of them did.
+    /// Time in nanoseconds in which all vCPUs of the domain ran, and time in which at least one
+    /// ran.
     all_ns: u64,
     any_ns: u64,
 }
