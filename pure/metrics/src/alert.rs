@@ -7,8 +7,8 @@
 //! receives more than its share. [ALERT] defines (A - U)/A, which cannot exceed 100 %. Yet it
 //! reports errors up to 370 % and calls positive ones over-allocation, so it plots (U - A)/A.
 //!
-//! Seconds follow each other from the end of the warm-up. An incomplete second at the end is left
-//! out. Errors are in millionths of A.
+//! Errors are taken for consecutive whole seconds from the end of the warm-up. An incomplete second
+//! at the end of the run is left out. Errors are in millionths of A.
 
 use slackline_trace::{Header, Record, Sink, VcpuName};
 use slackline_units::{CpuShare, Span, Time, VcpuId};
@@ -112,10 +112,10 @@ pub fn allocation_error(used: Span, over: Span, share: CpuShare) -> i64 {
     i64::try_from(error).unwrap_or(i64::MAX)
 }
 
-/// Allocation errors of many seconds, in millionths.
+/// Allocation errors of ALERT over many seconds, in millionths of the share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllocationErrors {
-    /// Errors in ascending order.
+    /// Allocation errors in ascending order, in millionths of the share.
     errors: Vec<i64>,
 }
 
@@ -128,44 +128,49 @@ impl FromIterator<i64> for AllocationErrors {
 }
 
 impl AllocationErrors {
-    /// Returns the errors in ascending order.
+    /// Returns the allocation errors in ascending order, in millionths of the share.
     #[must_use]
     pub fn sorted(&self) -> &[i64] {
         &self.errors
     }
 
-    /// Returns the part of the errors below `error`, in millionths. `None` without errors.
+    /// Returns the fraction of the seconds whose allocation error is below `error`, in millionths.
+    /// `None` without errors.
     #[must_use]
     pub fn below(&self, error: i64) -> Option<u64> {
         self.part(self.errors.partition_point(|&other| other < error))
     }
 
-    /// Returns the part of the errors above `error`, in millionths. `None` without errors.
+    /// Returns the fraction of the seconds whose allocation error is above `error`, in millionths.
+    /// `None` without errors.
     #[must_use]
     pub fn above(&self, error: i64) -> Option<u64> {
         self.part(self.errors.len() - self.errors.partition_point(|&other| other <= error))
     }
 
-    /// Returns the smallest error, that of the largest shortfall. `None` without errors.
+    /// Returns the smallest allocation error: the largest shortfall if it is negative. `None`
+    /// without errors.
     #[must_use]
     pub fn smallest(&self) -> Option<i64> {
         self.errors.first().copied()
     }
 
-    /// Returns the largest error, that of the largest excess. `None` without errors.
+    /// Returns the largest allocation error: the largest excess if it is positive. `None` without
+    /// errors.
     #[must_use]
     pub fn largest(&self) -> Option<i64> {
         self.errors.last().copied()
     }
 
-    /// Returns the median, and the lower of two middle ones. `None` below two errors.
+    /// Returns the median allocation error, the lower of the two middle errors if their number is
+    /// even. `None` below two errors.
     #[must_use]
     pub fn median(&self) -> Option<i64> {
         let middle = self.errors.len().checked_sub(2)?.div_ceil(2);
         self.errors.get(middle).copied()
     }
 
-    /// Returns the mean of the absolute errors. `None` without errors.
+    /// Returns the mean of the absolute allocation errors, in millionths. `None` without errors.
     #[must_use]
     pub fn mean_size(&self) -> Option<u64> {
         let sum: u128 = self.errors.iter().map(|error| u128::from(error.unsigned_abs())).sum();

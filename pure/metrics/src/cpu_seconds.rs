@@ -10,16 +10,17 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 
 const SECOND: Span = Span::from_secs(1);
 
-/// Minimum part of a second that kernel accounting must cover. Accounting starts shortly after the
-/// run does.
+/// Minimum part of a second that kernel accounting must cover for the second to count. Accounting
+/// starts shortly after the run does.
 const ENOUGH: Span = Span::from_ms(900);
 
 /// Use of a CPU in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuSecond {
-    /// Time in which vCPUs of the run ran.
+    /// Time in this second in which vCPUs of the run had the CPU.
     pub busy: Span,
-    /// Use by others on a shared CPU. `None` without kernel accounting of this second.
+    /// Use of the shared CPU by other programs in this second. `None` if kernel accounting does not
+    /// cover the second.
     pub shared: Option<SharedCpu>,
 }
 
@@ -29,16 +30,16 @@ pub struct CpuSecond {
 pub struct CpuSeconds {
     warmup: Time,
     now: Time,
-    /// By CPU, then by second.
+    /// Sums by CPU, then by second.
     cpus: Vec<Vec<SecondSums>>,
     strays: Strays,
 }
 
-/// Sums of one second.
+/// Sums of one CPU over one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct SecondSums {
     busy: Span,
-    /// Time in which kernel accounting covers the second.
+    /// Part of the second that kernel accounting covers.
     booked: Span,
     counts: Counts,
 }
@@ -70,7 +71,7 @@ impl CpuSeconds {
         Ok(self.cpus.into_iter().map(seconds).collect())
     }
 
-    /// Adds an amount to the seconds that it lies in, spread evenly.
+    /// Adds an amount of time to the seconds over which its interval extends, spread evenly.
     fn spread(&mut self, cpu: usize, mut stretch: Stretch, pick: fn(&mut SecondSums) -> &mut Span) {
         if stretch.from < self.warmup {
             stretch = stretch.split(self.warmup).1;

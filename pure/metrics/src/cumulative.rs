@@ -1,4 +1,5 @@
-//! Cumulative distributions: the part of all values that is at most a given length of time.
+//! Cumulative distributions: for each length of time, the number of values that are at most as
+//! long.
 
 use slackline_units::Span;
 
@@ -11,21 +12,21 @@ pub struct Cumulative {
     pub vcpu: String,
     /// Name of the metric, such as `wake to run`.
     pub metric: &'static str,
-    /// Lengths of time, rising, each with the number of values that are at most as long. The last
-    /// number is that of all values. Beyond 1,024 values a length has three significant digits and
-    /// is rounded up.
+    /// Lengths of time in ascending order, each with the number of values that are at most as long.
+    /// The last number is that of all values. Beyond 1,024 values a length has three significant
+    /// digits and is rounded up.
     pub steps: Vec<(Span, u64)>,
 }
 
 impl Cumulative {
-    /// Returns the distribution of a tally. `None` without values.
+    /// Returns the cumulative distribution of the values in a tally. `None` without values.
     pub(crate) fn of(vcpu: &str, metric: &'static str, tally: &Tally) -> Option<Cumulative> {
         let steps = tally.steps();
         let vcpu = vcpu.to_owned();
         (!steps.is_empty()).then_some(Cumulative { vcpu, metric, steps })
     }
 
-    /// Returns the number of all values.
+    /// Returns the number of all values in the distribution.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.steps.last().map_or(0, |&(_, count)| count)

@@ -29,29 +29,30 @@ use slackline_units::{Reservation, Span, Time};
 use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
-/// Maximum number of shortfalls with different ends that wait to be made up. A starved vCPU has
-/// one, however long; each further one has received a little more. The oldest beyond these is given
-/// up.
+/// Maximum number of shortfalls with different ends that wait to be made up. A starved vCPU has a
+/// single shortfall, however long. Each further shortfall begins after the vCPU received some more
+/// CPU time. The oldest shortfalls beyond this number are given up.
 const WAITING: usize = 64;
 
 /// Judges the deadlines of one vCPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
-    /// Largest shortfall that may be due to measurement only.
+    /// Largest shortfall that may be due to measurement alone.
     resolution: Span,
-    /// Budget of the current period.
+    /// Budget of the current period, in CPU time.
     owed: Span,
     /// Budget left in the current period.
     left: Span,
-    /// Shortfall of the period before that is not made up. Time beyond it and the budget is excess.
+    /// Shortfall of the previous period that is not made up yet. CPU time beyond this shortfall and
+    /// the budget is excess.
     missing: Span,
-    /// Excess that is not deducted yet.
+    /// Excess CPU time that is not deducted from a budget yet.
     ahead: Span,
     /// Part of the excess that was deducted from the current period.
     taken_off: Span,
     /// CPU time received since the start of the period.
     received: Span,
-    /// True if the vCPU blocked in this period before it had received its budget.
+    /// True if the vCPU blocked in the current period before it had received its budget.
     is_broken: bool,
     /// CPU time received since the vCPU joined.
     total: Span,
@@ -66,9 +67,9 @@ pub(crate) struct Deadlines {
 /// Shortfalls of consecutive periods that will be made up at the same moment.
 #[derive(Clone, Copy, Debug)]
 struct Shortfalls {
-    /// Value of `total` at which they are made up.
+    /// Value of `total` at which these shortfalls are made up.
     target: Span,
-    /// Deadline of the first period.
+    /// Deadline of the first of these periods.
     first: Time,
     count: u64,
     promise: Reservation,
@@ -78,9 +79,9 @@ struct Shortfalls {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedTime {
     pub(crate) stretch: Stretch,
-    /// Overrun contained in this time.
+    /// Part of this CPU time that was overrun.
     pub(crate) late: Span,
-    /// True if it was received by reservation.
+    /// True if the CPU time was received by reservation, false if it was slack.
     pub(crate) due: bool,
     /// True if the reservation is a hard limit.
     pub(crate) exact: bool,
@@ -102,20 +103,20 @@ impl Deadlines {
         Deadlines { resolution, ..Deadlines::default() }
     }
 
-    /// Notes a join. Of the excess only `ahead` is left.
+    /// Records that the vCPU joined. `ahead` is the excess that is left from before it joined.
     pub(crate) fn joined(&mut self, ahead: Span) {
         (self.ahead, self.taken_off) = (ahead, Span::ZERO);
     }
 
-    /// Ends a reservation in mid-period. `to_come` is the entitlement of the rest of that period.
+    /// Ends a reservation in mid-period. `to_come` is the entitlement for the rest of that period.
     pub(crate) fn cut_short(&mut self, to_come: Span) {
         // The period is not judged, and pays only for the time that has passed in it.
         self.ahead += to_come.left_after(self.left);
         (self.left, self.taken_off) = (Span::ZERO, Span::ZERO);
     }
 
-    /// Begins a reservation and a period. After a period with a block in it, a policy is free in
-    /// the budget of the next one.
+    /// Begins a reservation and a period. If the vCPU blocked in the previous period, the policy is
+    /// free to choose the budget of this period.
     pub(crate) fn begin(&mut self, slice: Span, is_asleep: bool) {
         let was_broken = self.is_broken && !self.ahead.is_zero();
         self.missing = Span::ZERO;
@@ -148,18 +149,18 @@ impl Deadlines {
         self.total += used;
     }
 
-    /// Notes a block, at the start of the period or later.
+    /// Records that the vCPU blocked, at the start of the period or later.
     pub(crate) fn block(&mut self, at: Time) {
         self.is_broken |= self.received < self.owed;
         self.give_up(at);
     }
 
-    /// Notes a wake at the very start of the period.
+    /// Records that the vCPU woke at the very start of the period.
     pub(crate) fn woke_at_start(&mut self) {
         self.is_broken = false;
     }
 
-    /// Judges the period that ends and begins the next one.
+    /// Judges the period that ends at `at`, and begins the next period.
     pub(crate) fn deadline(&mut self, at: Time, promise: Reservation, state: DeadlineState) {
         // A shortfall too small to measure is dropped. The policy may differ from this file on the
         // budget of a period with a block, and such a difference must not last forever.
@@ -176,7 +177,8 @@ impl Deadlines {
         self.next(state.next, state.is_asleep);
     }
 
-    /// Skips `count` periods in which it is blocked, from the current one on, and begins another.
+    /// Skips `count` periods in which the vCPU is blocked, from the current period on, and begins
+    /// the period after them.
     pub(crate) fn slept_through(&mut self, count: u64, slice: Span) {
         self.ahead = self.ahead.left_after(slice * (count - 1));
         self.missing = Span::ZERO;
@@ -241,7 +243,7 @@ impl Deadlines {
         }
     }
 
-    /// Ends these shortfalls at `at`.
+    /// Ends these shortfalls at `at`, and counts their tardiness.
     fn settle(&mut self, shortfalls: Shortfalls, at: Time) {
         let Shortfalls { first, count, promise, .. } = shortfalls;
         for nth in 0..count {
@@ -254,7 +256,7 @@ impl Deadlines {
 }
 
 impl Shortfalls {
-    /// Returns the deadline after the last of these.
+    /// Returns the deadline that follows the last of these periods.
     fn next(&self) -> Time {
         self.first.after(self.promise.period() * self.count)
     }
@@ -266,6 +268,6 @@ pub(crate) struct DeadlineState {
     /// True if the period that ends began after the warm-up.
     pub(crate) counts: bool,
     pub(crate) is_asleep: bool,
-    /// Budget of the period that begins, before excess is deducted.
+    /// Budget of the period that begins, before excess is deducted from it.
     pub(crate) next: Span,
 }

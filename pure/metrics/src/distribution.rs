@@ -45,15 +45,16 @@ pub struct PartDistribution {
     pub worst_ppm: u64,
 }
 
-/// Number of values that are kept exactly. So short runs are exact, and many vCPUs with few values
-/// each stay small. It takes half of the memory of the smallest histogram.
+/// Number of values up to which a tally keeps each value. So short runs are exact, and many vCPUs
+/// with few values each use little memory. These values take half of the memory of the smallest
+/// histogram.
 const FEW: usize = 1024;
 
-/// Significant digits: a percentile is less than a thousandth too high.
+/// Significant digits of values in a histogram: a percentile is less than a thousandth too high.
 const DIGITS: u8 = 3;
 
-/// Counter of values. It takes no memory before the first value, and a bounded amount for any
-/// number.
+/// Counter of values, from which a distribution is computed. It takes no memory before the first
+/// value, and a bounded amount for any number of values.
 #[derive(Clone, Debug)]
 pub(crate) enum Tally {
     Few(Vec<u64>),
@@ -62,7 +63,7 @@ pub(crate) enum Tally {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Many {
-    /// The count of a bucket saturates at 2^32 - 1 values.
+    /// Histogram in which the count of a bucket saturates at 2^32 - 1 values.
     histogram: Histogram<u32>,
     count: u64,
     worst: u64,
@@ -73,13 +74,13 @@ pub(crate) struct Many {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spread {
     pub(crate) count: u64,
-    /// Quantiles, of two values or more.
+    /// Median. `None` for a single value.
     pub(crate) p50: Option<u64>,
     pub(crate) p90: Option<u64>,
     pub(crate) p99: Option<u64>,
     pub(crate) worst: u64,
     pub(crate) mean: u64,
-    /// Mean of the largest tenth, of ten values or more.
+    /// Mean of the largest tenth of the values. `None` below ten values.
     pub(crate) worst_tenth: Option<u64>,
 }
 
@@ -130,7 +131,7 @@ impl Tally {
         Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })
     }
 
-    /// Returns the values in rising order, each with the number of values that are at most as
+    /// Returns the values in ascending order, each with the number of values that are at most as
     /// large.
     pub(crate) fn steps(&self) -> Vec<(Span, u64)> {
         let mut steps: Vec<(Span, u64)> = Vec::new();
@@ -206,7 +207,8 @@ impl Many {
         self.sum += u128::from(value);
     }
 
-    /// Returns the mean of the largest tenth, with the digits of the buckets.
+    /// Returns the mean of the largest tenth of the values, with the precision of the histogram's
+    /// buckets.
     fn worst_tenth(&self) -> u64 {
         let tenth = self.count / 10;
         let below = self.count - tenth;

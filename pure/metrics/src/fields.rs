@@ -22,7 +22,7 @@ pub enum FieldValue {
     Signed(i64),
     /// Truth value: yes or no.
     Flag(bool),
-    /// Unknown value, or there is none.
+    /// No value: it is unknown, or does not exist.
     Missing,
 }
 
@@ -74,21 +74,21 @@ impl Summary {
         fields
     }
 
-    /// Returns the fields of its vCPUs, one row each, in order of id: see [`VcpuSummary::fields`].
-    /// Numbers that this host cannot count are missing.
+    /// Returns the fields of all vCPUs of the run, one row each, in order of id: see
+    /// [`VcpuSummary::fields`]. Numbers that the host cannot count are missing.
     #[must_use]
     pub fn vcpu_fields(&self) -> Vec<Vec<Field>> {
         self.vcpus.iter().map(|vcpu| self.blank(vcpu.fields())).collect()
     }
 
-    /// Returns the fields of its CPUs, one row each: see [`CpuSummary::fields`]. Numbers that this
-    /// host cannot count are missing.
+    /// Returns the fields of all CPUs of the run, one row each: see [`CpuSummary::fields`]. Numbers
+    /// that the host cannot count are missing.
     #[must_use]
     pub fn cpu_fields(&self) -> Vec<Vec<Field>> {
         self.cpus.iter().map(|cpu| self.blank(cpu.fields())).collect()
     }
 
-    /// Returns the fields of its named tasks, one row each: see [`TaskSummary::fields`].
+    /// Returns the fields of all named tasks of the run, one row each: see [`TaskSummary::fields`].
     #[must_use]
     pub fn task_fields(&self) -> Vec<Vec<Field>> {
         self.tasks.iter().map(TaskSummary::fields).collect()

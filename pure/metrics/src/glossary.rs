@@ -1,4 +1,4 @@
-//! Meaning of every metric, for users: one list for tables, JSON, claims and help.
+//! Meaning of every metric, for users. Tables, JSON, claims and help share this list.
 
 use crate::Unit;
 
@@ -26,14 +26,14 @@ enum Kind {
     Spread,
 }
 
-/// Terms of one kind of subject.
+/// Metrics of one kind of subject: run, vCPU, task or CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glossary {
-    /// Subjects that have these fields, in words.
+    /// Subjects that have these metrics, in words.
     pub of: &'static str,
-    /// Terms in the order of the fields.
+    /// Metrics in the order of the fields in JSON.
     pub terms: &'static [Term],
-    /// True if claims can refer to these fields.
+    /// True if claims can refer to these metrics.
     pub are_claimed: bool,
 }
 
@@ -461,7 +461,7 @@ const XENMON: &[Term] = &[
 ];
 
 impl Term {
-    /// Returns the unit. `None` for a text or a flag, to which no claim can refer.
+    /// Returns the unit of the metric. `None` for a text or a flag, to which no claim can refer.
     #[must_use]
     pub fn unit(&self) -> Option<Unit> {
         match self.kind {
@@ -471,13 +471,13 @@ impl Term {
         }
     }
 
-    /// Returns true if the term stands for the five fields of a distribution.
+    /// Returns true if the metric is a distribution, which has five fields.
     #[must_use]
     pub fn is_spread(&self) -> bool {
         self.kind == Kind::Spread
     }
 
-    /// Returns the names of the fields that the term stands for.
+    /// Returns the names of all JSON fields of the metric.
     #[must_use]
     pub fn fields(&self) -> Vec<String> {
         match self.is_spread() {
@@ -486,7 +486,7 @@ impl Term {
         }
     }
 
-    /// Returns the name in claims: that of the field in words, without its unit.
+    /// Returns the name of the metric in claims: that of its field in words, without its unit.
     #[must_use]
     pub fn claimed_as(&self) -> String {
         crate::lookup::words(self.field)

@@ -8,9 +8,9 @@ use crate::distribution::Tally;
 /// Counts and distributions of jobs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs {
-    /// Jobs released in the window, and finished or due in it.
+    /// Number of jobs released in the measured window, and finished or due in it.
     pub(crate) count: u64,
-    /// Jobs finished in the window, whenever released.
+    /// Number of jobs finished in the measured window, whenever they were released.
     pub(crate) done: u64,
     /// Number of jobs with a deadline.
     pub(crate) due: u64,
@@ -67,7 +67,8 @@ impl Jobs {
     }
 }
 
-/// Jobs of a named task of a domain, and of the requests of clients that it serves.
+/// Results of the jobs of a named task of a domain, including requests of clients that the task
+/// serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskSummary {
     /// First vCPU of the domain.
@@ -76,15 +77,18 @@ pub struct TaskSummary {
     pub task: TaskId,
     /// Name of the domain.
     pub domain: String,
-    /// Number of released jobs that it finished, or whose deadline has passed.
+    /// Number of jobs, released in the measured window, that the task finished or whose deadline
+    /// has passed.
     pub jobs: u64,
-    /// Number of these jobs that were not finished by their deadline.
+    /// Number of jobs counted in `jobs` that were not finished by their deadline.
     pub jobs_late: u64,
-    /// Number of jobs that it finished, including those released before.
+    /// Number of jobs that the task finished in the measured window, including those released
+    /// before.
     pub jobs_done: u64,
-    /// Lateness of the jobs that missed their deadline.
+    /// Lateness of the jobs that missed their deadline. `None` if there is none.
     pub job_lateness: Option<Distribution>,
-    /// Response time: from the release of a job, or the arrival of a request, to its end.
+    /// Response time: from the release of a job, or the arrival of a request, to its end. `None` if
+    /// none ended.
     pub response: Option<Distribution>,
 }
 
@@ -102,7 +106,7 @@ pub struct ClientSummary {
 }
 
 impl TaskSummary {
-    /// Returns the name for users: domain and number of the task.
+    /// Returns the name of the task for users: domain and number of the task.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}/{}", self.domain, self.task.number())

@@ -1,15 +1,15 @@
 //! Metrics that are computed from a trace.
 //!
-//! A [`Meter`] is a [`slackline_trace::Sink`]. It adds records up into sums and histograms, and
-//! [`Meter::view`] returns a [`Summary`] of them at any time. Its size does not depend on the
-//! length of the run. A [`MovingWindow`] does the same for the most recent part only. The numbers
-//! of a summary have names, for programs ([`Summary::fields`]) and for claims
+//! A [`Meter`] is a [`slackline_trace::Sink`]. The meter adds records up into sums and histograms,
+//! and [`Meter::view`] returns a [`Summary`] of them at any time. The size of a meter does not
+//! depend on the length of the run. A [`MovingWindow`] does the same for the most recent part only.
+//! The numbers of a summary have names, for programs ([`Summary::fields`]) and for claims
 //! ([`Summary::lookup`]).
 //!
-//! The measured window lasts from the end of the warm-up to the end of the run. Amounts of time
-//! count as far as they lie in it: a run interval over its start is divided in proportion.
-//! Everything else (a wake, a period, a second, a job, a switch, a change) counts if it begins in
-//! the window. A number that the host could not observe is `None`.
+//! The measured window lasts from the end of the warm-up to the end of the run. The part of an
+//! amount of time that lies in the window counts: a run interval over the start of the window is
+//! divided in proportion. Everything else (a wake, a period, a second, a job, a switch, a change)
+//! counts if it begins in the window. A number that the host could not observe is `None`.
 //!
 //! Quantiles are exact up to a thousand values, and less than a thousandth too high beyond. The
 //! worst value is always exact. A single value has no quantiles.

@@ -22,7 +22,7 @@ pub enum Measure {
     Ppm(i64),
     /// Count of something, without a unit.
     Count(u64),
-    /// Value that tables show as a dash: unknown, or there is none.
+    /// Value that is unknown or does not exist. Tables show a dash for it.
     Unknown,
 }
 
@@ -124,7 +124,7 @@ impl Summary {
         self.find(metric, of).map(|(_, measure)| measure)
     }
 
-    /// Returns the unit of a metric, also if its value is unknown.
+    /// Returns the unit of a metric, even if the value of the metric is unknown.
     ///
     /// # Errors
     /// As for [`Summary::lookup`].
@@ -132,8 +132,8 @@ impl Summary {
         self.find(metric, of).map(|(field, _)| Unit::of(field))
     }
 
-    /// Returns a duration of one CPU or of all, as a part of the time that was measured there.
-    /// `None` if the metric is no duration of a CPU.
+    /// Returns a duration of one CPU or of all CPUs, as a part of the time that was measured on
+    /// them. `None` if the metric is not a duration of a CPU.
     #[must_use]
     pub fn part_of_cpu(&self, metric: &str, of: Option<&str>) -> Option<Measure> {
         let is_called =
@@ -252,7 +252,7 @@ fn unknown_metric(metric: &str, of: Option<&str>, rows: &[Vec<Field>]) -> Unknow
     UnknownMetric { metric: whole(metric), nearest, known }
 }
 
-/// Field and its value.
+/// Field of a summary and its value.
 type Found = (&'static str, Measure);
 
 /// Returns the metric over all rows. `None` if they have no such field.
@@ -333,7 +333,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Returns the sum of two values. Unknown if one of them is.
+/// Returns the sum of two values. Unknown if either of them is unknown.
 fn sum(a: Measure, b: Measure) -> Measure {
     match (a, b) {
         (Measure::Span(a), Measure::Span(b)) => Measure::Span(a + b),
@@ -343,7 +343,8 @@ fn sum(a: Measure, b: Measure) -> Measure {
     }
 }
 
-/// Returns the worse of two values, or the one that is known.
+/// Returns the worse of two values, the one further from zero. If only one is known, returns that
+/// one.
 fn worse(a: Measure, b: Measure) -> Measure {
     match (a, b) {
         (Measure::Span(a), Measure::Span(b)) => Measure::Span(a.max(b)),

@@ -24,13 +24,14 @@ const LIVE: &str = "live";
 pub struct Meter {
     header: Header,
     warmup: Time,
-    /// Time of the last record.
+    /// Time of the last record that the meter has received.
     now: Time,
-    /// Clock that phases refer to.
+    /// Clock that the phases of periods refer to.
     clock: GridClock,
-    /// By slot: the vCPU that holds it.
+    /// The vCPU that holds each slot, with its sums.
     vcpus: Vec<Option<Row>>,
-    /// vCPUs whose slots were given to others, with the time of that, in this order.
+    /// vCPUs whose slots were reassigned to other vCPUs, with the time of the reassignment, in
+    /// order of time.
     gone: Vec<(Time, Row)>,
     cpus: Vec<CpuMeter>,
     timer_lateness: Tally,
@@ -58,13 +59,13 @@ struct Row {
 struct CpuMeter {
     due: Span,
     spare: Span,
-    /// Live, CPU time that scheduling took.
+    /// On a live host, CPU time that scheduling took.
     overhead: Option<Span>,
     overheads: OverheadTimes,
-    /// Overhead that no vCPU paid for.
+    /// Overhead of this CPU that no vCPU paid for.
     unpaid: Span,
     switches: u64,
-    /// The vCPU that ran last, and the end of its run interval.
+    /// The vCPU that ran last on this CPU, and the end of its run interval.
     last: Option<(VcpuId, Time)>,
     books: CpuAccounting,
 }
@@ -91,8 +92,8 @@ impl Meter {
         }
     }
 
-    /// Returns the summary up to the last record. It may be called while the run goes on: what is
-    /// in progress counts until then.
+    /// Returns the summary up to the last record. It may be called while the run goes on: waits and
+    /// periods in progress count up to the last record.
     ///
     /// # Errors
     /// If a record named an unknown vCPU or CPU.
@@ -137,15 +138,16 @@ impl Meter {
         })
     }
 
-    /// Returns the cumulative distributions of all vCPUs that are present, in the order of the
-    /// vCPUs: wake to run, response and job lateness, each if the vCPU has values.
+    /// Returns the cumulative distributions of wake to run, response and job lateness, for all
+    /// vCPUs that are present, in the order of the vCPUs. Distributions without values are left
+    /// out.
     #[must_use]
     pub fn cumulative(&self) -> Vec<Cumulative> {
         let rows = self.vcpus.iter().flatten();
         rows.flat_map(|row| row.meter.cumulative(&row.name)).collect()
     }
 
-    /// Sets the time from which it counts. Nothing may have been counted yet.
+    /// Sets the time from which the meter counts. Nothing may have been counted yet.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
         let gone = self.gone.iter_mut().map(|(_, row)| row);
@@ -153,15 +155,15 @@ impl Meter {
         rows.for_each(|row| row.meter.count_from(warmup));
     }
 
-    /// Removes vCPUs whose slots were given to others before that time, and returns their results.
-    /// No record may name them from then on.
+    /// Removes vCPUs whose slots were reassigned to other vCPUs before `before`, and returns their
+    /// results. No record may name these vCPUs afterwards.
     pub fn take_gone(&mut self, before: Time) -> Vec<VcpuSummary> {
         let kept = self.gone.iter().position(|&(at, _)| at >= before);
         let gone = self.gone.drain(..kept.unwrap_or(self.gone.len()));
         gone.filter_map(|(at, row)| row.view(at)).collect()
     }
 
-    /// Removes vCPUs whose slots were given to others.
+    /// Removes all vCPUs whose slots were reassigned to other vCPUs.
     pub(crate) fn forget_gone(&mut self) {
         self.gone.clear();
     }
@@ -180,7 +182,8 @@ impl Meter {
         self.gone_vcpu(vcpu)
     }
 
-    /// Returns a vCPU whose slot another has: a record of it may come late.
+    /// Returns the sums of a vCPU whose slot was reassigned to another vCPU. A record of such a
+    /// vCPU may come late.
     #[cold]
     fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
         let found = self.gone.iter_mut().rev().find(|(_, row)| row.vcpu == vcpu);
@@ -357,7 +360,8 @@ impl Sink for Meter {
         }
     }
 
-    /// A vCPU that returns under its name goes on with its sums. Any other starts with new ones.
+    /// Handles the record that names a vCPU. A vCPU that returns under its old name continues its
+    /// sums. Any other vCPU starts with new sums.
     fn named(&mut self, named: &VcpuName) {
         let slot = named.vcpu.slot();
         if self.vcpus.len() <= slot {
@@ -378,7 +382,7 @@ impl Sink for Meter {
 }
 
 impl Row {
-    /// Returns the results as if the vCPU left now. `None` if it never joined.
+    /// Returns the results of the vCPU as if it left at `now`. `None` if it never joined.
     fn view(&self, now: Time) -> Option<VcpuSummary> {
         let mut meter = self.meter.clone();
         meter.over(now);

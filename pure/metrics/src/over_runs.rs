@@ -22,7 +22,8 @@ const T: [u128; 30] = [
 ];
 
 impl OverRuns {
-    /// Returns the mean of a number that each run has. `None` without runs.
+    /// Returns the mean and confidence interval of a number, given its value in each run. `None`
+    /// without runs.
     #[must_use]
     pub fn of(numbers: &[i64]) -> Option<OverRuns> {
         let count = i128::try_from(numbers.len()).ok().filter(|&count| count > 0)?;

@@ -20,12 +20,12 @@ pub struct OverTime {
 #[derive(Clone, Debug)]
 struct Curve {
     name: String,
-    /// CPU time by window.
+    /// CPU time of the vCPU in each window.
     ran: Vec<Span>,
 }
 
 impl OverTime {
-    /// Starts with windows of this length, which must not be zero.
+    /// Creates sums over windows of this length, which must not be zero.
     #[must_use]
     pub fn new(window: Span) -> OverTime {
         assert!(!window.is_zero(), "a window of no time");

@@ -1,10 +1,10 @@
 //! Reservations of one vCPU, period by period.
 //!
 //! The periods of a reservation are counted from the moment it was made, or lie on a grid. A run
-//! interval is recorded when it is over, so nothing is known between records. A period is closed
-//! once something is known of the vCPU at its end or later. A reservation that changes while the
-//! vCPU runs is recorded before the run interval in which it changes. It is pending until that
-//! interval is known, and divides it.
+//! interval is recorded when it ends, so the state of a vCPU is not known between records. A period
+//! is closed once a record of the vCPU at its end or later is read. If a reservation changes while
+//! the vCPU runs, the change is recorded before the run interval. The change is pending until the
+//! run interval is recorded, and divides that interval.
 
 use slackline_trace::Knowledge;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time};
@@ -22,7 +22,7 @@ pub(crate) struct TimedReservation {
     pub(crate) phase: Option<Span>,
 }
 
-/// Run interval as it was recorded.
+/// Run interval of a vCPU with a reservation, as it was recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReservedRun {
     pub(crate) stretch: Stretch,
@@ -31,7 +31,8 @@ pub(crate) struct ReservedRun {
 }
 
 impl ReservedRun {
-    /// Returns the parts before and after `at`. The overrun is the last of the time used.
+    /// Returns the parts of the run interval before and after `at`. Overrun is at the end of the
+    /// CPU time used.
     fn split(self, at: Time) -> (ReservedRun, ReservedRun) {
         let (before, after) = self.stretch.split(at);
         let late = self.late.left_after(after.used).min(before.used);
@@ -44,35 +45,35 @@ impl ReservedRun {
 /// Reservations of one vCPU and the CPU time it received.
 #[derive(Clone, Debug)]
 pub(crate) struct Deliveries {
-    /// End of the warm-up.
+    /// End of the warm-up, before which nothing counts.
     warmup: Time,
     is_asleep: bool,
-    /// Clock that phases refer to.
+    /// Clock that the phases of periods refer to.
     clock: GridClock,
     current: Option<Current>,
-    /// Reservations made within a run interval that is not recorded yet, in order.
+    /// Reservations made within a run interval that has not been recorded yet, in order of time.
     pending: Vec<TimedReservation>,
     /// Excess: CPU time received beyond the prorated slice when a reservation ended, and not yet
     /// deducted from a period.
     advance: Span,
-    /// Reservation at the time it left, with that time.
+    /// Reservation that the vCPU had when it left, with the time at which it left.
     left: Option<(Reservation, Time)>,
     shares: Shares,
     /// Deadlines of the reservations. `None` if the host does not observe enough to judge them.
     deadlines: Option<Deadlines>,
 }
 
-/// The reservation that holds, and its current period.
+/// The reservation in force, and its current period.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     periods: Periods,
     exact: bool,
     start: Time,
     end: Time,
-    /// Budget of the period.
+    /// Budget of the current period.
     slice: Span,
     received: Span,
-    /// Part of the budget that repays excess.
+    /// Part of the current period's budget that was deducted for excess.
     taken_off: Span,
     slept: bool,
 }
@@ -106,17 +107,18 @@ impl Deliveries {
         }
     }
 
-    /// Sets the time from which it counts. Nothing may have been counted yet.
+    /// Sets the time from which periods count. No period may have been counted yet.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
     }
 
-    /// Notes that the clock of the phases was set.
+    /// Records that the clock which phases refer to was set.
     pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
         self.clock.set(at, ahead);
     }
 
-    /// Notes a join. After an absence, the excess is reduced by the entitlement of that time.
+    /// Records that the vCPU joined. After an absence, its excess is reduced by the entitlement of
+    /// the absent time.
     pub(crate) fn joined(&mut self, at: Time, is_asleep: bool) {
         self.is_asleep = is_asleep;
         let earned = self.left.take().map(|(reservation, left)| reservation.over(at.since(left)));
@@ -155,7 +157,7 @@ impl Deliveries {
         }
     }
 
-    /// Notes a wake of the vCPU.
+    /// Records that the vCPU woke.
     pub(crate) fn woke(&mut self, at: Time) {
         self.catch_up(at);
         self.is_asleep = false;
@@ -167,7 +169,7 @@ impl Deliveries {
         }
     }
 
-    /// Notes a block of the vCPU.
+    /// Records that the vCPU blocked.
     pub(crate) fn blocked(&mut self, at: Time) {
         self.catch_up(at);
         self.is_asleep = true;
@@ -179,13 +181,14 @@ impl Deliveries {
         }
     }
 
-    /// Ends the reservation: the vCPU left, or the run is over.
+    /// Ends the reservation, since the vCPU left or the run ended.
     pub(crate) fn over(&mut self, at: Time) {
         self.catch_up(at);
         self.apply(TimedReservation { at, reservation: None, exact: false, phase: None });
     }
 
-    /// Returns the results. `exact` says if the last reservation is a hard limit.
+    /// Returns the results over all periods. `exact` is true if the last reservation is a hard
+    /// limit.
     pub(crate) fn finish(self, exact: bool) -> Balance {
         let long_run = self.shares.finish(exact);
         Balance { long_run, judged: self.deadlines.map(Deadlines::finish) }
@@ -230,7 +233,7 @@ impl Deliveries {
         }
     }
 
-    /// Processes pending reservations and periods up to `at`, before which all is known.
+    /// Processes pending reservations and periods up to `at`. All events before `at` must be known.
     fn catch_up(&mut self, at: Time) {
         while self.pending.first().is_some_and(|next| next.at <= at) {
             let next = self.pending.remove(0);
@@ -240,7 +243,7 @@ impl Deliveries {
         self.close_until(at);
     }
 
-    /// Replaces the reservation that holds.
+    /// Replaces the reservation in force.
     fn apply(&mut self, promised: TimedReservation) {
         let TimedReservation { at, reservation, exact, phase } = promised;
         if let Some(deadlines) = &mut self.deadlines {
@@ -262,7 +265,7 @@ impl Deliveries {
         self.current = Some(current);
     }
 
-    /// Begins a period and deducts excess from it.
+    /// Begins a period of the reservation and deducts excess from its budget.
     fn begin(&mut self, periods: Periods, exact: bool, (start, end): (Time, Time)) -> Current {
         let slice = periods.worth(start, end);
         let taken_off = take_off(&mut self.advance, slice);
@@ -332,7 +335,7 @@ impl Deliveries {
     }
 }
 
-/// Deducts excess from a period, and returns the amount deducted.
+/// Deducts excess from the budget of a period, and returns the amount deducted.
 fn take_off(advance: &mut Span, slice: Span) -> Span {
     let taken_off = slice.min(*advance);
     *advance -= taken_off;

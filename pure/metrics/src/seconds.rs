@@ -1,15 +1,15 @@
-//! Least and most CPU time that a vCPU received in a whole second, and in whole ten seconds. The
-//! seconds follow each other from the end of the warm-up, or from its join if that was later, until
-//! it leaves or the run ends.
+//! Minimum and maximum CPU time that a vCPU received in a whole second, and in whole ten seconds.
+//! The seconds follow each other from the end of the warm-up, or from the vCPU's join if that was
+//! later. They end when the vCPU leaves or the run ends.
 
 use slackline_units::{Span, Time};
 
 use crate::split::Stretch;
 
-/// Number of whole windows in a run interval from which on they are closed at once.
+/// Number of whole windows in a run interval from which on the windows are closed in one step.
 const MANY: u64 = 1_000;
 
-/// Least and most CPU time that a vCPU received in windows of one length.
+/// Minimum and maximum CPU time that a vCPU received in windows of one length.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
     length: Span,
@@ -48,8 +48,8 @@ impl Spans {
         self.used += rest.used;
     }
 
-    /// Closes all windows but the last one or two that a run interval fills, at once. They are
-    /// equal, and an interval of a hostile trace may last centuries.
+    /// Closes all windows that a run interval fills but the last one or two, in one step. These
+    /// windows are equal, and an interval of a hostile trace may last centuries.
     fn jump(&mut self, rest: Stretch) -> Stretch {
         let whole = (rest.to - rest.from) / self.length;
         if whole < MANY {
@@ -61,7 +61,7 @@ impl Spans {
         after
     }
 
-    /// Ends the windows, since the vCPU left or the run ended.
+    /// Ends the current window early, since the vCPU left or the run ended.
     pub(crate) fn over(&mut self, at: Time) {
         if let Some(end) = self.end().filter(|&end| end <= at) {
             self.close(end);
@@ -73,13 +73,14 @@ impl Spans {
         self.begins = None;
     }
 
-    /// Returns both in millionths of a CPU. `None` without a whole window.
+    /// Returns minimum and maximum in millionths of a CPU. `None` without a whole window.
     pub(crate) fn least_and_most(&self) -> Option<(u64, u64)> {
         let ppm = |used| crate::split::ppm(used, self.length);
         self.least_and_most.map(|(least, most)| (ppm(least), ppm(most)))
     }
 
-    /// Returns the end of the current window. `None` while there is none, or beyond 584 years.
+    /// Returns the end of the current window. `None` if there is no window, or if its end is beyond
+    /// 584 years.
     fn end(&self) -> Option<Time> {
         let begins = self.begins?;
         begins.since(Time::START).checked_add(self.length).map(|end| Time::START.after(end))

@@ -33,9 +33,9 @@ pub(crate) struct Period {
     /// Budget of the period: a slice less the excess that it repays.
     pub(crate) promised: Span,
     pub(crate) length: Span,
-    /// True if the vCPU was blocked in it for some time.
+    /// True if the vCPU was blocked for a part of the period.
     pub(crate) slept: bool,
-    /// True if it begins after the warm-up.
+    /// True if the period begins after the warm-up.
     pub(crate) counts: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct LongRun {
     /// Error of the long run, in millionths of the reservation.
     pub(crate) error_ppm: Option<i64>,
     pub(crate) second_error: Option<ErrorDistribution>,
-    /// Sums of all whole periods. `None` without one.
+    /// CPU time received and reserved over all whole periods. `None` without a whole period.
     pub(crate) whole: Option<Account>,
 }
 
@@ -69,9 +69,9 @@ pub(crate) struct LongRun {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
     second: PeriodSums,
-    /// Number of periods so far in this second.
+    /// Number of periods so far in the current whole second.
     periods: u64,
-    /// Number of periods that make a second.
+    /// Number of periods that make a whole second.
     a_second: u64,
     is_measured: bool,
     errors: Tally,
@@ -81,7 +81,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Begins a reservation, and with it a second.
+    /// Begins a reservation, and with it a whole second.
     pub(crate) fn begin(&mut self, promise: Reservation) {
         self.a_second = SECOND.ns().div_ceil(promise.period().ns());
         self.begin_second();
@@ -91,7 +91,7 @@ impl Shares {
         (self.second, self.periods, self.is_measured) = (PeriodSums::default(), 0, true);
     }
 
-    /// Adds a period that is over.
+    /// Adds a period that has ended.
     pub(crate) fn period_over(&mut self, period: Period, exact: bool) {
         self.second.add(period.received, period.promised, period.slept);
         self.is_measured &= period.counts;
@@ -105,7 +105,8 @@ impl Shares {
         }
     }
 
-    /// Adds `count` periods in which the vCPU was blocked. The last `counting` of them count.
+    /// Adds `count` periods in which the vCPU was blocked. Only the last `counting` of them began
+    /// after the warm-up.
     pub(crate) fn slept_through(
         &mut self,
         count: u64,
@@ -140,7 +141,7 @@ impl Shares {
         self.begin_second();
     }
 
-    /// Returns the results. `exact` says if the reservation is a hard limit.
+    /// Returns the error and sums. `exact` is true if the reservation is a hard limit.
     pub(crate) fn finish(self, exact: bool) -> LongRun {
         let whole = (!self.whole.is_zero()).then_some(Account {
             received: self.long_run.received,

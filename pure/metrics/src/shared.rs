@@ -18,7 +18,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Returns the use in `length`, of which vCPUs had `busy`. `None` if `length` is zero.
+    /// Returns how the CPU was used in `length`, of which vCPUs used `busy`. `None` if `length` is
+    /// zero.
     pub(crate) fn shared(self, length: Span, busy: Span) -> Option<SharedCpu> {
         if length.is_zero() {
             return None;
@@ -39,14 +40,14 @@ impl Counts {
 pub(crate) struct CpuAccounting {
     length: Span,
     counts: Counts,
-    /// CPU time of vCPUs at the start of accounting, and at its last update.
+    /// CPU time of vCPUs at the start of kernel accounting, and at its last update.
     busy_before: Option<Span>,
     busy: Span,
 }
 
 impl CpuAccounting {
-    /// Adds the accounting of an interval. `busy` is the CPU time of vCPUs after the warm-up so
-    /// far.
+    /// Adds the kernel accounting of an interval. `busy` is the CPU time that vCPUs used from the
+    /// end of the warm-up to now.
     pub(crate) fn add(
         &mut self,
         (from, to): (Time, Time),
@@ -63,7 +64,7 @@ impl CpuAccounting {
         self.busy = busy;
     }
 
-    /// Returns the use by others, if any time was accounted.
+    /// Returns the use of the CPU by other programs. `None` if no time was accounted.
     pub(crate) fn shared(&self) -> Option<SharedCpu> {
         let busy = self.busy.left_after(self.busy_before.unwrap_or_default());
         self.counts.shared(self.length, busy)

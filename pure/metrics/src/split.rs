@@ -1,4 +1,4 @@
-//! Division of CPU time at points in time.
+//! Division of CPU time into parts before and after a point in time.
 
 use slackline_units::{Span, Time};
 
@@ -14,7 +14,8 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// Returns the parts before and after `at`. The later part gets the rounding remainder.
+    /// Returns the parts of the interval before and after `at`. The later part gets the rounding
+    /// remainder.
     pub(crate) fn split(self, at: Time) -> (Stretch, Stretch) {
         let at = at.max(self.from).min(self.to);
         let (part, length) = (at - self.from, self.to - self.from);
@@ -24,12 +25,13 @@ impl Stretch {
         (before, Stretch { from: at, to: self.to, used: self.used - used })
     }
 
-    /// Returns the CPU time used at or after `at`.
+    /// Returns the CPU time used in the interval at or after `at`.
     pub(crate) fn used_from(self, at: Time) -> Span {
         if self.from >= at { self.used } else { self.split(at).1.used }
     }
 
-    /// Returns the first nanosecond by which `amount` of it had certainly been used.
+    /// Returns the earliest time, in whole nanoseconds, by which `amount` of the interval's CPU
+    /// time had certainly been used.
     pub(crate) fn when(self, amount: Span) -> Time {
         if amount >= self.used {
             return self.to;

@@ -4,7 +4,8 @@ use core::fmt;
 
 use slackline_units::{CpuId, VcpuId};
 
-/// Record that names an unknown vCPU or CPU: the trace is wrong, or the host that made it.
+/// Error: a record names an unknown vCPU or CPU. Either the trace or the host that wrote it is
+/// faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrayRecord {
     /// Number of the record, counted from zero.
@@ -13,7 +14,7 @@ pub struct StrayRecord {
     pub who: Unknown,
 }
 
-/// Subject of a record that is not known.
+/// Unknown subject that a record names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// A vCPU that was not named before.

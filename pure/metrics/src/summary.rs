@@ -26,11 +26,11 @@ pub struct Summary {
     pub cpus: Vec<CpuSummary>,
     /// Lateness of the timers of all CPUs. `None` if none expired.
     pub timer_lateness: Option<Distribution>,
-    /// Time from when a change was due until it took effect.
+    /// Time from when a change of parameters was due until it took effect. `None` without changes.
     pub changes: Option<Distribution>,
-    /// Capabilities of the host to observe a run.
+    /// Events that the host could observe in this run.
     pub knows: Knowledge,
-    /// Number of changes that were not admitted.
+    /// Number of parameter changes that were not admitted.
     pub declined: u64,
     /// Number of orders that the host could not carry out.
     pub refused: u64,
@@ -45,31 +45,33 @@ pub struct Summary {
 pub struct VcpuSummary {
     /// Identity of the vCPU.
     pub id: VcpuId,
-    /// Display name: that of its domain, with a number if the domain has several vCPUs.
+    /// Display name of the vCPU: that of its domain, with a number if the domain has several vCPUs.
     pub name: String,
-    /// Last reservation. `None` without one.
+    /// Last reservation of the vCPU. `None` if it has none.
     pub promised: Option<Reservation>,
     /// Average share reserved in the time that `delivered_ppm` covers, in millionths of one CPU.
-    /// `None` if it never had a reservation.
+    /// `None` if the vCPU never had a reservation.
     pub promised_share_ppm: Option<u64>,
     /// True if the reservation is a hard limit.
     pub exact: bool,
     /// CPU time received in the measured window.
     pub delivered: Span,
-    /// Time for which it was joined.
+    /// Part of the measured window for which the vCPU was joined.
     pub present: Span,
-    /// CPU time received in all whole periods, in millionths of one CPU. Without a reservation or a
-    /// whole period, and if the reservation changed, it covers all time for which it was joined.
+    /// CPU time received in all whole periods, in millionths of one CPU. If there is no reservation
+    /// or no whole period, or the reservation changed, covers all time for which the vCPU was
+    /// joined.
     pub delivered_ppm: u64,
     /// CPU time received in all whole periods less the reservation, in millionths of the
-    /// reservation. Negative if it received less. More counts as an error only with a hard limit.
-    /// `None` without a reservation, and if it received less but blocked.
+    /// reservation. Negative if the vCPU received less than reserved. More counts as an error only
+    /// with a hard limit. `None` without a reservation, or if the vCPU received less but blocked.
     pub error_ppm: Option<i64>,
-    /// Absolute error of each whole second.
+    /// Absolute error of the CPU time received in each whole second. `None` without a second that
+    /// counts.
     pub second_error: Option<ErrorDistribution>,
-    /// Number of deadlines that counted.
+    /// Number of deadlines of the vCPU that counted. `None` if the host cannot judge deadlines.
     pub deadlines: Option<u64>,
-    /// Number of deadlines missed.
+    /// Number of deadlines that the vCPU missed. `None` if the host cannot judge deadlines.
     pub misses: Option<u64>,
     /// Tardiness: time from a missed deadline until the slice was complete.
     pub miss_time: Option<Distribution>,
@@ -77,12 +79,13 @@ pub struct VcpuSummary {
     pub late: Option<Span>,
     /// Tardiness in millionths of the slice.
     pub miss_time_of_slice: Option<PartDistribution>,
-    /// Time from a wake until it ran.
+    /// Time from a wake of the vCPU until it ran. `None` without wakes.
     pub wake_to_run: Option<Distribution>,
-    /// Number of dispatches on a CPU. Meaningless if the host does not know run intervals.
-    pub switches: u64,
-    /// Number of dispatches on another CPU than before. Meaningless if the host does not know run
+    /// Number of times the vCPU was dispatched on a CPU. Meaningless if the host does not know run
     /// intervals.
+    pub switches: u64,
+    /// Number of times the vCPU was dispatched on another CPU than before. Meaningless if the host
+    /// does not know run intervals.
     pub migrations: u64,
     /// Number of boosts with which it ran: wake-ups after which it preceded others, as in Credit.
     pub boosts: u64,
@@ -92,32 +95,34 @@ pub struct VcpuSummary {
     pub boosted: Span,
     /// Time in which it was runnable and not running, although nothing held it.
     pub waiting: Option<Span>,
-    /// Longest time in which it was runnable and did not run. If it never ran again, up to the end.
-    /// Meaningless if the host does not know run intervals.
+    /// Longest time in which the vCPU was runnable and did not run. If it never ran again, this
+    /// time lasts until the end of the run. Meaningless if the host does not know run intervals.
     pub wait_worst: Option<Span>,
-    /// Time in which it was held although it had work. `None` on a simulated host, where `waiting`
-    /// includes it.
+    /// Time in which the vCPU was kept stopped although it had work. `None` on a simulated host,
+    /// where `waiting` includes this time.
     pub stopped: Option<Span>,
-    /// Time in which it was blocked.
+    /// Time in which the vCPU was blocked.
     pub asleep: Option<Span>,
-    /// Number of released jobs that it finished, or whose deadline has passed.
+    /// Number of jobs, released in the measured window, that the vCPU finished or whose deadline
+    /// has passed.
     pub jobs: u64,
-    /// Number of these jobs with a deadline.
+    /// Number of jobs counted in `jobs` that have a deadline.
     pub jobs_due: u64,
-    /// Number of these jobs that were not finished by their deadline.
+    /// Number of jobs counted in `jobs` that were not finished by their deadline.
     pub jobs_late: u64,
-    /// Number of jobs that it finished, including those released before. For a server these are the
-    /// requests answered.
+    /// Number of jobs that the vCPU finished in the measured window, including those released
+    /// before. For a server these are the requests answered.
     pub jobs_done: u64,
-    /// Bytes that reached it, or that it sent and that reached the other side.
+    /// Bytes that the vCPU received, or that it sent and that reached the other side.
     pub moved: u64,
-    /// Lateness of the jobs that missed their deadline.
+    /// Lateness of the vCPU's jobs that missed their deadline. `None` if there is none.
     pub job_lateness: Option<Distribution>,
-    /// Response time: from the release of a job to its end.
+    /// Response time: from the release of a job to its end. `None` if no job ended.
     pub response: Option<Distribution>,
-    /// Overrun: CPU time used beyond the ends of its timeslices.
+    /// Overrun: CPU time that the vCPU used beyond the ends of its timeslices.
     pub overrun: Span,
-    /// CPU time lost since others slowed its CPU. `None` if the host cannot observe that.
+    /// CPU time lost because other busy CPUs slowed the vCPU's CPU. `None` if the host cannot
+    /// observe that.
     pub slowed: Option<Span>,
     /// CPU time spent spinning on a lock. `None` if the host cannot observe that.
     pub spun: Option<Span>,
@@ -126,20 +131,22 @@ pub struct VcpuSummary {
     /// Minimum and maximum CPU time received in a whole second, in millionths of a CPU. `None`
     /// without a whole second, or if the host does not know run intervals.
     pub second: Option<(u64, u64)>,
-    /// Minimum and maximum in whole ten seconds, as for `second`.
+    /// Minimum and maximum CPU time received in whole ten seconds, in millionths of a CPU. `None`
+    /// as for `second`.
     pub ten_seconds: Option<(u64, u64)>,
 }
 
 impl VcpuSummary {
-    /// Returns the CPU time in its program: useful, spinning on a lock, or slowed by other CPUs.
+    /// Returns the CPU time that the vCPU spent in its program: useful, spinning on a lock, or
+    /// slowed by other CPUs.
     #[must_use]
     pub fn program(&self) -> Option<Span> {
         // Overhead is recorded as it is paid, CPU time only when the vCPU stops.
         Some(self.delivered.left_after(self.overhead?.total()))
     }
 
-    /// Returns the CPU time at full speed in which useful work could be done. Zero for the
-    /// balancer, whose time is overhead also where other CPUs slowed it.
+    /// Returns the CPU time of the vCPU in which useful work could be done, as time at full speed.
+    /// Zero for the balancer vCPU, all of whose time is overhead.
     #[must_use]
     pub fn work(&self) -> Option<Span> {
         // A spin is recorded when it ends. One in progress at the end of the warm-up counts in
@@ -147,13 +154,14 @@ impl VcpuSummary {
         Some(self.program()?.left_after(self.slowed?).left_after(self.spun?))
     }
 
-    /// Returns the useful work in millionths of what one CPU does at full speed in the time joined.
+    /// Returns the useful work of the vCPU, in millionths of the work that one CPU does at full
+    /// speed while the vCPU is joined.
     #[must_use]
     pub fn work_ppm(&self) -> Option<u64> {
         Some(ppm(self.work()?, self.present))
     }
 
-    /// Returns the part of its CPU time spent spinning on a lock, in millionths.
+    /// Returns the part of the vCPU's CPU time spent spinning on a lock, in millionths.
     #[must_use]
     pub fn spun_ppm(&self) -> Option<u64> {
         let spun = self.spun?;
@@ -167,7 +175,7 @@ impl VcpuSummary {
 pub struct SharedCpu {
     /// Part used by other programs, kernel threads and interrupts.
     pub others_ppm: u64,
-    /// Part that a hypervisor below gave to other VMs (steal).
+    /// Part that a hypervisor below the host gave to other VMs (steal).
     pub stolen_ppm: u64,
     /// Part in which the CPU was idle.
     pub unused_ppm: u64,
@@ -180,20 +188,21 @@ pub struct CpuSummary {
     pub cpu: CpuId,
     /// Time used by vCPUs.
     pub busy: Span,
-    /// Part of `busy` that vCPUs had by their reservation.
+    /// Part of `busy` that vCPUs received by their reservations.
     pub due: Span,
     /// Part of `busy` that was slack.
     pub spare: Span,
-    /// All other time. Simulated, it contains no overhead. Live, it contains that of scheduling.
+    /// Time in which no vCPU ran. On a simulated host it excludes overhead. On a live host it
+    /// includes the time that scheduling took.
     pub idle: Span,
     /// Time that vCPUs spent in their programs. `None` if the trace does not record overhead.
     pub program: Option<Span>,
-    /// Use by others. `None` without kernel accounting.
+    /// Use of the CPU by other programs. `None` without kernel accounting.
     pub shared: Option<SharedCpu>,
-    /// Simulated, all overhead. Live, CPU time that scheduling took in the whole run with its
-    /// warm-up, if measured.
+    /// On a simulated host, all overhead of the CPU. On a live host, the CPU time that scheduling
+    /// took in the whole run including the warm-up, if it was measured.
     pub overhead: Option<Span>,
-    /// Overhead by kind. `None` if the trace does not record it.
+    /// Overhead of the CPU by kind. `None` if the trace does not record it.
     pub overheads: Option<OverheadTimes>,
     /// Number of dispatches on the CPU.
     pub switches: u64,

@@ -33,14 +33,14 @@ use crate::{OverheadTimes, VcpuSummary};
 pub(crate) struct VcpuMeter {
     warmup: Time,
     knows: Knowledge,
-    /// Time at which it joined. `None` while it is not joined.
+    /// Time at which the vCPU joined. `None` while it is not joined.
     joined: Option<Time>,
-    /// Time at which it became runnable. `None` while it is blocked.
+    /// Time at which the vCPU became runnable. `None` while it is blocked.
     awake_since: Option<Time>,
-    /// Time of its wake, until it runs.
+    /// Time of the vCPU's last wake. `None` once it has run since.
     woken: Option<Time>,
     last_cpu: Option<CpuId>,
-    /// Time since which it is runnable and not running, as far as is known.
+    /// Time since which the vCPU is runnable and not running, according to the records so far.
     waits_since: Option<Time>,
     wait_worst: Span,
     delivered: Span,
@@ -50,14 +50,14 @@ pub(crate) struct VcpuMeter {
     switches: u64,
     migrations: u64,
     wake_to_run: Tally,
-    /// Reservation that holds, with its begin.
+    /// Reservation in force, with the time at which it began.
     promised: Option<TimedReservation>,
-    /// Last reservation, which may be none; and if it changed after the warm-up.
+    /// Last reservation, which may be `None`, and true if it changed after the warm-up.
     terms: Option<Option<Reservation>>,
     has_changed: bool,
-    /// Entitlement of all reservations so far: slice / period × time in force.
+    /// Entitlement of all reservations so far: the sum of slice / period × time in force.
     entitled: Span,
-    /// Last reservation that was not none.
+    /// Last reservation that was not `None`.
     last_promised: Option<TimedReservation>,
     was_present: bool,
     deliveries: Option<Box<Deliveries>>,
@@ -119,7 +119,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Sets the time from which it counts. Nothing may have been counted yet.
+    /// Sets the time from which the vCPU's sums count. Nothing may have been counted yet.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
         for spans in [&mut self.second, &mut self.ten_seconds] {
@@ -158,7 +158,7 @@ impl VcpuMeter {
         self.deliveries.get_or_insert_with(deliveries).promise(promised);
     }
 
-    /// Notes that the clock of the phases was set.
+    /// Records that the clock which phases refer to was set.
     pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.clock_set(at, ahead);
@@ -185,8 +185,9 @@ impl VcpuMeter {
         }
     }
 
-    /// Adds a run interval on `cpu`. `is_switch` is true if it does not continue the one before on
-    /// that CPU. Returns the CPU time used in it after the warm-up.
+    /// Adds a run interval of the vCPU on `cpu`. `is_switch` is true if the interval does not
+    /// continue the previous run interval on that CPU. Returns the CPU time used in it after the
+    /// warm-up.
     pub(crate) fn ran(&mut self, ran: ReservedRun, cpu: CpuId, is_switch: bool) -> Span {
         let Stretch { from, to, used } = ran.stretch;
         let mut measured = used;
@@ -216,7 +217,8 @@ impl VcpuMeter {
         measured
     }
 
-    /// CPU time received while another program had the threads: delivered, but no run interval.
+    /// Adds CPU time that the vCPU received while another program controlled its threads. It counts
+    /// as delivered, but is no run interval.
     pub(crate) fn elsewhere(&mut self, stretch: Stretch) {
         self.delivered += stretch.used_from(self.warmup);
         self.second.ran(stretch);
@@ -239,7 +241,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Adds a time in which it had work and was held.
+    /// Adds an interval in which the vCPU had work and was kept stopped.
     pub(crate) fn stopped(&mut self, from: Time, to: Time) {
         self.stopped += to.since(from.max(self.warmup));
     }
@@ -261,7 +263,7 @@ impl VcpuMeter {
         self.slowed += stretch.used_from(self.warmup);
     }
 
-    /// Adds a time in which it paid overhead.
+    /// Adds an interval in which the vCPU paid overhead.
     pub(crate) fn spent(&mut self, kind: OverheadKind, from: Time, to: Time) {
         self.overhead.add(kind, to.since(from.max(self.warmup)));
     }
@@ -279,7 +281,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Ends all that is in progress: the vCPU left, or the run is over.
+    /// Ends all waits and periods in progress, since the vCPU left or the run ended.
     pub(crate) fn over(&mut self, at: Time) {
         if self.joined.is_none() {
             return;
@@ -359,7 +361,7 @@ impl VcpuMeter {
         })
     }
 
-    /// Returns the cumulative distributions of the vCPU of that name.
+    /// Returns the cumulative distributions of the vCPU, labelled with `name`.
     pub(crate) fn cumulative(&self, name: &str) -> Vec<Cumulative> {
         let jobs = self.jobs.as_ref();
         let tallies = [
@@ -371,7 +373,7 @@ impl VcpuMeter {
         all.filter_map(|(metric, tally)| Cumulative::of(name, metric, tally?)).collect()
     }
 
-    /// Ends a wait, if there is one.
+    /// Ends the vCPU's wait at `at`, if it waits.
     fn waited_until(&mut self, at: Time) {
         let waited = self.waits_since.take().map(|since| since.max(self.warmup));
         let waited = waited.filter(|&since| since < at).map(|since| at - since);
@@ -384,7 +386,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Adds the entitlement of the reservation that holds.
+    /// Adds the entitlement of the reservation in force, up to `at`.
     fn entitle_until(&mut self, at: Time) {
         let Some(promised) = self.promised else { return };
         let in_force = measured(Some(promised.at), at, self.warmup);

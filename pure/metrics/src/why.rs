@@ -36,25 +36,26 @@ pub use answer::{Answer, Blame, Check, Gap};
 pub use culprit::Culprit;
 use intervals::Intervals;
 
-/// Longest time without a thread between two threads that is a context switch.
+/// Longest time between two threads on a CPU that counts as a context switch.
 const SWITCH: Span = Span::from_us(20);
 
-/// Longest time from a wake to the first instruction that an idle CPU may take.
+/// Longest time that an idle CPU may take from a wake to the first instruction of the woken thread.
 const LEAVING_IDLE: Span = Span::from_ms(1);
 
-/// Time for which the occupants of a CPU are remembered: a stop is told when it is over.
+/// Time for which the recent occupants of a CPU are kept. A stop is recorded only when it ends, and
+/// needs them.
 const MEMORY: Span = Span::from_ms(500);
 
-/// Sink that finds the culprits of the vCPUs of one VM, or of one vCPU.
+/// Sink that finds the causes of waiting for the vCPUs of one VM, or for one vCPU.
 #[derive(Debug)]
 pub struct CulpritFinder {
-    /// Name of a VM or a vCPU.
+    /// Name of the VM or vCPU whose waits are explained.
     name: String,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeMap<HostThreadId, HostThread>,
     targets: BTreeMap<HostThreadId, Target>,
     cpus: BTreeMap<CpuId, Cpu>,
-    /// Of other vCPUs: times that were reserved for them and in which they were not late.
+    /// Intervals that were reserved for each other vCPU and in which that vCPU did not overrun.
     reserved: BTreeMap<VcpuId, Intervals>,
     paused_since: BTreeMap<VcpuId, Time>,
     gaps: Vec<Gap>,
@@ -66,14 +67,14 @@ pub struct CulpritFinder {
 /// Recent events of a CPU.
 #[derive(Debug, Default)]
 struct Cpu {
-    /// Latest times on the CPU, in order.
+    /// Recent intervals in which threads had the CPU, in order of time.
     latest: VecDeque<(Time, Time, HostThreadId)>,
     busy: Span,
     late: Intervals,
     lost: Intervals,
 }
 
-/// A thread of a vCPU that is asked about.
+/// Thread of a vCPU whose waits are explained.
 #[derive(Debug)]
 struct Target {
     vcpu: VcpuId,
@@ -81,20 +82,20 @@ struct Target {
     last_cpu: CpuId,
     ran: Intervals,
     waits: Vec<Wait>,
-    /// Occupants of the CPU while the dispatcher kept the vCPU from running.
+    /// Threads that had the CPU while the dispatcher kept the vCPU from running.
     stops: Vec<Wait>,
     /// Waits by the kernel's rules that ended with the thread on a CPU: their ends and lengths.
     closed: Vec<(Time, Span)>,
     paused: Intervals,
     exhausted: Intervals,
     halted: Intervals,
-    /// By CPU, since the last accounting of the CPU.
+    /// Time that the vCPU ran on each CPU since the last accounting of that CPU.
     ran_on: BTreeMap<CpuId, Span>,
     stolen: Span,
     counted: Option<KernelAccount>,
 }
 
-/// Accounting of the kernel: its interval, CPU time and CPU ready.
+/// Kernel accounting of the vCPU: its interval, CPU time and CPU ready.
 #[derive(Clone, Copy, Debug)]
 struct KernelAccount {
     from: Time,
@@ -109,19 +110,19 @@ enum WaitState {
     Ready(Time),
 }
 
-/// Part of a wait, with the thread that had the CPU.
+/// Part of a wait of a vCPU, with the thread that had the CPU.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     cpu: CpuId,
     from: Time,
     to: Time,
     by: Option<HostThreadId>,
-    /// Start of the whole wait.
+    /// Start of the whole wait, of which this is a part.
     since: Time,
 }
 
 impl CulpritFinder {
-    /// Asks about the VM or vCPU with this name.
+    /// Creates a sink that explains the waits of the VM or vCPU with this name.
     #[must_use]
     pub fn new(name: &str) -> CulpritFinder {
         CulpritFinder {
@@ -139,7 +140,8 @@ impl CulpritFinder {
         }
     }
 
-    /// Returns the answer for the records so far. No vCPU is in it if none has the name.
+    /// Returns the causes of waiting for the records so far. The list of vCPUs is empty if no vCPU
+    /// has the name.
     #[must_use]
     pub fn answer(mut self) -> Answer {
         let now = self.now;
@@ -183,7 +185,7 @@ impl CulpritFinder {
         names.is_some_and(|(name, domain)| *name == self.name || *domain == self.name)
     }
 
-    /// The thread that a vCPU has now, if it is asked about.
+    /// Calls `act` on the thread that a vCPU has now, if the waits of that vCPU are explained.
     fn of_vcpu(&mut self, vcpu: VcpuId, act: impl FnOnce(&mut Target)) {
         let latest = self.targets.values_mut().rfind(|target| target.vcpu == vcpu);
         if let Some(target) = latest {
@@ -215,7 +217,7 @@ impl CulpritFinder {
         self.drop_old(cpu);
     }
 
-    /// Drops what no wait can still ask for.
+    /// Drops recent intervals of a CPU that no further wait can need.
     fn drop_old(&mut self, cpu: CpuId) {
         let waits = self.targets.values().filter_map(|target| match target.state {
             WaitState::Ready(since) => Some(since),
@@ -231,7 +233,7 @@ impl CulpritFinder {
         }
     }
 
-    /// A thread waited for a CPU.
+    /// Records that a thread waited for a CPU.
     fn wait(&mut self, thread: HostThreadId, cpu: CpuId, (since, to): (Time, Time)) {
         let parts = self.parts(cpu, (since, to));
         if let Some(target) = self.targets.get_mut(&thread) {
@@ -239,7 +241,7 @@ impl CulpritFinder {
         }
     }
 
-    /// The parts of an interval, each with the thread that had the CPU.
+    /// Returns the parts of an interval on a CPU, each with the thread that had the CPU.
     fn parts(&self, cpu: CpuId, (since, to): (Time, Time)) -> Vec<Wait> {
         let (mut at, mut parts) = (since, Vec::new());
         let mut add = |from: Time, to: Time, by| {
@@ -282,7 +284,7 @@ impl CulpritFinder {
         }
     }
 
-    /// Splits the waits of a thread among the culprits.
+    /// Divides the waits of a thread among their causes.
     fn blame(&self, target: &Target) -> Blame {
         let mut sums: BTreeMap<Culprit, Span> = BTreeMap::new();
         let mut add = |culprit: Culprit, span: Span| *sums.entry(culprit).or_default() += span;
@@ -359,8 +361,8 @@ impl CulpritFinder {
         });
     }
 
-    /// Time in which the dispatcher kept the vCPU from running. If its timer was late, the thread
-    /// on the CPU is to blame for the end.
+    /// Divides an interval in which the dispatcher kept the vCPU from running. If the dispatcher's
+    /// timer was late, the end of the interval is blamed on the thread that had the CPU.
     fn by_stop(
         &self,
         target: &Target,
@@ -448,9 +450,9 @@ impl CulpritFinder {
     }
 }
 
-/// A thread that had the CPU, as a culprit.
+/// Thread that had the CPU during a wait.
 enum Holder {
-    /// A vCPU of another VM, if it is one of the trace.
+    /// A vCPU of another VM. The id is `None` if the trace does not know the vCPU.
     Vcpu(String, Option<VcpuId>),
     Other(Culprit),
 }
@@ -474,7 +476,7 @@ impl Target {
         }
     }
 
-    /// Compares the kernel's numbers with those of the recording in the same interval.
+    /// Compares the kernel's numbers of a vCPU with those of the recording in the same interval.
     fn check(&self) -> Option<Check> {
         let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;

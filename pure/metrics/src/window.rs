@@ -18,11 +18,11 @@ use crate::{Meter, StrayRecord, Summary};
 pub struct MovingWindow {
     span: Span,
     warmup: Time,
-    /// Time of the last record.
+    /// Time of the last record that the window has received.
     now: Time,
-    /// State at the start of the window. It has counted nothing.
+    /// State of all vCPUs at the start of the window. It has counted nothing.
     before: Meter,
-    /// Entries since the start, in the order in which they were recorded.
+    /// Records and names since the start of the window, in the order in which they were recorded.
     since: VecDeque<WindowEntry>,
 }
 
@@ -76,7 +76,7 @@ impl MovingWindow {
         Ok(summary)
     }
 
-    /// Returns the number of records and names that are kept.
+    /// Returns the number of records and names that the window keeps.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.since.len()
@@ -96,7 +96,7 @@ impl MovingWindow {
 }
 
 impl WindowEntry {
-    /// Returns the time at which the event of the entry was over.
+    /// Returns the time at which the event of the entry ended.
     fn over(&self) -> Time {
         match self {
             WindowEntry::Record(record) => record.when().1,

@@ -50,19 +50,20 @@ const POINTS_A_SECOND: usize = 10;
 /// Metrics of one domain in a span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
-    /// CPU time that it received.
+    /// CPU time that the domain received.
     pub gotten: Span,
-    /// Slices granted at its switch-ins.
+    /// Sum of the slices that were granted at the domain's switch-ins.
     pub allocated: Span,
-    /// Time in which it had no work or was held.
+    /// Time in which the domain had no work, or was paused.
     pub blocked: Span,
-    /// Time in which it was runnable before its switch-ins.
+    /// Time in which the domain was runnable before its switch-ins.
     pub waited: Span,
-    /// Number of its switch-ins.
+    /// Number of the domain's switch-ins.
     pub executions: u64,
-    /// Number of switch-ins that granted a slice. The others had no limit.
+    /// Number of the domain's switch-ins that granted a slice. At the other switch-ins the run had
+    /// no limit.
     pub sliced: u64,
-    /// Number of pages that it received, or handed over to the domains that it serves.
+    /// Number of pages that the domain received, or handed over to the domains that it serves.
     pub io: u64,
 }
 
@@ -71,7 +72,7 @@ pub struct Point {
 pub struct XenMonSummary {
     /// Length of the measured window.
     pub length: Span,
-    /// Capabilities of the host to observe a run.
+    /// Events that the host could observe in this run.
     pub knows: Knowledge,
     /// True if the trace records I/O.
     pub knows_io: bool,
@@ -106,11 +107,11 @@ pub struct XenMon {
 
 #[derive(Clone, Copy, Debug)]
 struct VcpuState {
-    /// Index of its domain in `domains`.
+    /// Index of the vCPU's domain in `domains`.
     domain: usize,
-    /// Time since which it is runnable and not running. `None` if it is not.
+    /// Time since which the vCPU is runnable and not running. `None` if it runs or is blocked.
     runnable: Option<Time>,
-    /// Time since which it is blocked. `None` if it is not.
+    /// Time since which the vCPU is blocked. `None` if it is not blocked.
     blocked: Option<Time>,
 }
 
@@ -122,7 +123,7 @@ struct Domain {
 }
 
 impl XenMon {
-    /// Starts the sums for the run of this header.
+    /// Creates the sums for the run that this header describes.
     #[must_use]
     pub fn new(header: &Header) -> XenMon {
         XenMon {
@@ -169,7 +170,7 @@ impl XenMon {
         found
     }
 
-    /// Returns the data point of a domain at this time. `None` in the warm-up.
+    /// Returns the data point of a domain at this time. `None` during the warm-up.
     fn point(&mut self, domain: usize, at: Time) -> Option<&mut Point> {
         if at < self.warmup {
             return None;
@@ -179,7 +180,7 @@ impl XenMon {
         Some(self.domains[domain].point(nth))
     }
 
-    /// Adds a run interval to the data points that it lies in.
+    /// Divides a run interval among the data points over which it extends.
     fn spread(&mut self, domain: usize, mut stretch: Stretch, pick: fn(&mut Point) -> &mut Span) {
         if stretch.from < self.warmup {
             stretch = stretch.split(self.warmup).1;
@@ -211,7 +212,7 @@ impl XenMon {
         self.spread(domain, stretch, |point| &mut point.blocked);
     }
 
-    /// Ends a blocked time: the vCPU is runnable or has left.
+    /// Ends a blocked time of a vCPU, which became runnable or left.
     fn unblocked(&mut self, vcpu: VcpuId, at: Time, runnable: Option<Time>) {
         let Some(state) = self.state(vcpu) else { return };
         state.runnable = runnable;

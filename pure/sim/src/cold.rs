@@ -1,10 +1,12 @@
-//! Costs of dispatching a domain on a CPU after others: the switch, and the refill of the cache
-//! content that they have evicted.
+//! Costs of dispatching a domain on a CPU after other domains ran there: the context switch, and
+//! the refill of the cache content that those domains evicted.
 //!
-//! Others evict as fast as a cache can be filled. So a vCPU that returns pays for as long as others
-//! have run there since, and at most for its whole working set. On another CPU it finds the content
-//! of the cache that both CPUs share (of a core, or a last-level cache), less what others have
-//! evicted from it. That counts all run intervals that have ended on any CPU that shares the cache.
+//! The model assumes that other vCPUs evict cache content as fast as a cache can be filled. So the
+//! refill of a vCPU that returns to its CPU takes as long as other vCPUs have run there since, and
+//! at most as long as filling its whole working set. A vCPU that moves to another CPU finds its
+//! content in a cache that both CPUs share (of a core, or a last-level cache), less what other
+//! vCPUs have evicted from that cache. All run intervals that have ended on any CPU that shares the
+//! cache count as eviction.
 
 use slackline_host::policy::Level;
 use slackline_scenario::{Scenario, WarmCache};
@@ -12,25 +14,29 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 /// Costs of cold caches by domain, and CPU time used by CPU and by cache.
 pub(crate) struct CacheModel {
-    /// Prices by domain. Empty if no domain has any.
+    /// Costs of dispatching and of filling the cache, by domain. Empty if no domain has such costs.
     prices: Vec<CachePrice>,
     /// Total CPU time used on each CPU.
     used: Vec<Span>,
-    /// Value of `used` of its CPU when the vCPU last stopped there, by slot.
+    /// Value of `used` for the CPU on which the vCPU ran last, read when the vCPU stopped there.
+    /// Indexed by vCPU slot.
     left_at: Vec<Span>,
-    /// Caches shared by cores and by last-level groups. `None` if nothing is shared.
+    /// Caches shared by the CPUs of a core and by the CPUs of a last-level group. `None` if CPUs
+    /// share no cache.
     shared: Option<[SharedCache; 2]>,
 }
 
-/// Cache content that the CPUs of each group of a level share.
+/// Model of the cache content that CPUs share, for one level of the topology: core or last-level
+/// group.
 struct SharedCache {
-    /// Part of a working set that lies in the shared cache, in millionths.
+    /// Part of a vCPU's working set that lies in the shared cache, in millionths.
     warm: u32,
-    /// Group of each CPU.
+    /// CPUs that share the cache with each CPU, by index of the CPU.
     groups: Vec<CpuSet>,
     /// Total CPU time used on a group, at the index of its first CPU.
     used: Vec<Span>,
-    /// Value of `used` of its group when the vCPU last stopped there, by slot.
+    /// Value of `used` for the group in which the vCPU ran last, read when the vCPU stopped there.
+    /// Indexed by vCPU slot.
     left_at: Vec<Span>,
 }
 
@@ -48,8 +54,8 @@ impl SharedCache {
         &mut self.used[first.index()]
     }
 
-    /// Returns the refill of a vCPU that comes from another CPU of the group. `cache` is the refill
-    /// of its whole working set.
+    /// Returns the time that a vCPU needs to refill the cache after it moved here from another CPU
+    /// of the same group. `cache` is the refill time of its whole working set.
     fn refill(&self, vcpu: VcpuId, cpu: CpuId, cache: Span) -> Span {
         let kept = u128::from(cache.ns()) * u128::from(self.warm) / 1_000_000;
         let kept = Span::from_ns(u64::try_from(kept).expect("a part of a span is a span"));
@@ -87,7 +93,7 @@ impl CacheModel {
         CacheModel { prices, used, left_at: vec![Span::ZERO; vcpus], shared }
     }
 
-    /// Returns true if no domain has a price. Then nothing needs to be tracked.
+    /// Returns true if no domain has dispatch or cache costs. Then nothing needs to be tracked.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.prices.is_empty()
@@ -99,8 +105,8 @@ impl CacheModel {
         if before == Some(vcpu) { Span::ZERO } else { self.price(vcpu).dispatch }
     }
 
-    /// Returns the cost of filling the cache for a vCPU that ran last at `home`. `owing` is the
-    /// part of its refill that was left when it stopped there.
+    /// Returns the cost of filling the cache for a vCPU that ran last on CPU `home`. `owing` is the
+    /// part of an earlier refill that was not complete when the vCPU stopped there.
     #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn refill(
         &self,
@@ -118,7 +124,8 @@ impl CacheModel {
         self.prices[vcpu.domain().number() as usize]
     }
 
-    /// Returns the refill on another CPU than before.
+    /// Returns the cost of filling the cache for a vCPU that is dispatched on a CPU other than the
+    /// one on which it ran last.
     fn refill_elsewhere(
         &self,
         vcpu: VcpuId,
@@ -130,7 +137,7 @@ impl CacheModel {
         shared.iter().find(has_both).map_or(cache, |shared| shared.refill(vcpu, cpu, cache))
     }
 
-    /// Notes that a vCPU stops after it ran on a CPU for `ran`.
+    /// Records that a vCPU stops after it ran on a CPU for `ran`.
     #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn stop(&mut self, vcpu: VcpuId, cpu: CpuId, ran: Span) {
         self.used[cpu.index()] += ran;

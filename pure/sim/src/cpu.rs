@@ -1,8 +1,9 @@
-//! The CPUs: their occupants, switch costs, and timers with the resolution and lateness of real
-//! ones. Nothing else takes time on the virtual hardware.
+//! The simulated CPUs: their running vCPUs ("occupants"), switch costs, and timers with the
+//! resolution and lateness of real ones. Nothing else takes time on the virtual hardware.
 //!
-//! Time on a CPU counts as used from the moment of the order, as schedulers measure it. The first
-//! `switch` of it does no work for the guest, and `migrate` more after another CPU.
+//! CPU time counts as used from the moment of the order that starts a vCPU, as schedulers measure
+//! it. The first `switch` of that time does no work for the guest. A vCPU that ran last on another
+//! CPU loses a further `migrate`.
 
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
@@ -24,15 +25,16 @@ const RETRY: Span = Span::from_ms(1);
 
 struct Cpu {
     occupant: Option<VcpuId>,
-    /// The vCPU that ran last. No switch is paid if it is dispatched again.
+    /// The vCPU that ran last on this CPU. Dispatching it again costs no context switch.
     last: Option<VcpuId>,
-    /// True if the CPU has been idle since.
+    /// True if the CPU has been idle since its last vCPU stopped.
     was_idle: bool,
-    /// Time at which the occupant started.
+    /// Time at which the running vCPU was started.
     began: Time,
-    /// Time up to which the occupant's CPU time has been measured.
+    /// Time up to which the running vCPU's CPU time has been measured.
     measured: Time,
-    /// Time up to which its work has been counted. Later than now while it pays overhead.
+    /// Time up to which the running vCPU's work has been counted. It lies in the future while the
+    /// vCPU pays overhead.
     worked: Time,
     unpaid: PendingOverhead,
     taken: TakenTime,
@@ -60,13 +62,13 @@ pub(crate) struct Cpus {
 struct DispatchCosts {
     switch: Span,
     migrate: MigrationCost,
-    /// True if the cost depends on the CPU from which the vCPU comes.
+    /// True if the cost of a migration depends on the distance between the two CPUs.
     migrate_differs: bool,
     topology: Topology,
     cold: CacheModel,
     /// CPU on which each vCPU ran last, by slot.
     homes: Vec<Option<CpuId>>,
-    /// Overhead of its own that each vCPU had not paid when it stopped, by slot.
+    /// Overhead (such as cache refill) that each vCPU had not paid when it stopped, by vCPU slot.
     owing: Vec<VcpuOverhead>,
 }
 
@@ -124,7 +126,8 @@ impl Cpus {
         self.cpus[cpu.index()].next_time()
     }
 
-    /// Returns the time until which no event can occur but the end of the occupant's work on `cpu`.
+    /// Returns the earliest time of an event other than the end of the work of the vCPU that runs
+    /// on `cpu`.
     #[inline(always)]
     pub(crate) fn others(&self, cpu: CpuId) -> Time {
         let this = &self.cpus[cpu.index()];
@@ -138,16 +141,16 @@ impl Cpus {
         self.cpus[cpu.index()].next_timer()
     }
 
-    /// Returns the occupant of a CPU, which must have one.
+    /// Returns the vCPU that runs on a CPU. The CPU must not be idle.
     #[inline]
     pub(crate) fn occupant(&self, cpu: CpuId) -> VcpuId {
         self.cpus[cpu.index()].occupant.expect("work ends only on a CPU with an occupant")
     }
 
-    /// Handles a timer that expired, and returns the time at which it was due. If the other timer
-    /// is due within the slop, it expires as well. That holds only for a timer armed before: if one
-    /// armed afterwards expired at once, a timeslice shorter than the slop would end at the instant
-    /// at which it begins, again and again.
+    /// Handles a timer that expired, and returns the time at which it was due. If the CPU's other
+    /// timer is due within the slop, it expires as well. This holds only if the other timer was
+    /// armed before. A timer armed afterwards must not expire at once: a timeslice shorter than the
+    /// slop would then end at the instant at which it begins, over and over.
     #[inline]
     pub(crate) fn take_timer(&mut self, cpu: CpuId, timer: Timer, now: Time) -> Time {
         let this = &mut self.cpus[cpu.index()];
@@ -163,7 +166,7 @@ impl Cpus {
         due
     }
 
-    /// Lets the occupant continue with more work.
+    /// Lets the running vCPU continue after its guest was given more work.
     #[inline]
     pub(crate) fn go_on(&mut self, cpu: CpuId, now: Time, guests: &Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
@@ -173,14 +176,15 @@ impl Cpus {
         self.refresh(cpu);
     }
 
-    /// Returns true if the vCPU occupies the CPU and has neither work nor unpaid overhead left.
+    /// Returns true if this vCPU runs on this CPU and has neither work nor unpaid overhead left.
     #[inline]
     pub(crate) fn is_free(&self, cpu: CpuId, vcpu: VcpuId, now: Time) -> bool {
         let this = &self.cpus[cpu.index()];
         this.occupant == Some(vcpu) && this.work_ends <= now
     }
 
-    /// Counts the work of the occupant up to now, before its remaining work changes.
+    /// Counts the work that the running vCPU has done up to now. Must be called before its
+    /// remaining work changes.
     pub(crate) fn count(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         if let Some(vcpu) = this.occupant {
@@ -189,7 +193,7 @@ impl Cpus {
         }
     }
 
-    /// Updates the time at which the work of the occupant ends.
+    /// Updates the time at which the work of the running vCPU ends.
     pub(crate) fn recount(&mut self, cpu: CpuId, guests: &Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         if let Some(vcpu) = this.occupant {
@@ -199,7 +203,8 @@ impl Cpus {
         }
     }
 
-    /// Counts the work of an occupant that has done all it wanted, if work differs from CPU time.
+    /// Counts the work of a running vCPU that has completed all its work, if work differs from CPU
+    /// time.
     #[inline]
     pub(crate) fn finish(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         if self.account.counts_pieces() {
@@ -207,13 +212,13 @@ impl Cpus {
         }
     }
 
-    /// Returns true if CPUs can slow each other down.
+    /// Returns true if the speed of a CPU depends on which other CPUs are busy.
     #[inline]
     pub(crate) fn has_speeds(&self) -> bool {
         self.account.speeds.is_some()
     }
 
-    /// Returns the records of time that was not work at full speed, not yet in the trace.
+    /// Returns the records, not yet in the trace, of CPU time that was not work at full speed.
     #[inline]
     pub(crate) fn untold(&mut self) -> &mut Vec<Record> {
         &mut self.account.records
@@ -229,8 +234,8 @@ impl Cpus {
         }
     }
 
-    /// Updates the speed of all CPUs that the CPU slows down or no longer slows down, after it
-    /// gained or lost its occupant.
+    /// Updates the speed of all CPUs that this CPU slows down while it is busy. Called after the
+    /// CPU started or stopped running a vCPU.
     #[inline(never)] // Most hosts have one speed.
     fn busy_changed(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let is_busy = self.cpus[cpu.index()].occupant.is_some();
@@ -244,8 +249,9 @@ impl Cpus {
         }
     }
 
-    /// Takes time from a CPU, which the running vCPU pays, or the one that runs next. An interrupt
-    /// of an idle CPU is free: the cost of dispatching the vCPU that it wakes includes it.
+    /// Takes interrupt time from a CPU. The running vCPU pays for it, or else the vCPU that runs
+    /// there next. An interrupt of an idle CPU is free, because the cost of dispatching the vCPU
+    /// that it wakes includes it.
     pub(crate) fn steal(
         &mut self,
         cpu: CpuId,
@@ -379,7 +385,7 @@ impl Cpu {
         self.work_ends = self.worked.after(takes);
     }
 
-    /// Stops the occupant, if there is one.
+    /// Stops the vCPU that runs on a CPU, if there is one.
     #[inline]
     fn stop(
         &mut self,
@@ -514,7 +520,7 @@ impl Hardware for VirtualHardware<'_> {
     }
 }
 
-/// Returns a migration cost that does not depend on the distance.
+/// Returns a migration cost that is the same between any two CPUs.
 fn everywhere(cost: Span) -> MigrationCost {
     MigrationCost { core: cost, cache: cost, node: cost, host: cost }
 }
@@ -533,10 +539,11 @@ impl DispatchCosts {
     }
 }
 
-/// Order of the CPUs by their next event, kept as a tournament tree. Setting the time of one CPU
-/// costs O(log CPUs), and nothing with one CPU.
+/// CPUs ordered by the time of their next event, as a tournament tree. Setting the time of a CPU
+/// costs O(log CPUs), or nothing if the host has a single CPU.
 struct Tournament {
-    /// Winners of all matches. The final is at 1, and the CPUs themselves from `leaves` on.
+    /// Winners of all matches of the tournament. The final is at index 1. The CPUs themselves start
+    /// at index `leaves`.
     tree: Vec<((Time, Timer), CpuId)>,
     leaves: usize,
 }
@@ -554,7 +561,8 @@ impl Tournament {
         self.tree[1].1
     }
 
-    /// Returns the earliest event of all other CPUs: of those compared with this CPU on its path.
+    /// Returns the earliest event of all CPUs except this one. It compares only the losers on this
+    /// CPU's path to the root.
     fn first_but(&self, cpu: CpuId) -> Time {
         let up = |&place: &usize| Some(place / 2);
         let path = std::iter::successors(Some(self.leaves + cpu.index()), up);

@@ -1,9 +1,10 @@
-//! Guests: the software on the vCPUs. A guest does not know how the host schedules. It is called
-//! when it has computed, and returns its next need.
+//! Guests: the software on the vCPUs. A guest does not know how the host schedules. The simulator
+//! calls it when its vCPU has done the work it had, and the guest returns what it needs next.
 //!
-//! A domain without a system runs one program on each of its vCPUs: [`Guests`] steps through it. A
-//! domain with a system runs tasks on its vCPUs, chosen by a scheduler of its own: [`system`]. Both
-//! step through programs with [`steps`]. Use of devices goes through [`Devices`].
+//! A domain without a simulated operating system runs one program on each of its vCPUs, and
+//! [`Guests`] steps through that program. A domain with an operating system runs tasks on its
+//! vCPUs, chosen by a scheduler of its own: [`system`]. Both step through programs with [`steps`].
+//! Devices are used through [`Devices`].
 
 mod barrier;
 mod effects;
@@ -25,7 +26,7 @@ use barrier::{Barriers, Waiting};
 use locks::{Locks, SPIN};
 use steps::{Job, Progress, StepLimit, Work};
 
-/// Index of the operating system of a domain among all of them.
+/// Index of a simulated operating system among all operating systems of the scenario.
 pub(crate) type SystemId = u16;
 
 /// State of the guest on each vCPU, by slot.
@@ -36,14 +37,16 @@ pub(crate) struct Guests<'a> {
     locks: Locks,
 }
 
-/// State of a guest. It fits in one cache line, because a hundred thousand of them are visited in
-/// no order.
+/// State of a guest. It fits in one cache line, because up to a hundred thousand guests are visited
+/// in random order.
 #[repr(align(64))]
 struct Guest {
     id: VcpuId,
-    /// Time at which it stops to sleep, or to compute until an instant. `NEVER` if it does neither.
+    /// Time at which the guest's sleep ends, or its computing until a fixed time. `NEVER` if the
+    /// guest does neither.
     wakes: Time,
-    /// Position in its program. For a vCPU of a system only the CPU time left of its item.
+    /// Position in the guest's program. For a vCPU of a simulated operating system, only the CPU
+    /// time that its work item still needs is used.
     progress: Progress,
 }
 
@@ -81,13 +84,13 @@ impl<'a> Guests<'a> {
         guest.wakes = now;
     }
 
-    /// Stops a guest: it does nothing more on its own.
+    /// Ends the program of a guest. It does nothing more by itself.
     pub(crate) fn end(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].wakes = Time::NEVER;
     }
 
-    /// Removes a guest that left. Returns the guests that no longer wait for it, with the times at
-    /// which they continue.
+    /// Removes a guest that left the host. Returns the guests that waited at a barrier for it and
+    /// continue now, with the times at which they do.
     pub(crate) fn leave(&mut self, vcpu: VcpuId, now: Time) -> Vec<(Time, VcpuId)> {
         self.end(vcpu);
         self.locks.leave(vcpu);
@@ -95,8 +98,9 @@ impl<'a> Guests<'a> {
         self.let_go(released, now)
     }
 
-    /// Notes that a guest has reached the barrier of its parallel program. Returns the guests that
-    /// continue, with the times of that. Empty until the last one has reached it.
+    /// Records that a guest has reached the barrier of its parallel program. If it was the last
+    /// one, returns the guests that continue, with the times at which they do. Otherwise returns
+    /// none.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span, now: Time) -> Vec<(Time, VcpuId)> {
         let released = self.barriers.come(vcpu, latency);
         self.let_go(released, now)
@@ -111,61 +115,64 @@ impl<'a> Guests<'a> {
         released.into_iter().map(until).collect()
     }
 
-    /// Returns true if the guest computes until an instant, which is exactly now.
+    /// Returns true if the guest computes until a fixed time and that time is `now`.
     pub(crate) fn is_at_instant(&self, vcpu: VcpuId, now: Time) -> bool {
         self.is_due(vcpu, now) && !self.left(vcpu).is_zero()
     }
 
-    /// Returns true if the sleep of the guest, or its computing until an instant, ends exactly now.
+    /// Returns true if the guest's sleep, or its computing until a fixed time, ends exactly at
+    /// `now`.
     #[inline]
     pub(crate) fn is_due(&self, vcpu: VcpuId, now: Time) -> bool {
         self.guests[vcpu.slot()].wakes == now
     }
 
-    /// Returns true if the guest sleeps beyond now or waits at a barrier. False if its program has
-    /// ended.
+    /// Returns true if the guest sleeps until after `now` or waits at a barrier. Returns false if
+    /// its program has ended.
     pub(crate) fn is_asleep(&self, vcpu: VcpuId, now: Time) -> bool {
         let Guest { wakes, progress, .. } = &self.guests[vcpu.slot()];
         let is_timed = now < *wakes && *wakes < Time::NEVER;
         (is_timed && progress.left().is_zero()) || self.barriers.waits(vcpu)
     }
 
-    /// Returns the CPU time that the guest wants before its next step.
+    /// Returns the CPU time that the guest still needs before its next step.
     #[inline]
     pub(crate) fn left(&self, vcpu: VcpuId) -> Span {
         self.guests[vcpu.slot()].progress.left()
     }
 
-    /// Counts work of a guest. Work beyond what it wanted is ignored.
+    /// Subtracts work done from the CPU time that a guest still needs. Work beyond that is ignored.
     #[inline]
     pub(crate) fn compute(&mut self, vcpu: VcpuId, work: Span) {
         self.guests[vcpu.slot()].progress.compute(work);
     }
 
-    /// Sets the CPU time of the next item of a vCPU of a system.
+    /// Sets the CPU time of the next work item of a vCPU that has a simulated operating system.
     #[inline]
     pub(crate) fn set_left(&mut self, vcpu: VcpuId, left: Span) {
         self.guests[vcpu.slot()].progress.set_left(left);
     }
 
-    /// Notes that the guest has computed all it wanted.
+    /// Records that a guest has received all the CPU time it needed before its next step.
     #[inline]
     pub(crate) fn finish_compute(&mut self, vcpu: VcpuId) {
         self.set_left(vcpu, Span::ZERO);
     }
 
-    /// Repeats the last step of a guest.
+    /// Makes a guest repeat the last step of its program.
     pub(crate) fn again(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].progress.again();
     }
 
-    /// Returns the next vCPU that has been granted a lock it waited for, if there is one.
+    /// Returns the next vCPU that has been granted a spin lock it waited for. `None` if there is
+    /// none.
     #[inline]
     pub(crate) fn take_granted(&mut self) -> Option<VcpuId> {
         self.locks.take_granted()
     }
 
-    /// Ends the spin of a guest, if it spins. Returns the CPU time spent on it, counted up to now.
+    /// Ends the spinning of a guest, if it spins on a lock. Returns the CPU time that the spinning
+    /// has used up to now.
     pub(crate) fn stop_spinning(&mut self, vcpu: VcpuId) -> Span {
         let progress = &mut self.guests[vcpu.slot()].progress;
         let used = SPIN.left_after(progress.left());
@@ -178,7 +185,7 @@ impl<'a> Guests<'a> {
         self.locks.waits(vcpu)
     }
 
-    /// Records the jobs of a guest that are overdue and will never be done.
+    /// Records the overdue jobs of a guest, which will never be complete.
     pub(crate) fn record_overdue<S: Sink>(&self, vcpu: VcpuId, at: Time, sink: &mut S) {
         let work = &self.works[vcpu.slot()];
         for Job { released, deadline } in self.guests[vcpu.slot()].progress.overdue(work, at) {

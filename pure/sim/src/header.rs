@@ -4,7 +4,7 @@ use slackline_scenario::Scenario;
 use slackline_trace::{Header, Knowledge};
 use slackline_units::Span;
 
-/// Returns the header of the trace of a simulation, which observes everything.
+/// Returns the header of the trace of a simulation. It says that every kind of event was observed.
 #[must_use]
 pub fn trace_header(scenario: &Scenario) -> Header {
     Header {

@@ -1,15 +1,15 @@
-//! Devices behind a driver domain, the rings that systems share with it, and the clients and
-//! servers outside.
+//! Devices behind a driver domain, the rings that guests share with it, and the clients and servers
+//! outside the host.
 //!
-//! A system does one item after the other, each with a cost. Items for devices are chosen here: it
-//! handles an event, receives a packet, sends a packet. The driver domain is a system with further
-//! items: those that serve the devices and the rings of the guests. A system without work blocks.
-//! It is woken by an event of another domain, by an interrupt or by a timer.
+//! A simulated operating system does one work item after the other, each with a cost. This module
+//! chooses the items for devices: to handle an event, to receive a packet, to send a packet. The
+//! driver domain has further items, which serve the devices and the rings of the guests. A vCPU
+//! without work blocks. An event of another domain, an interrupt or a timer wakes it.
 //!
 //! The throughput of such a host depends on how often the driver domain is dispatched. Each packet
-//! that a guest sends wakes it at once. Whether it then serves one packet or a hundred is up to the
-//! scheduler. So every wake is reported at the instant at which it happens, before its cause
-//! continues.
+//! that a guest sends wakes the driver domain at once. The scheduler decides if the driver domain
+//! then serves one packet or a hundred. So every wake is reported at the instant at which it
+//! happens, before the vCPU that caused it continues.
 
 mod client;
 mod driver;
@@ -34,9 +34,9 @@ use packet::Flights;
 
 pub(crate) use frontend::DeviceWork;
 
-/// Systems that may have work for devices.
+/// Simulated operating systems that may have work for devices.
 pub(crate) type Systems<'a> = guest::Systems<'a, DeviceWork>;
-/// Instant at which something happens to these systems.
+/// A time at which something happens to simulated operating systems that have devices.
 type Context<'c, 'a> = guest::Context<'c, 'a, DeviceWork>;
 
 /// State of all devices and of the clients outside.
@@ -44,7 +44,7 @@ pub(crate) struct Io<'a> {
     driver: Driver,
     nic: Nic,
     disk: Disk,
-    /// Front end of each system.
+    /// Front end of each simulated operating system.
     frontends: Vec<Frontend<'a>>,
     clients: Vec<Client<'a>>,
     flows: Flows,
@@ -74,7 +74,7 @@ impl<'a> Io<'a> {
         })
     }
 
-    /// Starts the clients of a system that has joined.
+    /// Starts the clients that send to a domain which has joined.
     pub(crate) fn join(&mut self, id: SystemId, context: &mut Context<'_, '_>) {
         for client in 0..self.clients.len() {
             if self.clients[client].system == id {
@@ -83,13 +83,14 @@ impl<'a> Io<'a> {
         }
     }
 
-    /// Records the remaining counts at the end of the run.
+    /// Records the counts that are not yet in the trace, at the end of the run.
     pub(crate) fn end(&mut self, context: &mut Context<'_, '_>) {
         self.tell_service(context);
         (0..).take(self.frontends.len()).for_each(|id| self.tell_moved(id, context));
     }
 
-    /// Handles an event outside of all CPUs.
+    /// Handles an event that did not happen on a CPU, such as a client's request or an arriving
+    /// packet.
     #[inline(always)]
     pub(crate) fn happen(&mut self, (event, about): (Event, usize), context: &mut Context<'_, '_>) {
         match event {
@@ -126,8 +127,8 @@ impl<'a> Io<'a> {
         }
     }
 
-    /// Returns the hint of how much finished I/O is pending for a system, and the driver vCPU that
-    /// reports it. `None` if it has not changed.
+    /// Returns the amount of completed I/O that is pending for a guest, and the driver vCPU that
+    /// reports it. `None` if the amount has not changed since the last report.
     pub(crate) fn pending(
         &mut self,
         id: SystemId,
@@ -180,7 +181,8 @@ impl Devices for Io<'_> {
         self.take_step(of, step, at)
     }
 
-    /// Interrupts, events and packets go to the first vCPU of a system.
+    /// Returns the next work for devices. Only the first vCPU has some, since interrupts, events
+    /// and packets go there.
     #[inline(always)]
     fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(DeviceWork, Span)> {
         if seat.number != 0 {

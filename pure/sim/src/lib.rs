@@ -1,8 +1,8 @@
 //! The simulated host: CPUs with costs, guests that run workload programs, timers with lateness.
 //!
-//! A loop around the host takes the next event, steps the host and carries out its orders. The same
-//! scenario and seed give the same trace, byte for byte, on every computer. An event costs O(log
-//! vCPUs), and memory does not grow with simulated time.
+//! A loop around the scheduler's host layer takes the next event, steps the host layer and carries
+//! out its orders. A scenario and a seed give the same trace, byte for byte, on every computer. An
+//! event costs O(log vCPUs), and memory does not grow with simulated time.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -63,29 +63,31 @@ pub enum RunError {
 /// Results of a run apart from its trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SimResults {
-    /// Changes that were not admitted: time, vCPU and reason.
+    /// Changes of parameters that were not admitted: time, vCPU and reason.
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
-    /// Number of events handled.
+    /// Number of events that the simulator handled.
     pub events: u64,
-    /// Time at which the run was stopped early. `None` if it reached its end.
+    /// Time at which the run was stopped early. `None` if it ran to its end.
     pub stopped: Option<Time>,
-    /// Times at which the programs of vCPUs ended. Tasks of systems are not included.
+    /// Times at which the programs of vCPUs ended. Tasks of simulated operating systems are not
+    /// included.
     pub done: Vec<(Time, VcpuId)>,
 }
 
-/// Number of events between two checks if the run goes on.
+/// Number of events between two checks if the run should go on.
 const OFTEN: u64 = 1 << 14;
 
 /// Simulates the scenario from its start to its end.
 ///
 /// # Errors
-/// If the set cannot be admitted, a share is missing, or the contract is broken.
+/// If the vCPUs cannot be admitted together, a share is missing, or host and policy break their
+/// contract.
 pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<SimResults, RunError> {
     run_while(scenario, sink, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Simulates the scenario while `goes_on` says so. It is called every `OFTEN` events. A run that is
-/// stopped early ends as it would have at its end.
+/// Simulates the scenario while `goes_on` returns true, which is called every `OFTEN` events. A run
+/// that is stopped early closes its trace as a complete run does.
 ///
 /// Both parameters are trait objects, so that the simulator is compiled and optimised only in this
 /// crate and not in each crate that runs it.
@@ -106,15 +108,16 @@ struct Sim<'a> {
     hardware: VirtualHardware<'a>,
     systems: Systems<'a>,
     io: Option<Io<'a>>,
-    /// Systems with task hints that are not yet reported. A guest reports only while it runs.
+    /// Operating systems with changed tasks that are not reported yet. A guest reports only while
+    /// it runs.
     untold: Vec<SystemId>,
     shares: SharesInForce<'a>,
-    /// Paused vCPUs, with or without work.
+    /// Paused vCPUs, whether or not they have work.
     paused: BTreeSet<VcpuId>,
-    /// Actions of the scenario still to come, the latest first.
+    /// Actions of the scenario that are still to come, latest first.
     actions: Vec<Action>,
     end: Time,
-    /// Time of the next action or of the end, whichever comes first.
+    /// Time of the scenario's next action or of the end of the run, whichever comes first.
     next_stop: Time,
     outcome: SimResults,
     /// True if scheduling passes take time.
@@ -218,10 +221,11 @@ impl<'a> Sim<'a> {
         self.next_stop = action.min(self.end);
     }
 
-    /// Returns the next event before the end. At one instant, actions of the scenario come first.
-    /// Then CPUs finish work, timers of policies expire, guests wake, and timeslices end: each kind
-    /// by CPU number, guests in the order in which they blocked. Last, the host reschedules CPUs.
-    /// An early Xen has the same order: there the timer of a slice only requests a scheduling pass.
+    /// Returns the next event before the end of the run. At one instant, actions of the scenario
+    /// come first. Then CPUs finish work, timers of policies expire, guests wake, and timeslices
+    /// end. Events of a kind are ordered by CPU number, guests by the order in which they blocked.
+    /// Last, the host reschedules CPUs. An early Xen has the same order, since its timer of a slice
+    /// only requests a scheduling pass.
     #[inline(always)]
     fn next(&mut self) -> Option<(Time, NextStep)> {
         let event = self.hardware.queue.first();
@@ -255,7 +259,7 @@ impl<'a> Sim<'a> {
         if self.untold.is_empty() { Ok(()) } else { self.tell_what_was_untold(now, sink) }
     }
 
-    /// Steps the host. No guest reports task hints afterwards.
+    /// Steps the host layer once. Afterwards no guest has task hints that are due.
     #[inline(always)]
     fn step_once<S: Sink>(
         &mut self,
@@ -272,7 +276,7 @@ impl<'a> Sim<'a> {
         stepped
     }
 
-    /// Moves records of time that was not work at full speed to the trace.
+    /// Moves the records of CPU time that was not work at full speed to the trace.
     #[inline(always)]
     fn tell_account<S: Sink>(&mut self, sink: &mut S) {
         self.hardware.cpus.untold().drain(..).for_each(|record| sink.record(&record));
@@ -358,8 +362,8 @@ impl<'a> Sim<'a> {
         Ok(())
     }
 
-    /// Resumes a paused vCPU. If it was computing, it continues. If its sleep ended meanwhile, it
-    /// takes the step that follows.
+    /// Resumes a paused vCPU. If the vCPU was computing, it continues. If its sleep ended during
+    /// the pause, it takes the step that follows the sleep.
     fn release<S: Sink>(
         &mut self,
         now: Time,
@@ -378,7 +382,7 @@ impl<'a> Sim<'a> {
         self.step(now, Fact::Woke(vcpu), sink)
     }
 
-    /// Ends the sleep of a vCPU.
+    /// Ends the sleep of a vCPU, so that it has work.
     fn start_work<S: Sink>(
         &mut self,
         now: Time,
@@ -398,8 +402,8 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Ends the computing of a vCPU at its instant. It takes its next step at once if it runs, else
-    /// when it runs again.
+    /// Ends the computing of a vCPU that was to compute until now. The vCPU takes its next step at
+    /// once if it runs, otherwise when it next runs.
     fn stop_at_instant(&mut self, now: Time, vcpu: VcpuId) {
         let cpu = self.host.moment().cpu_of(vcpu);
         if let Some(cpu) = cpu {
@@ -411,7 +415,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Continues the program of a guest that is not computing.
+    /// Continues the program of a guest that has no CPU time left to compute.
     #[inline(always)]
     fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.seat(vcpu).is_some() {
@@ -443,7 +447,8 @@ impl<'a> Sim<'a> {
         Ok(())
     }
 
-    /// Continues all vCPUs that have been granted a lock: at once if they run, else when they run.
+    /// Continues all vCPUs that have been granted a lock: at once if they run, otherwise when they
+    /// next run.
     #[inline(always)]
     fn grant_locks<S: Sink>(&mut self, now: Time, sink: &mut S) {
         while let Some(vcpu) = self.hardware.guests.take_granted() {
@@ -466,14 +471,15 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Records the CPU time that a vCPU has spent spinning so far on a lock that it has not got.
+    /// Records the CPU time that a vCPU has spent spinning so far on a lock that it does not hold
+    /// yet.
     fn stop_spinning<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) {
         if self.hardware.guests.spins(vcpu) {
             self.spin_no_longer(now, vcpu, sink);
         }
     }
 
-    /// Ends all spins at the end of the run.
+    /// Records the spinning of all vCPUs that still wait for a lock at the end of the run.
     fn end_spinning<S: Sink>(&mut self, sink: &mut S) {
         for vcpu in self.scenario.vcpus().map(|(vcpu, _)| vcpu) {
             self.stop_spinning(self.end, vcpu, sink);
@@ -486,7 +492,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Handles the occupant of a CPU that has computed all it wanted.
+    /// Handles a running vCPU that has completed all the work it had.
     fn work_done<S: Sink>(
         &mut self,
         now: Time,
@@ -535,7 +541,7 @@ fn named(scenario: &Scenario, vcpu: VcpuId, at: Time) -> VcpuName {
     VcpuName { at, vcpu, name: domain.vcpu_name(vcpu), domain: domain.name.clone() }
 }
 
-/// Returns the error for a fault, with the name of the vCPU that was declined.
+/// Returns the error for a fault of the host layer, with the name of the vCPU that was declined.
 fn declined(scenario: &Scenario, fault: Fault) -> RunError {
     match fault {
         Fault::Broken(broken) => RunError::Broken(broken),

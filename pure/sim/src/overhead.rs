@@ -1,9 +1,10 @@
 //! Overhead that a CPU has incurred and not yet paid.
 //!
-//! Overhead takes time of the CPU, as an interrupt does: the running vCPU pays it, or the vCPU that
-//! runs next, or an idle CPU spends it while nothing runs. A migration and cold caches slow one
-//! vCPU down instead: what is unpaid when that vCPU stops waits until it is back on that CPU, up to
-//! what its domain keeps in the cache. A dispatch does not wait: the next one is paid in full.
+//! Overhead takes time of the CPU, as an interrupt does. The running vCPU pays it, or the vCPU that
+//! runs next, or an idle CPU spends it while nothing runs. The costs of a migration and of a cold
+//! cache belong to one vCPU instead. The part that is unpaid when that vCPU stops waits until the
+//! vCPU is back on that CPU, up to the size of its domain's working set. The cost of a dispatch
+//! does not wait: the next dispatch is paid in full.
 
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
@@ -12,7 +13,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 #[derive(Clone, Debug)]
 pub(crate) struct PendingOverhead {
     queue: Vec<(OverheadKind, Span)>,
-    /// Start of the first entry of the queue.
+    /// Start of the first overhead in the queue.
     from: Time,
 }
 
@@ -20,7 +21,8 @@ impl PendingOverhead {
     pub(crate) const NONE: PendingOverhead =
         PendingOverhead { queue: Vec::new(), from: Time::START };
 
-    /// Adds overhead that is incurred now. Everything that is over by now must have been paid.
+    /// Adds overhead that is incurred now. All overhead that ended before now must have been paid
+    /// already.
     pub(crate) fn add(&mut self, now: Time, kind: OverheadKind, span: Span) {
         if span.is_zero() {
             return;
@@ -69,14 +71,15 @@ impl PendingOverhead {
         }
     }
 
-    /// Returns the time at which all overhead is paid, so that a vCPU that starts now begins to
-    /// work.
+    /// Returns the time at which all overhead of the CPU is paid. A vCPU that starts now begins to
+    /// work then.
     #[inline]
     pub(crate) fn end(&self, now: Time) -> Time {
         self.queue.iter().fold(now, |end, &(_, span)| end.after(span))
     }
 
-    /// Takes out the overhead that follows the vCPU which stops: its migration and its refill.
+    /// Removes and returns the overhead that belongs to the vCPU that stops: its migration and its
+    /// cache refill.
     #[inline]
     pub(crate) fn take_own(&mut self) -> VcpuOverhead {
         let mut own = VcpuOverhead::default();
@@ -95,7 +98,7 @@ impl PendingOverhead {
     }
 }
 
-/// Overhead that slows down one vCPU, also if others run meanwhile.
+/// Overhead that belongs to one vCPU and waits for it while other vCPUs run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct VcpuOverhead {
     pub(crate) migration: Span,

@@ -1,21 +1,22 @@
-//! Future events in order of time, and at one instant in the order in which they were requested.
+//! Future events in order of time. Events of one instant are in the order in which they were
+//! requested.
 //!
-//! Each event is a plain number. The next few are in a sorted line, since most new events are soon
-//! due. All later ones are in a four-ary heap, which needs fewer levels and cache lines than a
-//! binary one. An event that has become pointless is recognised when it is taken out, and never
-//! searched for.
+//! Each event is a plain number. The next few events are in a sorted array (the line), since most
+//! new events are due soon. All later events are in a four-ary heap, which needs fewer levels and
+//! cache lines than a binary heap. An event that has become pointless is recognised when it is
+//! removed from the queue. It is never searched for.
 
 use slackline_scenario::{LONGEST, MOST_VCPUS};
 use slackline_units::Time;
 
-/// Event that occurs without a CPU. A number identifies its subject.
+/// Event that does not belong to a CPU. A number identifies its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The sleep of the vCPU in this slot ends.
     Wake,
-    /// The vCPU in this slot may run again after an order was refused.
+    /// The vCPU in this slot may run again, some time after an order to run it was refused.
     Allow,
-    /// The tick of this CPU, or of all CPUs.
+    /// The timer tick of this CPU, or of all CPUs, occurs.
     Tick,
     /// The kernel of this CPU looks if the slice of an ordinary thread is used.
     FairTick,
@@ -23,9 +24,9 @@ pub(crate) enum Event {
     Interfere,
     /// This packet arrives at the network card.
     Arrive,
-    /// This packet reaches a client or server outside.
+    /// This packet reaches a client or server outside the host.
     Reach,
-    /// A client or server outside sends this packet.
+    /// A client or server outside the host sends this packet.
     Emit,
     /// The network card stops waiting for more packets and interrupts.
     Interrupt,
@@ -33,9 +34,9 @@ pub(crate) enum Event {
     Disk,
     /// This client acts, for example sends a request.
     Client,
-    /// This client gives up on a connection.
+    /// This client gives up a connection that was not answered in time.
     Expire,
-    /// The timer of this task expires.
+    /// The timer of this guest task expires.
     Task,
 }
 
@@ -51,32 +52,32 @@ const EVENTS: [Event; 13] = {
 
 const ARITY: usize = 4;
 
-/// Offsets of the parts of a word. From the lowest bit: subject, kind of event, serial number,
-/// time.
+/// Bit offset of a field in the number that encodes an event. From the lowest bit on, the fields
+/// are subject, kind of event, serial number, time.
 const KIND: u32 = 24;
 const NUMBER: u32 = 28;
 const TIME: u32 = 68;
 const MOST: u64 = 1 << (TIME - NUMBER);
-/// Upper bound of the length of a run, in nanoseconds: 36 years.
+/// Upper bound of the time of an event, in nanoseconds: 36 years.
 const LATEST: u64 = 1 << (128 - TIME);
 
 const _: () = assert!(MOST_VCPUS <= 1 << KIND && LONGEST.ns() < LATEST);
 
-/// Number of words that fit in the line, number that it keeps when it is full, and number that are
-/// moved to it from the heap at once.
+/// Maximum number of events in the sorted line. The constants that follow are the number that the
+/// line keeps when it is full, and the number moved to it from the heap at once.
 const ROOM: usize = 64;
 const KEEP: usize = 16;
 const REFILL: usize = 4;
 
-/// Future events, the earliest first.
+/// Queue of future events, earliest first.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// The next few events in order, from `head` to before `end`. Time lies above serial number,
-    /// event and subject, so that one comparison suffices.
+    /// The next few events in order, at the indices from `head` to before `end`. Each word has the
+    /// time above serial number, event and subject, so that a single comparison orders two events.
     line: [u128; ROOM],
     head: usize,
     end: usize,
-    /// All later events. If there are any, the line is not empty.
+    /// All events later than those in the line. If there are any, the line is not empty.
     others: Heap,
     /// Number of events requested so far.
     number: u64,
@@ -112,8 +113,8 @@ impl Queue {
         }
     }
 
-    /// Inserts a word into the line, which must have room. It must come before all words in the
-    /// heap. The search begins at the end, as most new events are the latest.
+    /// Inserts an event into the line, which must have room. The event must precede all events in
+    /// the heap. The search for its place begins at the end, since most new events are the latest.
     #[inline(always)]
     fn stand_in_line(&mut self, word: u128) {
         let mut place = self.end;
@@ -125,7 +126,7 @@ impl Queue {
         self.line[place] = word;
     }
 
-    /// Inserts a word into the heap, or into the line after making room.
+    /// Inserts an event into the heap, or into the line after making room there.
     #[inline(never)] // Keeps the fast path short.
     fn push_elsewhere(&mut self, word: u128) {
         if self.end == ROOM {
@@ -138,7 +139,8 @@ impl Queue {
         }
     }
 
-    /// Drops words that are taken from the line, and moves all but the next few to the heap.
+    /// Drops the events already taken from the line, and moves all but the next few events to the
+    /// heap.
     fn make_room(&mut self) {
         self.line.copy_within(self.head.., 0);
         (self.head, self.end) = (0, ROOM - self.head);
@@ -148,14 +150,14 @@ impl Queue {
         }
     }
 
-    /// Inserts an event if it has a time.
+    /// Inserts an event if `at` is a time. Does nothing if it is `None`.
     pub(crate) fn extend(&mut self, at: Option<Time>, event: Event) {
         if let Some(at) = at {
             self.push(at, event, 0);
         }
     }
 
-    /// Takes out the first event. The queue must not be empty.
+    /// Removes and returns the first event. The queue must not be empty.
     #[inline]
     pub(crate) fn pop(&mut self) -> (Event, usize) {
         let first = self.line[self.head];
@@ -178,7 +180,7 @@ impl Queue {
     }
 }
 
-/// Four-ary heap of words.
+/// Four-ary heap of events, each encoded in a number.
 #[derive(Debug)]
 struct Heap(Vec<u128>);
 
@@ -188,7 +190,7 @@ impl Heap {
         self.0.first().copied()
     }
 
-    /// Returns true if any word in the heap comes before this one.
+    /// Returns true if any event in the heap precedes this one.
     #[inline]
     fn is_before(&self, word: u128) -> bool {
         self.least().is_some_and(|least| least < word)
@@ -209,9 +211,9 @@ impl Heap {
         Some(least)
     }
 
-    /// Replaces the first word. The gap moves down along the least children to a leaf, and the word
-    /// rises from there. A word from the end mostly belongs near the leaves, so this saves
-    /// comparisons.
+    /// Replaces the first event of the heap. The gap moves down along the least children to a leaf,
+    /// and the new event rises from there. An event from the end of the heap mostly belongs near
+    /// the leaves, so this saves comparisons.
     fn sink(&mut self, word: u128) {
         let heap = &mut self.0[..];
         let mut place = 0;
@@ -222,7 +224,7 @@ impl Heap {
         self.rise(place, word);
     }
 
-    /// Moves a word up from a free index to its place.
+    /// Moves an event up from a free index to its place in the heap.
     #[inline]
     fn rise(&mut self, mut place: usize, word: u128) {
         let heap = &mut self.0[..];
@@ -238,7 +240,7 @@ impl Heap {
     }
 }
 
-/// Returns the index of the least child.
+/// Returns the index of the least child of an event in the heap. `None` if it has no children.
 #[inline]
 fn least_below(heap: &[u128], place: usize) -> Option<usize> {
     let first = place * ARITY + 1;
@@ -273,7 +275,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Compares with a sorted set. Events of one time come out in the order of their requests.
+        /// Compares the queue with a sorted set. Events of one time are returned in the order in
+        /// which they were requested.
         #[test]
         fn event_queue_returns_events_by_time_then_by_request_order(
             steps in prop::collection::vec((0u64..1_000, 0usize..8, 0usize..2), 0..400),

@@ -1,23 +1,23 @@
-//! Speeds of CPUs, which are lower while others work beside them.
+//! Speeds of CPUs. A CPU is slower while other CPUs of the host are busy.
 //!
-//! The threads of a core share its capacity, and all CPUs share the memory bus. A vCPU that is
-//! slowed receives its CPU time, as every scheduler counts it, and does less work in it. Speeds
-//! change exactly when an occupant starts or stops. Work is counted in millionths of a nanosecond,
-//! and a fraction of a nanosecond is carried over by its vCPU. So no work is lost, however often
-//! speeds change.
+//! The threads of a core share its capacity, and all CPUs share the memory bus. A vCPU on a slow
+//! CPU receives its CPU time, as every scheduler counts it, and does less work in it. Speeds change
+//! only when a CPU starts or stops running a vCPU. Work is counted in millionths of a nanosecond,
+//! and each vCPU carries fractions of a nanosecond over. So no work is lost, however often speeds
+//! change.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// Full speed: one nanosecond of work takes one of CPU time.
+/// Full speed: one nanosecond of CPU time does one nanosecond of work.
 const FULL: u32 = 1_000_000;
 
-/// The speeds of all CPUs, in millionths of full speed.
+/// Current speeds of all CPUs, in millionths of full speed.
 pub(crate) struct Speeds {
-    /// Speed of each thread of a core, by the number of its busy threads less one.
+    /// Speed of each thread of a core, by the number of busy threads of that core less one.
     of_threads: Vec<u32>,
-    /// Speed of every CPU while more than one is busy.
+    /// Speed factor of every CPU while more than one CPU is busy.
     bus: u32,
     cores: Vec<CpuSet>,
     /// Core of each CPU.
@@ -25,12 +25,13 @@ pub(crate) struct Speeds {
     busy: CpuSet,
     /// Speed of each CPU while it is busy.
     now: Vec<u32>,
-    /// Work beyond whole nanoseconds, in millionths of one, by slot.
+    /// Work beyond whole nanoseconds, in millionths of a nanosecond, by vCPU slot.
     rests: Vec<u32>,
 }
 
 impl Speeds {
-    /// Returns the speeds at the start. `None` if CPUs do not slow each other down.
+    /// Returns the speeds at the start of a run. `None` if CPUs of the scenario do not slow each
+    /// other down.
     pub(crate) fn new(scenario: &Scenario) -> Option<Speeds> {
         let (host, topology) = (&scenario.host, &scenario.host.topology);
         if host.smt.is_none() && host.bus.is_none() {
@@ -61,8 +62,8 @@ impl Speeds {
         })
     }
 
-    /// Returns the CPU time that this work takes on a CPU if its speed stays as it is. Endless work
-    /// takes forever.
+    /// Returns the CPU time that this work takes on a CPU if the CPU's speed does not change.
+    /// Endless work takes forever.
     pub(crate) fn time(&self, cpu: CpuId, vcpu: VcpuId, work: Span) -> Span {
         if work == Span::MAX {
             return work;
@@ -73,7 +74,8 @@ impl Speeds {
         Span::from_ns(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
-    /// Returns the work that a vCPU has done on a CPU between two times. Records a slowdown.
+    /// Returns the work that a vCPU has done on a CPU between two times. Records CPU time that was
+    /// not work at full speed.
     pub(crate) fn work(
         &mut self,
         (cpu, vcpu): (CpuId, VcpuId),
@@ -93,8 +95,8 @@ impl Speeds {
         work
     }
 
-    /// Notes that a CPU gained or lost its occupant. Returns the CPUs whose speed changes, this one
-    /// among them.
+    /// Records that a CPU started or stopped running a vCPU. Returns the CPUs whose speed changes,
+    /// including this one.
     pub(crate) fn busy_changed(&mut self, cpu: CpuId, is_busy: bool) -> CpuSet {
         let was_shared = self.bus_is_shared();
         if is_busy {
@@ -110,7 +112,7 @@ impl Speeds {
         others.iter().filter(|&cpu| self.now[cpu.index()] != self.speed(cpu)).collect()
     }
 
-    /// Updates the speed of a CPU to the CPUs that are busy now.
+    /// Recomputes the speed of a CPU from the CPUs that are busy now.
     pub(crate) fn set(&mut self, cpu: CpuId) {
         self.now[cpu.index()] = self.speed(cpu);
     }
@@ -126,7 +128,8 @@ impl Speeds {
     }
 }
 
-/// Returns a part of a speed, rounded down to a millionth. At least one, so that work always ends.
+/// Returns `speed` times `part`, both in millionths, rounded down. At least one, so that work
+/// always ends.
 fn of(speed: u32, part: u32) -> u32 {
     let speed = u64::from(speed) * u64::from(part) / u64::from(FULL);
     u32::try_from(speed).expect("a part is not more than the whole").max(1)

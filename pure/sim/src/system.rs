@@ -1,4 +1,5 @@
-//! Systems and devices on the host: vCPUs of systems wake, do one item after the other, and block.
+//! Simulated operating systems and devices on the host. The vCPUs of an operating system wake, do
+//! one work item after the other, and block.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,8 @@ use crate::guest::{Cause, Context, InterruptTarget, Seat};
 use crate::queue::Event;
 
 impl Sim<'_> {
-    /// Returns the seat of a vCPU. `None` if its domain has no system.
+    /// Returns the operating system and index of a vCPU. `None` if its domain has no simulated
+    /// operating system.
     #[inline]
     pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
         self.systems.seat(vcpu)
@@ -29,8 +31,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Records the overdue jobs of a vCPU that leaves, or of all when the run is over. The first
-    /// vCPU of a system stands for all jobs of the system.
+    /// Records the overdue jobs of a vCPU that leaves the host, or of every vCPU at the end of the
+    /// run. All jobs of an operating system are recorded with its first vCPU.
     pub(crate) fn record_overdue<S: Sink>(&self, vcpu: VcpuId, now: Time, sink: &mut S) {
         match self.seat(vcpu) {
             None => self.hardware.guests.record_overdue(vcpu, now, sink),
@@ -48,7 +50,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Moves the remaining records of systems and devices to the trace at the end of the run.
+    /// Moves the remaining records of operating systems and devices to the trace, at the end of the
+    /// run.
     pub(crate) fn systems_end<S: Sink>(&mut self, sink: &mut S) {
         let Sim { systems, io, hardware, .. } = self;
         let mut context = Context { now: self.end, systems, queue: &mut hardware.queue };
@@ -58,7 +61,8 @@ impl Sim<'_> {
         self.systems.effects.records.drain(..).for_each(|record| sink.record(&record));
     }
 
-    /// Schedules the first ticks if ticks have a cost: of all CPUs at once, or each on its own.
+    /// Schedules the first timer ticks if ticks have a cost: one event for all CPUs, or one for
+    /// each CPU.
     pub(crate) fn start_ticks(&mut self) {
         let host = &self.scenario.host;
         if host.tick_cost.is_zero() {
@@ -128,9 +132,9 @@ impl Sim<'_> {
         self.settle(now, sink)
     }
 
-    /// Handles the end of an item on a vCPU of a system. A vCPU that it wakes may preempt this one
-    /// before the next item. Otherwise all further items that end before any other event are done
-    /// at once.
+    /// Handles the end of a work item on a vCPU with a simulated operating system. A vCPU that the
+    /// item wakes may preempt this one before its next item. Otherwise all further items that end
+    /// before any other event are done at once.
     #[inline(always)]
     pub(crate) fn item_done<S: Sink>(
         &mut self,
@@ -173,7 +177,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Returns the time until which no event can occur but the end of the occupant's item.
+    /// Returns the earliest time of an event other than the end of the work item of the vCPU that
+    /// runs on `cpu`.
     #[inline]
     fn others(&self, cpu: CpuId) -> Time {
         #[cfg(test)]
@@ -186,7 +191,7 @@ impl Sim<'_> {
         self.hardware.cpus.others(cpu).min(self.hardware.queue.first()).min(self.next_stop)
     }
 
-    /// Carries out the effects of devices, if there are any.
+    /// Carries out the pending effects of guests and devices, if there are any.
     #[inline]
     fn settle<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.systems.effects.are_due { self.carry_out(now, sink) } else { Ok(()) }
@@ -220,7 +225,7 @@ impl Sim<'_> {
         self.tell_tasks(now, sink)
     }
 
-    /// Interrupts the CPU on which `vcpu` runs or ran last, if it is signalled from another CPU.
+    /// Interrupts the CPU on which `vcpu` runs or ran last, if the signal comes from another CPU.
     fn interrupt_other(&mut self, now: Time, vcpu: VcpuId, from: Option<CpuId>) {
         let cost = self.scenario.host.ipi;
         if cost.is_zero() {
@@ -234,7 +239,7 @@ impl Sim<'_> {
         }
     }
 
-    /// Handles a vCPU of a system whose next item has changed.
+    /// Handles a vCPU whose simulated operating system has other work for it than before.
     fn alert<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if !self.host.moment().is_awake(vcpu) {
             return self.wake_system(now, vcpu, sink);
@@ -255,7 +260,8 @@ impl Sim<'_> {
         Ok(())
     }
 
-    /// Wakes a blocked vCPU of a system, if it has work and is not paused.
+    /// Wakes a blocked vCPU that has a simulated operating system, if it has work and is not
+    /// paused.
     pub(crate) fn wake_system<S: Sink>(
         &mut self,
         now: Time,
@@ -272,9 +278,9 @@ impl Sim<'_> {
     }
 }
 
-/// Hints of guests and of the driver domain. They take no CPU time.
+/// Hints that guests and the driver domain give to the policy. They take no CPU time.
 impl Sim<'_> {
-    /// Reports for which systems finished I/O is pending.
+    /// Reports the domains for which completed I/O is pending, to the policy.
     fn tell_pending<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         for id in std::mem::take(&mut self.systems.effects.pending) {
             let news = self.io.as_mut().and_then(|io| io.pending(id, &self.systems));
@@ -287,7 +293,7 @@ impl Sim<'_> {
         Ok(())
     }
 
-    /// Reports changed tasks of guests that run. The others report once they run.
+    /// Reports the changed tasks of guests that run. The other guests report when they next run.
     fn tell_tasks<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.systems.effects.changed.is_empty() {
             return Ok(());
@@ -300,8 +306,9 @@ impl Sim<'_> {
         self.tell_what_was_untold(now, sink)
     }
 
-    /// Reports the tasks of every system with changes and a running vCPU, for all of its vCPUs,
-    /// since they share memory. Reports can let other vCPUs run, whose systems then report as well.
+    /// Reports the tasks of every operating system that has changes and a running vCPU. It reports
+    /// for all of its vCPUs, since they share memory. Reports can make the policy run other vCPUs,
+    /// whose operating systems then report as well.
     #[inline(never)] // Few guests report tasks.
     pub(crate) fn tell_what_was_untold<S: Sink>(
         &mut self,

@@ -5,7 +5,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::culprit::Culprit;
 
-/// Interval of a CPU of which events were lost.
+/// Interval in which events of a CPU were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// CPU whose events were lost.
@@ -14,29 +14,29 @@ pub struct Gap {
     pub from: Time,
     /// End of the gap.
     pub to: Time,
-    /// Minimum number of lost events.
+    /// Minimum number of events that were lost.
     pub events: u64,
 }
 
-/// Culprits of one vCPU.
+/// Causes for which one vCPU waited, its "culprits".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
     /// The vCPU that waited.
     pub vcpu: VcpuId,
     /// Name of the vCPU.
     pub name: String,
-    /// Time on CPUs, without stolen time.
+    /// Time that the vCPU ran on CPUs, without stolen time.
     pub ran: Span,
-    /// Time in which the vCPU was runnable or kept from running, and did not run. The sum of all
-    /// culprits.
+    /// Time in which the vCPU was runnable or kept from running, and did not run. It is the sum of
+    /// the times of all culprits.
     pub waited: Span,
-    /// Each culprit with its time, the largest first.
+    /// Each cause of waiting with its time, longest first.
     pub culprits: Vec<(Culprit, Span)>,
-    /// The kernel's own numbers beside those of the recording. `None` if it was not asked.
+    /// The kernel's numbers beside those of the recording. `None` if the kernel was not asked.
     pub check: Option<Check>,
 }
 
-/// Numbers of the kernel and of the recording for the same interval.
+/// CPU time and CPU ready of a vCPU in the same interval, by the kernel and by the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Check {
     /// CPU time as the kernel counted it.
@@ -54,11 +54,11 @@ pub struct Check {
 pub struct Answer {
     /// Length of the recording.
     pub length: Span,
-    /// Culprits of each vCPU.
+    /// Causes of waiting for each vCPU of the VM.
     pub vcpus: Vec<Blame>,
-    /// Gaps of the recording.
+    /// Intervals in which events were lost.
     pub gaps: Vec<Gap>,
-    /// Facts of the recording.
+    /// Remarks about the recording as a whole.
     pub notes: Vec<Note>,
     /// Names of all VMs in the recording.
     pub vms: Vec<String>,
@@ -89,13 +89,14 @@ impl Blame {
         self.culprits.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
     }
 
-    /// Time of one culprit.
+    /// Returns the total time of the causes for which `is_it` returns true.
     #[must_use]
     pub fn of(&self, is_it: impl Fn(&Culprit) -> bool) -> Span {
         self.culprits.iter().filter(|(culprit, _)| is_it(culprit)).map(|&(_, span)| span).sum()
     }
 
-    /// Returns the culprits as a tenant may know them.
+    /// Returns the causes of waiting as a tenant may see them. Only VMs for which `owns` returns
+    /// true keep their names.
     #[must_use]
     pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Blame {
         let hidden = self.culprits.iter().map(|(it, span)| (it.for_tenant(&owns), *span));

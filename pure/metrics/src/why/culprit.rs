@@ -5,25 +5,26 @@ use core::fmt;
 /// Cause that kept a runnable vCPU from running.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Culprit {
-    /// Another VM, by its reservation or beyond it. A VM without a reservation is always beyond.
+    /// Another VM ran, within its reservation or beyond it. A VM without a reservation is always
+    /// beyond.
     OtherVm {
-        /// Name of the VM. Empty if the reader may not know it.
+        /// Name of the VM. Empty if the reader is not allowed to see it.
         vm: String,
         /// True if the VM ran beyond its reservation.
         beyond: bool,
     },
-    /// Other vCPUs of the same VM, or threads of its monitor.
+    /// Other vCPUs of the waiting VM ran, or threads of its virtual machine monitor.
     OwnVm,
     /// A process of the host.
     Process {
-        /// Name of the process. Empty if the reader may not know it.
+        /// Name of the process. Empty if the reader is not allowed to see it.
         command: String,
         /// Systemd unit or cgroup of the process. Empty in the root group.
         group: String,
     },
     /// A kernel thread, or work of the kernel such as a context switch.
     Kernel {
-        /// Name of the thread without its CPU, or the work.
+        /// Name of the kernel thread without its CPU number, or of the kernel's work.
         name: String,
     },
     /// A hypervisor below this host: stolen time.
@@ -32,11 +33,11 @@ pub enum Culprit {
     LateTimer,
     /// The dispatcher or another thread of Slackline.
     Dispatcher,
-    /// The own budget is exhausted, and the limit is hard.
+    /// The vCPU's budget was exhausted, and its limit is hard.
     Exhausted,
     /// A person paused the VM or stopped it with a signal.
     Paused,
-    /// The recording does not tell.
+    /// The recording does not show the cause.
     Unexplained,
 }
 
@@ -59,8 +60,8 @@ impl Culprit {
         }
     }
 
-    /// Returns the culprit as a tenant may know it: other VMs and processes of the host have no
-    /// names, except VMs that the tenant owns.
+    /// Returns the cause as a tenant may see it. Other VMs and processes of the host lose their
+    /// names, except VMs for which `owns` returns true.
     #[must_use]
     pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Culprit {
         match self {

@@ -2,7 +2,8 @@
 
 use slackline_units::Time;
 
-/// Intervals in any order that may overlap, made disjoint and sorted before they are asked.
+/// Intervals in any order that may overlap. `settle` sorts them and makes them disjoint before they
+/// are queried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Intervals(Vec<(Time, Time)>);
 
@@ -26,8 +27,8 @@ impl Intervals {
         self.0 = settled;
     }
 
-    /// Passes the parts of an interval in order, each with whether it is in the set. The set is
-    /// settled.
+    /// Splits an interval at the borders of the set, and passes the parts in order. The flag is
+    /// true for parts inside the set. The set must be settled.
     pub(super) fn cut(&self, (from, to): (Time, Time), mut each: impl FnMut(Time, Time, bool)) {
         let first = self.0.partition_point(|&(_, end)| end <= from);
         let mut at = from;

@@ -1,4 +1,4 @@
-//! The allocation error in hand-written runs.
+//! Tests of the allocation error (ALERT) in hand-written runs.
 
 use crate::script::{header, us, vcpu};
 use slackline_metrics::{AllocationErrors, WholeSeconds, allocation_error};

@@ -50,7 +50,7 @@ fn time_without_vcpus_per_second_is_others_stolen_or_unused() {
     assert_eq!((cpus[0].len(), cpus[1][0].shared), (2, None));
 }
 
-/// Missing accounting yields `None` and not zero.
+/// Missing kernel accounting of a second yields `None` and not zero.
 #[test]
 fn second_without_kernel_accounting_has_no_others_stolen_or_unused_time() {
     let script = Script::new(&["a"]).ran(0, 0, 500 * MS).with(books(50 * MS, 50 * MS, [0; 3]));

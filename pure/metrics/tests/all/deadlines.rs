@@ -25,9 +25,9 @@ fn slice_received_by_the_end_of_the_period_meets_the_deadline() {
     assert_eq!(vcpu.miss_time, None);
 }
 
-/// The first period ends at 5 ms, with a budget of half a slice. In the next, half a millisecond is
-/// missing at 15 ms and made up at 15.5 ms. Then the clock is set, and a period ends after 8 ms
-/// with a budget of 1.6 ms.
+/// A reservation with a phase joins between two multiples of its period. The first period ends at 5
+/// ms, with a budget of half a slice. In the next, half a millisecond is missing at 15 ms and made
+/// up at 15.5 ms. Then the clock is set, and a period ends after 8 ms with a budget of 1.6 ms.
 #[test]
 fn deadlines_of_a_reservation_with_phase_follow_the_clock_grid() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();

@@ -186,8 +186,8 @@ fn stopped_time_is_neither_waiting_nor_blocked_time() {
     assert_eq!(of("sim").stopped, None);
 }
 
-/// A wait lasts from a wake or a preemption until it runs, or until the end. Time in the warm-up
-/// and blocked time do not count.
+/// A wait lasts from a wake or a preemption of a vCPU until it runs, or until the end of the run.
+/// Time in the warm-up and blocked time do not count.
 #[test]
 fn longest_wait_ends_when_the_vcpu_runs_or_blocks() {
     let longest = |script: Script| script.first_ended(20_000).wait_worst;
@@ -313,7 +313,8 @@ fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record
     Record::Spent { cpu: CpuId::new(0), vcpu, kind, from: at(from), to: at(to) }
 }
 
-/// A run of 100 us with 10 us of warm-up: a tick over its end, a switch, and a tick while idle.
+/// A run of 100 us with 10 us of warm-up. A tick lies over the end of the warm-up, then come a
+/// switch and a tick on an idle CPU.
 #[test]
 fn program_overhead_and_idle_metrics_sum_to_the_measured_time() {
     let of = |slot| Some(vcpu(slot));

@@ -33,8 +33,8 @@ fn metrics_viewed_during_a_run_leave_its_result_unchanged() {
     assert_eq!(looked.view().expect("every record names a known vCPU").vcpus[0].misses, Some(2));
 }
 
-/// A simulated host records time in which others slowed a CPU. A live host cannot, so the time is
-/// unknown and not zero.
+/// A simulated host records the CPU time lost because other CPUs slowed a CPU. A live host cannot,
+/// so the lost time is unknown and not zero.
 #[test]
 fn slowed_time_metric_is_unknown_on_a_live_host() {
     for (machine, slowed) in [("sim", Some(us(6))), ("live", None)] {

@@ -1,4 +1,4 @@
-//! Culprits of waiting: hand-made recordings, and sums over any recording.
+//! Tests of the causes of waiting: hand-made recordings, and sums over random recordings.
 
 use proptest::prelude::*;
 use slackline_metrics::{Answer, Blame, Check, Culprit, CulpritFinder};
@@ -134,7 +134,8 @@ fn why_blames_the_thread_on_the_cpu_for_a_wait() {
     assert_eq!((blame.ran, blame.waited), (us(1_299), us(1_201)));
 }
 
-/// The kernel's numbers stand beside those of the same interval.
+/// The kernel's numbers for an interval are compared with those of the recording for the same
+/// interval.
 #[test]
 fn why_compares_kernel_accounting_over_the_same_interval() {
     let counted = |span: std::ops::Range<u64>, used, ready| {
@@ -312,7 +313,8 @@ fn steps() -> impl Strategy<Value = Vec<(u32, u64, u64, bool, u8)>> {
 }
 
 proptest! {
-    /// The times of the vCPU add up in each recording: it ran, waited, or was blocked.
+    /// In each recording, the times in which the vCPU ran, waited and was blocked add up to the
+    /// elapsed time.
     #[test]
     fn why_times_of_any_recording_add_up(steps in steps()) {
         let (mut entries, mut now) = (Vec::new(), 0);

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use slackline_scenario::Scenario;
 use slackline_units::{Span, VcpuId};
 
-/// A vCPU that waits at a barrier, and the latency of its messages.
+/// A vCPU that waits at a barrier, and the message latency after which it continues once all nodes
+/// have arrived.
 pub(crate) type Waiting = (VcpuId, Span);
 
 /// Barriers of all parallel programs.
 pub(crate) struct Barriers {
-    /// Program of each domain. Empty if there is none at all.
+    /// Parallel program of each domain, by index of the domain. Empty if the scenario has no
+    /// parallel program.
     of_domain: Vec<Option<usize>>,
     programs: Vec<Program>,
 }
@@ -23,7 +25,8 @@ struct Program {
 }
 
 impl Program {
-    /// Returns the nodes that continue, in order of slot, if all have reached the barrier.
+    /// If all nodes have reached the barrier, returns the nodes that continue, in order of vCPU
+    /// slot. Otherwise returns none.
     fn release(&mut self) -> Vec<Waiting> {
         if self.waiting.len() < self.nodes {
             return Vec::new();
@@ -61,15 +64,16 @@ impl Barriers {
         self.programs.get_mut(program)
     }
 
-    /// Notes that a node has reached the barrier. Returns all nodes if it was the last one, else
-    /// none.
+    /// Records that a node has reached the barrier. If it was the last one, returns all nodes,
+    /// which continue. Otherwise returns none.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };
         program.waiting.push((vcpu, latency));
         program.release()
     }
 
-    /// Removes a node. Returns the nodes that continue if all others have reached the barrier.
+    /// Removes a node from its parallel program. Returns the nodes that continue, if all remaining
+    /// nodes have reached the barrier.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };
         program.nodes -= 1;

@@ -8,28 +8,29 @@ use super::SystemId;
 /// Target of an interrupt.
 #[derive(Clone, Copy)]
 pub(crate) enum InterruptTarget {
-    /// Always the same CPU.
+    /// A fixed CPU.
     Cpu(CpuId),
     /// The CPU on which this vCPU runs or ran last.
     OfVcpu(VcpuId),
 }
 
-/// Effects still to be carried out, in the order of the fields.
+/// Effects of guests and devices that are still to be carried out, in the order of the fields.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// True if there may be any. It is checked after every item of a system.
+    /// True if there may be effects to carry out. Checked after every work item of a simulated
+    /// operating system.
     pub(crate) are_due: bool,
     /// Records for the trace.
     pub(crate) records: Vec<Record>,
-    /// CPU time that interrupts take from the vCPUs that run there.
+    /// CPU time that interrupts take from the vCPUs that run on the target CPUs.
     pub(crate) stolen: Vec<(InterruptTarget, Span)>,
-    /// CPU that caused the effects. `None` if they were caused outside of all CPUs.
+    /// CPU whose guest caused the effects. `None` if no CPU caused them.
     pub(crate) signals_from: Option<CpuId>,
-    /// Systems whose pending I/O has changed.
+    /// Operating systems whose pending I/O has changed.
     pub(crate) pending: Vec<SystemId>,
-    /// Blocked vCPUs with new work, and running ones with more urgent work.
+    /// Blocked vCPUs that have new work, and running vCPUs that have more urgent work.
     pub(crate) alerted: Vec<VcpuId>,
-    /// Systems that report their tasks, and whose tasks have changed.
+    /// Operating systems that report their tasks to the scheduler, and whose tasks have changed.
     pub(crate) changed: Vec<SystemId>,
 }
 

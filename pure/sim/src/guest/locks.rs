@@ -5,22 +5,22 @@ use std::collections::VecDeque;
 use slackline_scenario::Scenario;
 use slackline_units::{Span, VcpuId};
 
-/// CPU time that a spinning vCPU wants. It never gets that much, since a run lasts a year at most.
-/// The CPU time spent is the difference to what is left of it.
+/// CPU time that a vCPU requests while it spins on a lock. No vCPU can use that much, since a run
+/// lasts at most a year. The CPU time spent spinning is this value less the part that is left.
 pub(super) const SPIN: Span = Span::from_ns(1 << 62);
 
 /// Locks of all domains.
 pub(crate) struct Locks {
-    /// Lock of each domain. Empty if no program takes locks.
+    /// Spin lock of each domain. Empty if no program takes locks.
     of_domain: Vec<Lock>,
-    /// vCPUs that have been granted a lock they waited for, and have not continued yet.
+    /// vCPUs that have been granted the lock they waited for but have not continued yet.
     granted: Vec<VcpuId>,
 }
 
 /// A lock, granted in the order of requests.
 #[derive(Clone, Default)]
 struct Lock {
-    /// The holder and the vCPUs that wait.
+    /// The vCPU that holds the lock, followed by the vCPUs that wait for it.
     queue: VecDeque<VcpuId>,
 }
 
@@ -31,7 +31,7 @@ impl Locks {
         Locks { of_domain, granted: Vec::new() }
     }
 
-    /// Requests the lock of the vCPU's domain. Returns true if it has it at once.
+    /// Requests the spin lock of the vCPU's domain. Returns true if the vCPU gets it at once.
     pub(crate) fn take(&mut self, vcpu: VcpuId) -> bool {
         let queue = &mut self.of(vcpu).queue;
         queue.push_back(vcpu);
@@ -47,7 +47,7 @@ impl Locks {
         self.granted.extend(next);
     }
 
-    /// Removes a vCPU that left, with or without the lock.
+    /// Removes a vCPU that left the host, whether it held the lock or waited for it.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) {
         let Some(Lock { queue }) = self.of_domain.get_mut(vcpu.domain().number() as usize) else {
             return;
@@ -64,7 +64,7 @@ impl Locks {
         lock.is_some_and(|lock| lock.queue.iter().skip(1).any(|&other| other == vcpu))
     }
 
-    /// Returns the next vCPU that has been granted a lock, if there is one.
+    /// Returns the next vCPU that has been granted a lock it waited for. `None` if there is none.
     #[inline]
     pub(crate) fn take_granted(&mut self) -> Option<VcpuId> {
         self.granted.pop()

@@ -1,17 +1,19 @@
-//! The guest's own scheduler, which chooses the task of each vCPU of a system.
+//! The scheduler inside a guest, which chooses the task that each vCPU of a simulated operating
+//! system runs.
 //!
-//! Priorities are fixed. Tasks of one priority run in turn for a quantum each. A task that is
-//! preempted, or has more work right away, continues before the others of its priority.
+//! Priorities are fixed. Tasks of the same priority run round-robin for a quantum each. A task that
+//! is preempted, or that has more work right away, continues before the other tasks of its
+//! priority.
 
 use std::collections::VecDeque;
 
 use slackline_scenario::Task;
 
-/// Tasks that are ready and wait for a vCPU, by level. Level zero is the most urgent priority of
+/// Ready tasks that wait for a vCPU, by priority level. Level zero is the most urgent priority of
 /// any task.
 pub(crate) struct RunQueue {
     ready: Vec<VecDeque<u16>>,
-    /// Level of each task.
+    /// Priority level of each task.
     levels: Vec<u16>,
 }
 
@@ -36,18 +38,18 @@ impl RunQueue {
         self.levels[usize::from(task)]
     }
 
-    /// Takes out the task that runs next.
+    /// Removes and returns the task that runs next. `None` if no task is ready.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<u16> {
         self.ready.iter_mut().find_map(VecDeque::pop_front)
     }
 
-    /// Inserts a task before the others of its priority.
+    /// Inserts a task before the other tasks of its priority.
     pub(crate) fn push_first(&mut self, task: u16) {
         self.of(task).push_front(task);
     }
 
-    /// Inserts a task behind the others of its priority.
+    /// Inserts a task behind the other tasks of its priority.
     pub(crate) fn push_last(&mut self, task: u16) {
         self.of(task).push_back(task);
     }

@@ -7,30 +7,31 @@ use slackline_units::{Span, Time};
 
 use super::locks::SPIN;
 
-/// Need of a program before it can continue.
+/// Resource or condition that a program needs before it can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramNeed {
-    /// CPU time, as [`Progress::left`] returns.
+    /// CPU time, of the amount that [`Progress::left`] returns.
     Cpu,
-    /// CPU time until this instant.
+    /// CPU time until this time is reached.
     Until(Time),
-    /// To yield to others once.
+    /// To yield the CPU once.
     Yield,
     /// To sleep until this time.
     Sleep(Time),
-    /// To wait at the barrier of its parallel program, and then for this latency.
+    /// To wait until all nodes reach the barrier of the parallel program, and then for this
+    /// latency.
     Others(Span),
-    /// To acquire the lock of its domain.
+    /// To acquire the spin lock of its domain.
     Lock,
-    /// To release the lock of its domain.
+    /// To release the spin lock of its domain.
     Unlock,
-    /// To do this step with a device.
+    /// To carry out this step with a device.
     Device(DeviceStep),
-    /// No need: the program is over.
+    /// Nothing: the program has ended.
     Nothing,
 }
 
-/// Piece of work that is complete.
+/// A completed piece of work of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) released: Time,
@@ -38,11 +39,12 @@ pub(crate) struct Job {
     pub(crate) deadline: Time,
 }
 
-/// Program of a guest or task, and the source of its random draws.
+/// Program of a guest or of a task, with the source of its random numbers.
 pub(crate) struct Work<'a> {
     pub(crate) program: &'a Program,
     pub(crate) draws: Stream,
-    /// Releases since the program began. They are kept here so that a guest fits in a cache line.
+    /// Job releases since the program began. They are kept in this struct so that a guest fits in a
+    /// cache line.
     releases: Releases,
     /// Position in the recording of the program, if it has one.
     recorded: Option<Box<RecordingPosition>>,
@@ -91,16 +93,16 @@ impl<'a> Work<'a> {
 pub(crate) struct Progress {
     /// Index of the next step.
     step: u32,
-    /// CPU time wanted before that step. `Span::MAX` means forever.
+    /// CPU time that the program still needs before its next step. `Span::MAX` means forever.
     left: Span,
-    /// Time at which the program began. Releases are counted from it.
+    /// Time at which the program began. Release times are relative to it.
     began: Time,
     released: Time,
     deadline: Time,
 }
 
-/// Number of further steps allowed at this instant. Otherwise a program that neither computes nor
-/// sleeps would stop time.
+/// Number of further steps that a program may take at the current instant. Without a limit, a
+/// program that neither computes nor sleeps would stop simulated time.
 pub(crate) struct StepLimit(u32);
 
 impl StepLimit {
@@ -132,7 +134,7 @@ impl Progress {
         self.began
     }
 
-    /// Returns the CPU time wanted before the next step.
+    /// Returns the CPU time that the program still needs before its next step.
     #[inline]
     pub(crate) fn left(&self) -> Span {
         self.left
@@ -143,7 +145,8 @@ impl Progress {
         self.left = left;
     }
 
-    /// Counts work. Work beyond what was wanted is ignored.
+    /// Subtracts work done from the CPU time that the program still needs. Work beyond that is
+    /// ignored.
     #[inline]
     pub(crate) fn compute(&mut self, work: Span) {
         if self.left != Span::MAX {
@@ -151,8 +154,8 @@ impl Progress {
         }
     }
 
-    /// Returns the jobs whose deadline has passed and that are not complete: the current one, and
-    /// those that would have been released after it.
+    /// Returns the jobs whose deadline has passed and that are not complete: the current job, and
+    /// the jobs that would have been released after it by now.
     pub(crate) fn overdue(&self, work: &Work<'_>, now: Time) -> Vec<Job> {
         let Work { program, draws, releases, .. } = work;
         let have_begun = releases.have_begun();
@@ -178,13 +181,13 @@ impl Progress {
         open.into_iter().chain(next).take_while(|job| job.deadline <= now).collect()
     }
 
-    /// Repeats the last step.
+    /// Makes the program repeat its last step.
     pub(crate) fn again(&mut self) {
         self.step -= 1;
     }
 
-    /// Takes all steps that take no time, up to one that does or that needs a device. Calls `done`
-    /// for each job that this completes.
+    /// Takes all steps that need no time, up to the first step that needs time or a device. Calls
+    /// `done` for each job that these steps complete.
     #[inline(always)]
     pub(crate) fn advance(
         &mut self,

@@ -1,8 +1,8 @@
-//! The operating system of a domain. Its vCPUs do one item after the other, each with a cost, and
-//! block when no work is left.
+//! Simulated operating system of a domain. Each of its vCPUs does one work item after the other,
+//! each with a cost, and blocks when no work is left.
 //!
-//! Items for devices are done by the first vCPU, before all tasks. Tasks run on any vCPU. An item
-//! takes effect when it is complete.
+//! The first vCPU does the work items for devices, before all tasks. Any vCPU can run tasks. An
+//! item takes effect when it is complete.
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{self as scenario, Domain, Draw, ErrorKind, Purpose, Scenario, Stream};
@@ -16,56 +16,58 @@ use super::steps::{Job, ProgramNeed, Progress, StepLimit, Work};
 use super::told::{State, TaskInfo};
 use crate::queue::{Event, Queue};
 
-/// A vCPU of a system.
+/// A vCPU of a simulated operating system.
 #[derive(Clone, Copy)]
 pub(crate) struct Seat {
     pub(crate) system: SystemId,
     pub(crate) number: u16,
 }
 
-/// A task of a system.
+/// A task of a simulated operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskOf {
     pub(crate) system: SystemId,
     pub(crate) task: u16,
 }
 
-/// Kind of an item on a vCPU of a system. `D` is the kind of work for devices.
+/// Kind of a work item that a vCPU of a simulated operating system does. `D` is the kind of work
+/// for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ItemKind<D> {
     Nothing,
     Devices(D),
     Task(u16),
-    /// Search for work that finds nothing.
+    /// Search for work that finds no work.
     Idle,
 }
 
-/// An item on a vCPU of a system, and the time it takes. A task is looked at again after that time.
+/// A work item of a vCPU of a simulated operating system, and the CPU time it takes. After that
+/// time a task item is chosen again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<D> {
     doing: ItemKind<D>,
     pub(crate) cost: Span,
 }
 
-/// Continuation of a task that has begun a step with a device.
+/// Next step of a task that has begun a step with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskStep {
     GoOn,
     Wait,
 }
 
-/// Reason why a task that waited continues.
+/// Reason why a task that waited can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The task begins, or its sleep is over.
+    /// The task begins, or its sleep has ended.
     Time,
     /// The I/O of the task is complete.
     Io,
 }
 
-/// Devices that systems use.
+/// Devices that simulated operating systems use.
 pub(crate) trait Devices {
-    /// Kind of work of a vCPU for devices.
+    /// Kind of work that a vCPU does for devices.
     type Duty: Copy;
 
     /// Begins a step of a task that needs a device.
@@ -76,14 +78,15 @@ pub(crate) trait Devices {
         at: &mut Context<'_, '_, Self::Duty>,
     ) -> TaskStep;
 
-    /// Returns the next work of a vCPU for devices and its cost. It comes before all tasks.
+    /// Returns the next work item of a vCPU for devices, and its cost. Work for devices precedes
+    /// all tasks.
     fn choose(
         &mut self,
         seat: Seat,
         context: &mut Context<'_, '_, Self::Duty>,
     ) -> Option<(Self::Duty, Span)>;
 
-    /// Notes that this work is complete.
+    /// Handles the completion of a work item for devices.
     fn finish(
         &mut self,
         seat: Seat,
@@ -91,20 +94,19 @@ pub(crate) trait Devices {
         context: &mut Context<'_, '_, Self::Duty>,
     );
 
-    /// Returns the extra time, beyond that of the system, that a vCPU takes to find that it has no
-    /// work.
+    /// Returns the CPU time that devices add to a vCPU's search for work that finds none.
     fn idle(&self, seat: Seat) -> Span;
 
-    /// Notes that a vCPU is about to block.
+    /// Called when a vCPU is about to block.
     fn blocks(&mut self, seat: Seat, context: &mut Context<'_, '_, Self::Duty>);
 }
 
-/// State of all systems.
+/// State of all simulated operating systems.
 pub(crate) struct Systems<'a, D> {
     systems: Vec<System<'a, D>>,
-    /// System of each domain. Empty if there is none at all.
+    /// Operating system of each domain. Empty if no domain has a simulated one.
     of_domain: Vec<Option<SystemId>>,
-    /// Every task, by its number among the tasks of all systems.
+    /// All tasks, by their number among the tasks of all operating systems.
     tasks: Vec<TaskOf>,
     pub(crate) effects: Effects,
 }
@@ -140,19 +142,21 @@ impl<'a, D: Copy> Systems<'a, D> {
         this
     }
 
-    /// Returns the number of systems.
+    /// Returns the number of simulated operating systems.
     pub(crate) fn count(&self) -> usize {
         self.systems.len()
     }
 
-    /// Returns the seat of a vCPU. `None` if its domain has no system.
+    /// Returns the operating system and index of a vCPU. `None` if its domain has no simulated
+    /// operating system.
     #[inline]
     pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
         let system = (*self.of_domain.get(vcpu.domain().number() as usize)?)?;
         Some(Seat { system, number: vcpu.number() })
     }
 
-    /// Returns the system of a domain, by the index of the domain in the scenario.
+    /// Returns the simulated operating system of a domain, by the index of the domain in the
+    /// scenario.
     pub(crate) fn of_domain(&self, domain: usize) -> Option<SystemId> {
         *self.of_domain.get(domain)?
     }
@@ -162,58 +166,60 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.tasks[number]
     }
 
-    /// Returns the first vCPU of a system, which events and records of the system name.
+    /// Returns the first vCPU of an operating system. Events and records of that system name this
+    /// vCPU.
     #[inline]
     pub(crate) fn first(&self, id: SystemId) -> VcpuId {
         self.systems[usize::from(id)].vcpus[0].id
     }
 
-    /// Returns true if a system is present.
+    /// Returns true if the domain of an operating system is present on the host.
     pub(crate) fn is_here(&self, id: SystemId) -> bool {
         self.systems[usize::from(id)].vcpus[0].is_here
     }
 
-    /// Notes that a vCPU leaves. A system leaves with its first vCPU.
+    /// Records that a vCPU leaves. A simulated operating system leaves with its first vCPU.
     pub(crate) fn leave(&mut self, seat: Seat) {
         self.vcpu(seat).is_here = false;
     }
 
-    /// Returns a cost varied at random by up to `ppm` millionths.
+    /// Returns a cost, varied at random by up to `ppm` millionths.
     #[inline]
     pub(crate) fn vary(&mut self, id: SystemId, cost: Span, ppm: u32) -> Span {
         self.systems[usize::from(id)].noise.vary(cost, ppm)
     }
 
-    /// Returns the item of a vCPU, which is complete. The vCPU has none afterwards.
+    /// Takes the completed work item from a vCPU and returns it. The vCPU has no item afterwards.
     pub(crate) fn stop(&mut self, seat: Seat) -> Item<D> {
         let item = &mut self.vcpu(seat).item;
         Item { doing: std::mem::replace(&mut item.doing, ItemKind::Nothing), cost: item.cost }
     }
 
-    /// Sets the current item of a vCPU.
+    /// Sets the work item that a vCPU does now.
     pub(crate) fn begin(&mut self, seat: Seat, item: Item<D>) {
         self.vcpu(seat).item = item;
     }
 
-    /// Interrupts a vCPU for something more urgent. `left` is the time left of its item. Returns
-    /// true if a task was put back in the queue.
+    /// Interrupts the work item of a vCPU for more urgent work. `left` is the CPU time that the
+    /// item still needs. Returns true if a task went back to the run queue.
     pub(crate) fn put_aside(&mut self, seat: Seat, left: Span) -> bool {
         self.places_changed(seat.system);
         self.systems[usize::from(seat.system)].put_aside(usize::from(seat.number), left)
     }
 
-    /// Returns true if a vCPU was made to look for work and has not blocked since.
+    /// Returns true if a vCPU was told to look for work and has not blocked since.
     pub(crate) fn has_work(&self, seat: Seat) -> bool {
         !self.systems[usize::from(seat.system)].vcpus[usize::from(seat.number)].is_asleep
     }
 
-    /// Makes the first vCPU of a system look for work, since interrupts and events go there.
+    /// Makes the first vCPU of an operating system look for work. Interrupts and events go to the
+    /// first vCPU.
     pub(crate) fn alert(&mut self, id: SystemId) {
         let alerted = self.systems[usize::from(id)].alert(0);
         self.effects.alert(alerted);
     }
 
-    /// Repeats the last step of a task when it continues.
+    /// Makes a task repeat its last step when it continues.
     pub(crate) fn repeat_step(&mut self, of: TaskOf) {
         self.of(of).progress.again();
     }
@@ -227,13 +233,13 @@ impl<'a, D: Copy> Systems<'a, D> {
         &mut self.systems[usize::from(of.system)].tasks[usize::from(of.task)]
     }
 
-    /// Returns true if a system reports its tasks.
+    /// Returns true if the operating system of a domain reports its tasks to the scheduler.
     pub(crate) fn tells(&self, id: SystemId) -> bool {
         self.systems[usize::from(id)].info.is_some()
     }
 
-    /// Returns a vCPU of a system whose reported tasks have changed since the last call, with the
-    /// tasks that run or could run there. `None` if nothing has changed.
+    /// Returns a vCPU whose reported tasks have changed since the last call, with the tasks that
+    /// run or could run there. `None` if no report of this operating system has changed.
     pub(crate) fn news(&mut self, id: SystemId) -> Option<(VcpuId, Tasks)> {
         let System { vcpus, info, .. } = &mut self.systems[usize::from(id)];
         let info = info.as_mut()?;
@@ -247,12 +253,14 @@ impl<'a, D: Copy> Systems<'a, D> {
         })
     }
 
-    /// Returns true if `holds` is true for any present vCPU of a system.
+    /// Returns true if `holds` returns true for any vCPU of this operating system that is present
+    /// on the host.
     pub(crate) fn any(&self, id: SystemId, holds: impl Fn(VcpuId) -> bool) -> bool {
         self.systems[usize::from(id)].vcpus.iter().any(|vcpu| vcpu.is_here && holds(vcpu.id))
     }
 
-    /// Notes that a vCPU has another task. That changes the report if other vCPUs could run it.
+    /// Records that a vCPU runs another task. This changes the report of the other vCPUs that could
+    /// run that task.
     fn places_changed(&mut self, id: SystemId) {
         let system = &self.systems[usize::from(id)];
         if system.info.is_some() && system.vcpus.len() > 1 {
@@ -271,8 +279,8 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.effects.record(record);
     }
 
-    /// Records the jobs of a system's tasks that are overdue and will never be complete, if the
-    /// system is present.
+    /// Records the overdue jobs of the tasks of an operating system, which will never be complete.
+    /// Does nothing if its domain is not present.
     pub(crate) fn record_overdue<S: Sink>(&self, id: SystemId, at: Time, sink: &mut S) {
         let system = &self.systems[usize::from(id)];
         let vcpu = &system.vcpus[0];
@@ -290,7 +298,7 @@ impl<'a, D: Copy> Systems<'a, D> {
     }
 }
 
-/// State of a vCPU of a system.
+/// State of a vCPU of a simulated operating system.
 #[derive(Clone, Copy, Debug)]
 struct Vcpu<D> {
     id: VcpuId,
@@ -299,17 +307,17 @@ struct Vcpu<D> {
     is_here: bool,
 }
 
-/// State of a task of a system.
+/// State of a task of a simulated operating system.
 struct Task<'a> {
     spec: &'a scenario::Task,
     work: Work<'a>,
     progress: Progress,
-    /// CPU time received in total.
+    /// CPU time that the task has received since the run began.
     ran: Span,
 }
 
 impl Task<'_> {
-    /// Returns the CPU time that it wants before its next step.
+    /// Returns the CPU time that the task still needs before its next step.
     fn stretch(&self) -> Span {
         self.progress.left().min(self.still_to_run())
     }
@@ -318,23 +326,23 @@ impl Task<'_> {
         self.spec.total.map_or(Span::MAX, |total| total.left_after(self.ran))
     }
 
-    /// Counts CPU time that it has used.
+    /// Subtracts CPU time that the task has used from the time it still needs.
     fn used(&mut self, used: Span) {
         self.progress.compute(used);
         self.ran += used;
     }
 }
 
-/// State of a system.
+/// State of a simulated operating system.
 struct System<'a, D> {
     spec: &'a scenario::System,
     vcpus: Vec<Vcpu<D>>,
     noise: Stream,
-    /// Number of its first task among the tasks of all systems.
+    /// Number of the system's first task among the tasks of all operating systems.
     first_task: usize,
     tasks: Vec<Task<'a>>,
     ready: RunQueue,
-    /// Report of its tasks. `None` if it reports none.
+    /// Report of the system's tasks to the scheduler. `None` if the guest reports no tasks.
     info: Option<TaskInfo>,
 }
 
@@ -363,7 +371,8 @@ impl<'a, D: Copy> System<'a, D> {
         }
     }
 
-    /// Makes a vCPU look for more urgent work. Returns it if it blocks or runs a task, else `None`.
+    /// Makes a vCPU look for more urgent work. Returns the vCPU if it is blocked or runs a task,
+    /// otherwise `None`.
     fn alert(&mut self, number: usize) -> Option<VcpuId> {
         let vcpu = &mut self.vcpus[number];
         let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, ItemKind::Task(_)));
@@ -371,8 +380,8 @@ impl<'a, D: Copy> System<'a, D> {
         must.then_some(vcpu.id)
     }
 
-    /// Returns the next task of a vCPU. Without one, returns once the item of finding that out,
-    /// which takes `idle` more than in the system's costs.
+    /// Returns the next task of a vCPU. If no task is ready, returns once the item "search that
+    /// finds no work", which takes `idle` more than the system's own cost of it.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
         if let Some(task) = self.ready.pop() {
@@ -387,8 +396,8 @@ impl<'a, D: Copy> System<'a, D> {
         Some(Item { doing: ItemKind::Idle, cost })
     }
 
-    /// Chooses the vCPU that should look for work since this task is ready. `None` if the next free
-    /// vCPU will find it.
+    /// Chooses the vCPU that should look for work because this task is ready. `None` if the next
+    /// vCPU that becomes free will find the task anyway.
     fn place(&mut self, task: u16) -> Option<VcpuId> {
         let level = self.ready.level(task);
         let asleep = self.vcpus.iter().position(|vcpu| vcpu.is_here && vcpu.is_asleep);
@@ -408,8 +417,8 @@ impl<'a, D: Copy> System<'a, D> {
         if runs > level { self.alert(number) } else { None }
     }
 
-    /// Puts the task of a vCPU back in the queue, with `left` of its item. Returns true if it had
-    /// one.
+    /// Puts the task of a vCPU back in the run queue. `left` is the CPU time its item still needs.
+    /// Returns true if the vCPU had a task.
     fn put_aside(&mut self, number: usize, left: Span) -> bool {
         let item = &mut self.vcpus[number].item;
         let ItemKind::Task(task) = item.doing else { return false };
@@ -428,7 +437,7 @@ enum HasIdled {
     Yes,
 }
 
-/// An instant at which something happens to systems, and its effects.
+/// A time at which something happens to simulated operating systems, with the effects it has.
 pub(crate) struct Context<'c, 'a, D> {
     pub(crate) now: Time,
     pub(crate) systems: &'c mut Systems<'a, D>,
@@ -436,8 +445,8 @@ pub(crate) struct Context<'c, 'a, D> {
 }
 
 impl<D: Copy> Context<'_, '_, D> {
-    /// Adds a vCPU of a system. It is woken once, to look for work. With the first vCPU all tasks
-    /// begin.
+    /// Adds a vCPU of an operating system and wakes it once, to look for work. All tasks begin when
+    /// the first vCPU is added.
     pub(crate) fn join(&mut self, seat: Seat, devices: &mut impl Devices<Duty = D>) {
         let vcpu = self.systems.vcpu(seat);
         vcpu.is_here = true;
@@ -454,7 +463,7 @@ impl<D: Copy> Context<'_, '_, D> {
         }
     }
 
-    /// Applies the effects of an item that is complete.
+    /// Applies the effects of a completed work item.
     #[inline(always)]
     pub(crate) fn finish(
         &mut self,
@@ -471,7 +480,8 @@ impl<D: Copy> Context<'_, '_, D> {
         }
     }
 
-    /// Returns the next item of a vCPU after `last`. `None` if there is no work: then it blocks.
+    /// Returns the work item that a vCPU does after `last`. `None` if there is no work, so the vCPU
+    /// blocks.
     #[inline(always)]
     pub(crate) fn next(
         &mut self,
@@ -494,7 +504,7 @@ impl<D: Copy> Context<'_, '_, D> {
         chosen
     }
 
-    /// Continues a task that has got what it waited for.
+    /// Continues a task that waited, after the condition it waited for occurred.
     pub(crate) fn go_on(&mut self, of: TaskOf, cause: Cause, devices: &mut impl Devices<Duty = D>) {
         let need = self.advance(of, devices);
         self.systems.set_state(of, state(need));
@@ -519,7 +529,7 @@ impl<D: Copy> Context<'_, '_, D> {
         }
     }
 
-    /// Handles a task that has used up the time of its item.
+    /// Handles a task that has used up the CPU time of its work item.
     fn finish_task(&mut self, of: TaskOf, used: Span, devices: &mut impl Devices<Duty = D>) {
         let system = &mut self.systems.systems[usize::from(of.system)];
         let task = &mut system.tasks[usize::from(of.task)];
@@ -560,7 +570,8 @@ impl<D: Copy> Context<'_, '_, D> {
         self.queue.push(at, Event::Task, first + usize::from(task.task));
     }
 
-    /// Takes the steps of a task up to one that takes time. A step with a device has begun then.
+    /// Takes the steps of a task, up to the first step that needs time. If that is a step with a
+    /// device, it has begun when this returns.
     fn advance(&mut self, of: TaskOf, devices: &mut impl Devices<Duty = D>) -> ProgramNeed {
         let mut at_once = StepLimit::new();
         loop {
@@ -581,7 +592,7 @@ impl<D: Copy> Context<'_, '_, D> {
     }
 }
 
-/// Returns the state of a task with this need.
+/// Returns the state in which a task with this need is reported.
 fn state(need: ProgramNeed) -> State {
     match need {
         ProgramNeed::Cpu

@@ -1,23 +1,24 @@
-//! Reports of a guest about its tasks: for each vCPU the most urgent tasks that want it, and for
-//! all vCPUs the tasks that wait and those that I/O has woken lately.
+//! Reports that a guest sends about its tasks. For each vCPU they name the most urgent tasks that
+//! could run there. For the whole guest they name the tasks that wait, and the tasks that I/O has
+//! woken recently.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use slackline_scenario::{FalseTask, GuestReports, Task};
 use slackline_units::{TASKS, Task as ToldTask, TaskId, Tasks, Urgency};
 
-/// State of a task in reports.
+/// State of a task in the reports of its guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The task runs or could run.
+    /// The task runs, or is ready to run.
     Wants,
     /// The task sleeps or waits for a device.
     Waits,
-    /// The program of the task is over.
+    /// The program of the task has ended.
     Over,
 }
 
-/// Number of a task that does not exist, since no guest has that many.
+/// Number of a task that does not exist. No guest has that many tasks.
 const NOT_THERE: u16 = u16::MAX;
 
 /// Tasks of a guest as it reports them.
@@ -25,17 +26,17 @@ pub(crate) struct TaskInfo {
     urgencies: Vec<Urgency>,
     wants: BTreeSet<(Urgency, u16)>,
     waits: BTreeSet<(Urgency, u16)>,
-    /// Tasks that I/O has woken, the latest first.
+    /// Tasks that I/O has woken, most recent first.
     woken: VecDeque<u16>,
-    /// Last report of each vCPU.
+    /// Last report sent for each vCPU.
     told: Vec<Tasks>,
-    /// Task that does not exist, reported as woken by I/O.
+    /// A task that does not exist but is reported as woken by I/O: models a guest that lies.
     pretended: Option<TaskId>,
 }
 
 impl TaskInfo {
-    /// Creates the report of a guest with this number of vCPUs, before any task has begun. `None`
-    /// if it reports nothing.
+    /// Creates the reports of a guest with `vcpus` vCPUs, before any task has begun. `None` if the
+    /// guest reports nothing.
     pub(crate) fn new(tasks: &[Task], tells: GuestReports, vcpus: usize) -> Option<TaskInfo> {
         let mut info = TaskInfo {
             urgencies: tasks.iter().map(|task| Urgency::of_priority(task.priority)).collect(),
@@ -59,7 +60,7 @@ impl TaskInfo {
         Some(info)
     }
 
-    /// Sets the state of a task.
+    /// Sets the state in which a task is reported.
     pub(crate) fn set(&mut self, task: u16, state: State) {
         let key = (self.urgencies[usize::from(task)], task);
         self.wants.remove(&key);
@@ -71,15 +72,15 @@ impl TaskInfo {
         };
     }
 
-    /// Notes that the end of I/O has woken a task.
+    /// Records that completed I/O has woken a task.
     pub(crate) fn woken_by_io(&mut self, task: u16) {
         self.woken.retain(|&other| other != task);
         self.woken.push_front(task);
         self.woken.truncate(TASKS);
     }
 
-    /// Returns the report of a vCPU, without the tasks that other vCPUs run (`are_others`). `None`
-    /// if it equals the last one.
+    /// Returns the report for a vCPU. It leaves out tasks that run on other vCPUs, for which
+    /// `are_others` returns true. `None` if the report equals the last one sent.
     pub(crate) fn news(&mut self, vcpu: usize, are_others: impl Fn(u16) -> bool) -> Option<Tasks> {
         let woken = self.woken.iter().map(|&task| TaskId::new(task));
         let now = Tasks {
@@ -93,7 +94,7 @@ impl TaskInfo {
     }
 }
 
-/// Returns the most urgent tasks.
+/// Returns the most urgent of these tasks, up to the number that fits in a report.
 fn first<'a>(tasks: impl Iterator<Item = &'a (Urgency, u16)>) -> [Option<ToldTask>; TASKS] {
     some(tasks.map(|&(urgency, task)| ToldTask { id: TaskId::new(task), urgency }))
 }

@@ -1,4 +1,4 @@
-//! Clients outside, and the times of their requests. They take no CPU time.
+//! Clients outside the host, and the times at which they send requests. They take no CPU time.
 
 use std::collections::VecDeque;
 
@@ -13,16 +13,16 @@ use super::{Context, Io};
 use crate::guest::SystemId;
 use crate::queue::Event;
 
-/// Default delay until a client tries again to connect.
+/// Default delay until a client that got no connection tries again.
 const RETRY: Span = Span::from_secs(3);
 
-/// State of a client outside.
+/// State of a client outside the host.
 pub(super) struct Client<'a> {
     spec: &'a io::Client,
     pub(super) system: SystemId,
     asks: Draws,
     delays: Draws,
-    /// Connections that it may have to give up, the earliest first.
+    /// Connections with the time at which the client gives up each one, earliest first.
     expiries: VecDeque<(Time, Packet)>,
     has_begun: bool,
     pub(super) stream: Stream,
@@ -30,24 +30,26 @@ pub(super) struct Client<'a> {
 
 /// A TCP stream, as seen from both ends.
 pub(super) struct Stream {
-    /// Any packet of it. `None` before it begins.
+    /// A packet of the stream, copied for each further packet. `None` before the stream begins.
     pub(super) packet: Option<Packet>,
-    /// Maximum number of packets on their way or not acknowledged.
+    /// Maximum number of packets that are in flight or not acknowledged.
     pub(super) window: u32,
     pub(super) outstanding: u32,
     /// Number of packets received since the last acknowledgement.
     pub(super) unacknowledged: u8,
-    /// Number of bytes that a task wants to send and that are not sent.
+    /// Number of bytes that a task has added to the stream and that are not sent yet.
     pub(super) unsent: u64,
-    /// Task that waits for room.
+    /// Task that waits until the stream has room for more data.
     pub(super) waiting: Option<u16>,
-    /// Earliest time of the next packet, and true if an event for it is scheduled.
+    /// Earliest time at which the next packet may be sent, and true if an event for that time is
+    /// scheduled.
     next: Time,
     is_pacing: bool,
 }
 
 impl Stream {
-    /// Returns true if a task may add data: as much may wait to be sent as may be on its way.
+    /// Returns true if a task may add data to the stream. The unsent data may be as large as the
+    /// data that may be in flight.
     pub(super) fn has_room(&self) -> bool {
         self.unsent < u64::from(self.window) * SEGMENT
     }
@@ -81,7 +83,7 @@ impl<'a> Client<'a> {
         self.delays.draw(&self.spec.delay)
     }
 
-    /// Returns true if the client has stopped to send requests.
+    /// Returns true if the client has stopped sending requests.
     fn is_over(&self, now: Time) -> bool {
         self.spec.until.is_some_and(|until| until <= now)
     }
@@ -93,12 +95,12 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Returns true if its packets need no answer once they are received.
+    /// Returns true if the client's packets need no answer once the guest has received them.
     pub(super) fn wants_no_answer(&self) -> bool {
         matches!(self.spec.kind, ClientKind::Pings { ends: PingEnds::Received, .. })
     }
 
-    /// Returns the task of its requests. `None` if any task takes them.
+    /// Returns the task that must answer the client's requests. `None` if any task may answer them.
     pub(super) fn wants(&self) -> Option<TaskId> {
         self.spec.task
     }
@@ -112,7 +114,8 @@ impl<'a> Client<'a> {
 }
 
 impl Io<'_> {
-    /// Starts a client when the domain it talks to has joined, or later at its own start time.
+    /// Starts a client when the domain it sends to has joined, or at the client's own start time if
+    /// that is later.
     pub(super) fn start_client(&mut self, client: usize, context: &mut Context<'_, '_>) {
         let this = &mut self.clients[client];
         if this.spec.from > context.now {
@@ -160,7 +163,7 @@ impl Io<'_> {
         self.emit(packet.saying(PacketMessage::Ping), context);
     }
 
-    /// Handles a client whose time to act has come.
+    /// Handles the event of a client that is due to send, retry or stop.
     pub(super) fn act(&mut self, client: usize, context: &mut Context<'_, '_>) {
         if !self.clients[client].has_begun {
             return self.start_client(client, context);
@@ -198,7 +201,7 @@ impl Io<'_> {
         }
     }
 
-    /// Gives up the connection for which a client has waited longest.
+    /// Gives up the connection for which a client has waited the longest.
     pub(super) fn expire(&mut self, client: usize, context: &mut Context<'_, '_>) {
         let this = &mut self.clients[client];
         let Some((_, packet)) = this.expiries.pop_front() else { return };
@@ -219,7 +222,8 @@ impl Io<'_> {
         }
     }
 
-    /// Lets a client that was answered send its next request, if its kind does so.
+    /// Lets a client that received its answer send the next request, if this kind of client waits
+    /// for answers.
     pub(super) fn ask_again(
         &mut self,
         client: usize,
@@ -242,7 +246,7 @@ impl Io<'_> {
         }
     }
 
-    /// Sends packets from the client's end of a stream, as far as window and pace allow.
+    /// Sends packets from the client's end of a stream, up to the limits of window and pace.
     /// `acknowledged` is the number of packets acknowledged since the last call.
     pub(super) fn pump(&mut self, packet: Packet, acknowledged: u8, context: &mut Context<'_, '_>) {
         let client = self.flows.of(packet).client;

@@ -1,9 +1,10 @@
 //! The driver domain, which serves the network card, the disk and the rings shared with guests.
 //!
-//! It works in this order, one item after the other: the cause of an interrupt or event; packets
-//! that have arrived (up to a limit, then each guest gets its own with one event); the disk;
-//! packets that guests send; its own system and tasks. When no work is left it blocks. The card
-//! does not interrupt while the driver takes packets from it.
+//! Its first vCPU works in this order, one item after the other: the cause of an interrupt or
+//! event; packets that have arrived; the disk; packets that guests send; its own devices and tasks.
+//! Arrived packets are taken up to a limit. Then each guest is handed its own packets with a single
+//! event. When no work is left, the vCPU blocks. The card does not interrupt while the driver takes
+//! packets from it.
 
 use std::collections::VecDeque;
 
@@ -20,21 +21,22 @@ use crate::queue::Event;
 
 pub(super) struct Driver {
     pub(super) spec: io::Driver,
-    /// System of the driver domain.
+    /// Operating system of the driver domain.
     pub(super) system: SystemId,
-    /// True if it reports pending I/O to the host.
+    /// True if the driver domain reports pending I/O to the scheduler.
     pub(super) tells: bool,
-    /// True if it was interrupted and has not handled that yet.
+    /// True if the driver was interrupted and has not handled the interrupt yet.
     is_interrupted: bool,
-    /// True if a guest sent it an event that it has not handled yet.
+    /// True if a guest sent the driver an event that it has not handled yet.
     is_told: bool,
-    /// Packets taken from the card and not handed over yet.
+    /// Packets that the driver took from the card and has not handed to their guests yet.
     batch: Vec<Packet>,
-    /// Guests with entries in their rings, in the order in which they are served.
+    /// Guests with entries in their rings, in the order in which the driver serves them.
     calls: VecDeque<SystemId>,
-    /// Request that it takes to the disk, or data that it takes back.
+    /// Disk request that the driver is passing to the disk, or completed read that it is passing
+    /// back.
     read: Option<DiskRead>,
-    /// Work done for each system since the last record of it.
+    /// Work that the driver has done for each guest since it was last recorded in the trace.
     service: Vec<Service>,
     served: Vec<SystemId>,
 }
@@ -70,7 +72,7 @@ impl Driver {
 }
 
 impl Io<'_> {
-    /// Handles a packet that arrives at the card.
+    /// Handles a packet that arrives at the network card.
     pub(super) fn arrive(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         if self.nic.ring.len() >= self.nic.spec.ring {
             self.lose(packet, context);
@@ -88,7 +90,7 @@ impl Io<'_> {
         }
     }
 
-    /// Handles an interrupt of the card.
+    /// Handles an interrupt of the network card.
     pub(super) fn interrupt(&mut self, context: &mut Context<'_, '_>) {
         self.nic.interrupts = Interrupts::Off;
         self.interrupted((self.nic.spec.interrupt, self.nic.spec.cpu), context);
@@ -109,7 +111,8 @@ impl Io<'_> {
         context.systems.alert(self.driver.system);
     }
 
-    /// Sends the driver an event about a new entry in a guest's rings, unless it knows already.
+    /// Sends the driver domain an event about a new entry in a guest's rings, unless it knows of
+    /// entries already.
     pub(super) fn tell_driver(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(guest)];
         if std::mem::replace(&mut frontend.driver_knows, true) {
@@ -121,7 +124,7 @@ impl Io<'_> {
         context.systems.alert(self.driver.system);
     }
 
-    /// Sends a guest an event about finished I/O, unless it knows already.
+    /// Sends a guest an event about completed I/O, unless the guest has an unhandled event already.
     fn tell_guest(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         self.pending_changed(guest, context);
         let frontend = &mut self.frontends[usize::from(guest)];
@@ -132,7 +135,7 @@ impl Io<'_> {
         context.systems.alert(guest);
     }
 
-    /// Returns the driver's next work for others and its cost, varied at random.
+    /// Returns the driver's next work for guests and devices, and its cost, varied at random.
     #[inline(always)]
     pub(super) fn choose_service(
         &mut self,
@@ -143,7 +146,7 @@ impl Io<'_> {
         Some((duty, context.systems.vary(*system, cost, spec.costs.noise_ppm)))
     }
 
-    /// Returns that work and its fixed cost.
+    /// Returns the driver's next work for guests and devices, and its cost before random variation.
     #[inline(always)]
     fn next_service(&mut self) -> Option<(DeviceWork, Span)> {
         let driver = &mut self.driver;
@@ -172,7 +175,7 @@ impl Io<'_> {
         Some((DeviceWork::Pass(guest), costs.send))
     }
 
-    /// Applies the effects of completed work for others.
+    /// Applies the effects of work that the driver has completed for guests and devices.
     #[inline(always)]
     pub(super) fn finish_driver(
         &mut self,
@@ -223,8 +226,8 @@ impl Io<'_> {
         }
     }
 
-    /// Puts a guest at the end of the queue if its rings have more entries. Otherwise a guest that
-    /// waits for room gets an event.
+    /// Puts a guest at the end of the driver's queue if its rings have more entries. Otherwise
+    /// sends an event to the guest if it waits for room in a ring.
     fn call_again(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(guest)];
         if !frontend.ring.is_empty() || !frontend.reads.is_empty() {
@@ -237,7 +240,7 @@ impl Io<'_> {
         }
     }
 
-    /// Hands over a batch of packets, with one event for each guest.
+    /// Hands a batch of packets to the guests they are for, with one event for each guest.
     fn hand_over(&mut self, context: &mut Context<'_, '_>) {
         let mut batch = std::mem::take(&mut self.driver.batch);
         for packet in batch.drain(..) {
@@ -257,14 +260,14 @@ impl Io<'_> {
         }
     }
 
-    /// Sends a packet from the card.
+    /// Sends a packet from the network card.
     pub(super) fn put_on_wire(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let sent = self.nic.wire_out(packet, context.now);
         let there = sent.after(self.delay_of(packet));
         context.queue.push(there, Event::Reach, self.flights.add(packet));
     }
 
-    /// Records the work that the driver has done for each system.
+    /// Records in the trace the work that the driver has done for each guest.
     pub(super) fn tell_service(&mut self, context: &mut Context<'_, '_>) {
         let by = context.systems.first(self.driver.system);
         while let Some(id) = self.driver.served.pop() {

@@ -1,12 +1,12 @@
 //! Connections, and the reaction of both ends to each packet.
 //!
 //! A connection for one answer begins with `Open`, `Opened`, and `Confirmed` with `Request`. The
-//! data follows: three packets at first, and two for each that is acknowledged (slow start). Every
-//! packet but the last is acknowledged separately. `Close` and `Closed` end it. A lost packet is
-//! sent again.
+//! data follows: three packets at first, and two more for each packet that is acknowledged (slow
+//! start). Every packet but the last is acknowledged separately. `Close` and `Closed` end the
+//! connection. A lost packet is sent again.
 //!
-//! A stream keeps at most its window on the way. Its receiver acknowledges every second packet, and
-//! the last one when no more arrives.
+//! A stream has at most its window in flight. Its receiver acknowledges every second packet, and
+//! the last packet when no more arrive.
 
 use slackline_scenario::io::{Direction, SEGMENT};
 use slackline_trace::Record;
@@ -20,12 +20,13 @@ use crate::queue::Event;
 
 /// Number of packets of an answer that are sent before the first acknowledgement.
 const FIRST: u32 = 3;
-/// Number of packets that follow each acknowledgement.
+/// Number of packets sent after each acknowledgement.
 const THEN: u32 = 2;
-/// Delay until a lost packet is sent again. For a packet that opens a connection the client
-/// decides.
+/// Delay until a lost packet is sent again. If the packet opens a connection, the client decides
+/// the delay instead.
 const AGAIN: Span = Span::from_ms(200);
-/// Client number of a connection on which a task sends a request to a server outside.
+/// Client number of a connection on which a task of a guest sends a request to a server outside the
+/// host.
 pub(super) const A_TASK: usize = usize::MAX;
 
 /// State of a connection.
@@ -33,24 +34,25 @@ pub(super) const A_TASK: usize = usize::MAX;
 pub(super) struct Flow {
     pub(super) turn: u32,
     pub(super) system: SystemId,
-    /// Number of the client. `A_TASK` for the server to which a task sends a request.
+    /// Number of the connection's client. `A_TASK` if a task of a guest sends requests to a server
+    /// outside the host.
     pub(super) client: usize,
-    /// Task that asks, or that answered.
+    /// Task of the guest that sent the request, or that answered it.
     pub(super) task: u16,
-    /// True while the client waits for the answer.
+    /// True while the client still waits for the answer on this connection.
     pub(super) is_wanted: bool,
-    /// True if the system counts it among its connections.
+    /// True if the guest counts this connection among its open ones.
     pub(super) is_accepted: bool,
     /// Time at which the client sent its request.
     pub(super) began: Time,
-    /// Number of packets of the answer that are not sent.
+    /// Number of packets of the answer that are not sent yet.
     unsent: u32,
     pub(super) expected: u32,
-    /// Time that the server takes to answer a task.
+    /// Time that a server outside the host takes to answer a task's request.
     pub(super) wait: Span,
 }
 
-/// All connections, by a number that is used again when one ends.
+/// All connections, by number. The number of a connection that has ended is reused.
 #[derive(Default)]
 pub(super) struct Flows {
     flows: Vec<Flow>,
@@ -91,8 +93,9 @@ impl Flows {
         self.flows[packet.flow as usize].turn == packet.turn
     }
 
-    /// Returns the system of a packet, also if its connection is gone. Either the number has not
-    /// been used for another system since, or the packet is for no task.
+    /// Returns the operating system that a packet is for, even if its connection is gone. Then
+    /// either the connection's number has not been reused for another system, or the packet is for
+    /// no task.
     pub(super) fn system(&self, packet: Packet) -> SystemId {
         self.flows[packet.flow as usize].system
     }
@@ -114,7 +117,7 @@ pub(super) fn packets(bytes: u64) -> u32 {
 }
 
 impl Io<'_> {
-    /// Handles a packet that a system has received.
+    /// Handles a packet that a guest has received.
     pub(super) fn receive(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         if !self.flows.is_current(packet) {
             return;
@@ -165,8 +168,8 @@ impl Io<'_> {
         }
     }
 
-    /// Returns the recipient in the system of a packet that arrives. `None` if it is for the system
-    /// itself.
+    /// Returns the recipient, inside the guest, of a packet that arrives. `None` if the packet is
+    /// for the operating system itself.
     pub(super) fn recipient(&mut self, packet: Packet) -> Option<IoRecipient> {
         if !self.flows.is_current(packet) {
             return None;
@@ -184,7 +187,7 @@ impl Io<'_> {
         }
     }
 
-    /// Gives a request to a task that waits for one, or queues it.
+    /// Hands a request to a task that waits for one, or else queues the request.
     fn ask_task(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         let by = self.clients[self.flows.of(packet).client].wants();
         let frontend = &mut self.frontends[usize::from(id)];
@@ -194,8 +197,8 @@ impl Io<'_> {
         }
     }
 
-    /// Sends a packet of a system. It costs the system an item, except for a driver with a send
-    /// cost of zero.
+    /// Sends a packet of an operating system. Sending costs the system a work item, except for a
+    /// driver domain with a send cost of zero.
     pub(super) fn send(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(id)];
         if id == self.driver.system && frontend.spec.costs.send.is_zero() {
@@ -205,7 +208,7 @@ impl Io<'_> {
         }
     }
 
-    /// Sends the answer of a task to a request.
+    /// Sends the answer of a task to a client's request.
     pub(super) fn answer(
         &mut self,
         TaskOf { system: id, task }: TaskOf,
@@ -240,7 +243,7 @@ impl Io<'_> {
         }
     }
 
-    /// Handles a packet that has reached a client or server outside.
+    /// Handles a packet that has reached a client or server outside the host.
     pub(super) fn reach(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         if !self.flows.is_current(packet) {
             return;
@@ -276,7 +279,7 @@ impl Io<'_> {
         }
     }
 
-    /// Handles a client that has its answer.
+    /// Handles a client that has received its complete answer.
     fn answered(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let flow = self.flows.of(packet);
         let vcpu = context.systems.first(flow.system);
@@ -300,7 +303,8 @@ impl Io<'_> {
         context.queue.push(context.now.after(again), Event::Emit, self.flights.add(packet));
     }
 
-    /// Returns the delay of this packet between the wire and the client or server outside.
+    /// Returns the delay of this packet between the host's wire and the client or server outside
+    /// the host.
     #[inline(always)]
     pub(super) fn delay_of(&mut self, packet: Packet) -> Span {
         match self.flows.of(packet).client {
@@ -309,14 +313,14 @@ impl Io<'_> {
         }
     }
 
-    /// Sends a packet from a client or server outside.
+    /// Sends a packet from a client or server outside the host.
     pub(super) fn emit(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let sent = self.nic.wire_in(packet, context.now);
         let there = sent.after(self.delay_of(packet));
         context.queue.push(there, Event::Arrive, self.flights.add(packet));
     }
 
-    /// Handles a packet of a stream that a system has received.
+    /// Handles a packet of a client's stream that a guest has received.
     fn receive_stream(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         let client = self.flows.of(packet).client;
         let stream = &mut self.clients[client].stream;
@@ -332,7 +336,8 @@ impl Io<'_> {
         }
     }
 
-    /// Acknowledges the rest of all streams, since no more packets have arrived.
+    /// Acknowledges all stream packets that are not acknowledged yet, since no more packets have
+    /// arrived.
     pub(super) fn catch_up(&mut self, id: SystemId, context: &mut Context<'_, '_>) {
         while let Some(client) = self.frontends[usize::from(id)].lagging.pop() {
             let stream = &mut self.clients[client].stream;
@@ -344,7 +349,7 @@ impl Io<'_> {
         self.tell_moved(id, context);
     }
 
-    /// Records the data that a system has received or delivered.
+    /// Records in the trace the bytes that a guest has received or delivered.
     pub(super) fn tell_moved(&mut self, id: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(id)];
         let bytes = std::mem::take(&mut frontend.moved);
@@ -354,7 +359,7 @@ impl Io<'_> {
         }
     }
 
-    /// Handles the acknowledgement of packets of a stream that a system sends.
+    /// Handles the acknowledgement of stream packets that a guest sent.
     fn acknowledged(
         &mut self,
         id: SystemId,
@@ -366,8 +371,8 @@ impl Io<'_> {
         self.send_stream(id, client, context);
     }
 
-    /// Sends packets of a stream as far as the window allows, and continues the task that waits for
-    /// room.
+    /// Sends packets of a guest's stream up to the limit of the window, and continues the task that
+    /// waits for room in the stream.
     pub(super) fn send_stream(
         &mut self,
         id: SystemId,
@@ -391,8 +396,8 @@ impl Io<'_> {
         }
     }
 
-    /// Handles a packet of a stream that reached the client. It acknowledges every second packet,
-    /// or each one of a small window.
+    /// Handles a packet of a guest's stream that reached the client. The client acknowledges every
+    /// second packet, or every packet if the window is small.
     fn take_stream(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let flow = self.flows.of(packet);
         let (id, client) = (flow.system, flow.client);
@@ -406,7 +411,7 @@ impl Io<'_> {
         }
     }
 
-    /// Returns the client whose stream this system sends. `None` if there is none.
+    /// Returns the client to which the guest sends a stream. `None` if the guest sends none.
     pub(super) fn stream_out_of(&self, id: SystemId) -> Option<usize> {
         let out = |client: &super::Client<'_>| {
             client.system == id && client.stream_way() == Some(Direction::Out)

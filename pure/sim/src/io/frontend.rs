@@ -1,5 +1,5 @@
-//! The front end of a system: the state it shares with the driver, and its work for devices, which
-//! comes before all tasks.
+//! Front end of a guest: the state that its operating system shares with the driver domain, and its
+//! work for devices, which precedes all tasks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,75 +11,77 @@ use super::packet::Packet;
 use super::{Context, Io};
 use crate::guest::{Cause, SystemId, TaskOf};
 
-/// Work of the first vCPU of a system for devices.
+/// Work for devices that the first vCPU of an operating system does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceWork {
-    /// Handles an event that it was sent.
+    /// Handles an event that another domain sent to this one.
     Event,
-    /// Takes a packet to its recipient.
+    /// Takes a packet to the task it is for.
     Receive(Packet),
-    /// Puts a packet in the ring shared with the driver.
+    /// Puts a packet in the ring shared with the driver domain.
     Send,
-    /// Puts a request for the disk in the ring.
+    /// Puts a disk request in the ring shared with the driver domain.
     AskDisk,
-    /// Takes data that was read to the task that waits for it.
+    /// Takes data that was read from disk to the task that waits for it.
     ReadDone,
-    /// Driver only: handles an interrupt.
+    /// Driver domain only: handles an interrupt.
     Interrupt,
-    /// Driver only: handles an event of a guest.
+    /// Driver domain only: handles an event that a guest sent.
     Told,
-    /// Driver only: takes a packet from the card.
+    /// Driver domain only: takes a packet from the network card.
     Take(Packet),
-    /// Driver only: takes a packet from the ring of a guest to the card.
+    /// Driver domain only: takes a packet from the ring of a guest to the network card.
     Pass(SystemId),
-    /// Driver only: takes a request to the disk, or data back from it.
+    /// Driver domain only: takes a request to the disk, or completed data back from it.
     PassRead,
     TakeRead,
 }
 
-/// Recipient of I/O in a system.
+/// Recipient of a packet or of read data in a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum IoRecipient {
-    /// The task that waits for it.
+    /// The task that waits for this packet or data.
     Task(u16),
-    /// The first task that takes a request. If set, only a task whose jobs carry this id.
+    /// The first task that takes a request. With an id, only a task whose jobs carry that id.
     Takes(Option<TaskId>),
 }
 
-/// State that a system shares with the driver, and its connections.
+/// State that a guest shares with the driver domain, and the guest's connections.
 pub(super) struct Frontend<'a> {
     pub(super) spec: &'a System,
-    /// True if it was sent an event that it has not handled yet.
+    /// True if the guest was sent an event that it has not handled yet.
     pub(super) is_told: bool,
-    /// Packets that the driver has handed over, with their recipients.
+    /// Packets that the driver domain has handed to the guest, with their recipients.
     received: VecDeque<(Packet, Option<IoRecipient>)>,
-    /// Recipient of the packet that it is working on. `None` if it works on none.
+    /// Recipient of the packet that the guest is processing. `None` if it processes no packet;
+    /// `Some(None)` if the recipient is not known.
     receiving: Option<Option<IoRecipient>>,
-    /// Number of received packets and reads for each recipient.
+    /// Number of pending packets and completed reads for each recipient.
     for_whom: BTreeMap<IoRecipient, u32>,
-    /// Packets to be sent.
+    /// Packets that the guest has yet to put in the ring.
     pub(super) out: VecDeque<Packet>,
-    /// Packets in the ring, for the driver to send.
+    /// Packets in the ring, for the driver domain to send.
     pub(super) ring: VecDeque<Packet>,
-    /// True if the driver knows that the ring has entries.
+    /// True if the driver domain knows that the ring has entries.
     pub(super) driver_knows: bool,
-    /// Tasks that request reads, requests for the driver, and data that was read.
+    /// Disk reads by stage: tasks that request them with their number of bytes, then requests for
+    /// the driver domain, then data that was read.
     pub(super) asking: VecDeque<(u16, u64)>,
     pub(super) reads: VecDeque<DiskRead>,
     read: VecDeque<DiskRead>,
-    /// Total number of packets and disk requests handed to the driver.
+    /// Total number of packets and disk requests handed to the driver domain.
     asked: u32,
     /// Requests that wait for a task, and tasks that wait for a request.
     pub(super) requests: VecDeque<(Packet, Option<TaskId>)>,
     pub(super) acceptors: VecDeque<u16>,
-    /// Request that each task has taken.
+    /// Client request that each task has taken.
     pub(super) taken: Vec<Option<Packet>>,
     pub(super) connections: usize,
-    /// Streams whose last packet is not acknowledged.
+    /// Streams whose last received packet is not acknowledged yet.
     pub(super) lagging: Vec<usize>,
-    /// Bytes received or delivered since the last record of them.
+    /// Bytes received or delivered since they were last recorded in the trace.
     pub(super) moved: u64,
-    /// Last hint of the driver about it.
+    /// Last report of the driver domain about this guest's pending I/O.
     told: Option<Pending>,
 }
 
@@ -108,9 +110,9 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Returns how much finished I/O is pending for it and how much it has requested. `None` if
-    /// that has not changed since the last call. A packet that it is working on is pending until it
-    /// is known which task it wakes.
+    /// Returns the amount of completed I/O that is pending for the guest, and the amount it has
+    /// requested. `None` if neither has changed since the last call. A packet that the guest is
+    /// processing counts as pending until the task that it wakes is known.
     pub(super) fn news(&mut self, domain: DomId) -> Option<Pending> {
         let items = self.received.len() + usize::from(self.receiving.is_some()) + self.read.len();
         let items = u32::try_from(items).unwrap_or(u32::MAX);
@@ -119,8 +121,8 @@ impl<'a> Frontend<'a> {
         (before != now).then_some(now)
     }
 
-    /// Returns the tasks that the pending I/O would continue. A request without a waiting task has
-    /// none.
+    /// Returns the tasks that the pending I/O would continue. A request for which no task waits
+    /// continues none.
     fn tasks_meant(&self) -> [Option<TaskId>; TASKS] {
         let mut meant = [None; TASKS];
         let mut free = meant.iter_mut();
@@ -135,14 +137,15 @@ impl<'a> Frontend<'a> {
         meant
     }
 
-    /// Returns the tasks that wait for requests, longest first. With `by`, only those whose jobs
-    /// carry this id.
+    /// Returns the tasks that wait for requests, longest wait first. With `by`, only tasks whose
+    /// jobs carry this id.
     fn takers(&self, by: Option<TaskId>) -> impl Iterator<Item = u16> {
         let takes = move |task: &u16| by.is_none() || self.told_by(*task) == by;
         self.acceptors.iter().copied().filter(takes)
     }
 
-    /// Returns true if a task waits for such a request.
+    /// Returns true if a task waits for a request with this id, or for any request if `by` is
+    /// `None`.
     pub(super) fn is_wanted(&self, by: Option<TaskId>) -> bool {
         self.takers(by).next().is_some()
     }
@@ -152,19 +155,19 @@ impl<'a> Frontend<'a> {
         self.spec.tasks.get(usize::from(task)).and_then(|task| task.id)
     }
 
-    /// Hands over a packet from the driver, with its recipient if that is known.
+    /// Hands a packet from the driver domain to the guest, with its recipient if it is known.
     pub(super) fn hand_over(&mut self, packet: Packet, whom: Option<IoRecipient>) {
         self.received.push_back((packet, whom));
         self.is_for(whom);
     }
 
-    /// Hands over data that was read.
+    /// Hands data that was read from disk to the guest.
     pub(super) fn hand_over_read(&mut self, read: DiskRead) {
         self.is_for(Some(IoRecipient::Task(read.task)));
         self.read.push_back(read);
     }
 
-    /// Returns true if another packet may be handed over.
+    /// Returns true if the driver domain may hand another packet to the guest.
     pub(super) fn has_room(&self) -> bool {
         self.received.len() < self.spec.ring
     }
@@ -175,7 +178,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Notes that one pending item of a recipient is taken.
+    /// Records that one pending packet or read of a recipient has been taken.
     fn is_taken(&mut self, whom: Option<IoRecipient>) {
         let Some(whom) = whom else { return };
         if let Some(count) = self.for_whom.get_mut(&whom) {
@@ -186,7 +189,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Takes the first request that a task may have. If there is none, the task waits for one.
+    /// Takes the first request that a task may answer. If there is none, the task waits for one.
     pub(super) fn take_request(&mut self, task: u16) -> Option<Packet> {
         let told_by = self.told_by(task);
         let may = |&(_, by): &(Packet, Option<TaskId>)| by.is_none() || by == told_by;
@@ -198,14 +201,14 @@ impl<'a> Frontend<'a> {
         request.map(|(packet, _)| packet)
     }
 
-    /// Takes out the task that has waited longest for such a request.
+    /// Removes and returns the task that has waited the longest for a request with this id.
     pub(super) fn take_taker(&mut self, by: Option<TaskId>) -> Option<u16> {
         let taker = self.takers(by).next()?;
         self.acceptors.retain(|&task| task != taker);
         Some(taker)
     }
 
-    /// Returns the next work for devices and its cost.
+    /// Returns the guest's next work for devices, and its cost.
     #[inline(always)]
     fn choose(&mut self) -> Option<(DeviceWork, Span)> {
         let costs = &self.spec.costs;
@@ -230,14 +233,14 @@ impl<'a> Frontend<'a> {
 }
 
 impl Io<'_> {
-    /// Notes that the pending I/O or the requests of a system may have changed.
+    /// Marks the pending I/O and the requests of a guest as possibly changed.
     pub(super) fn pending_changed(&self, id: SystemId, context: &mut Context<'_, '_>) {
         if self.driver.tells {
             context.systems.effects.pending_changed(id);
         }
     }
 
-    /// Returns the next work of a system for its devices and its cost, varied at random.
+    /// Returns the next work of a guest for its devices and its cost, varied at random.
     #[inline(always)]
     pub(super) fn choose_frontend(
         &mut self,

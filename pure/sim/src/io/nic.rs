@@ -1,4 +1,4 @@
-//! The network card, the wire and the disk. They take time outside of all CPUs.
+//! The network card, its wire, and the disk. Their transfers take time, but no CPU time.
 
 use std::collections::VecDeque;
 
@@ -9,11 +9,11 @@ use slackline_units::{Span, Time};
 
 use super::packet::Packet;
 
-/// Bytes around the data of a packet: Ethernet, IP and TCP headers, preamble and gap.
+/// Bytes that surround the data of each packet: Ethernet, IP and TCP headers, preamble and gap.
 const AROUND: u64 = 90;
 const SECOND: u64 = 1_000_000_000;
 
-/// State of the card's interrupts.
+/// State of the network card's interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interrupts {
     On,
@@ -23,15 +23,15 @@ pub(super) enum Interrupts {
     Off,
 }
 
-/// State of the card and of both directions of its wire.
+/// State of the network card and of both directions of its wire.
 pub(super) struct Nic {
     pub(super) spec: io::Nic,
-    /// Packets that have arrived and wait to be taken.
+    /// Packets that have arrived and wait until the driver takes them.
     pub(super) ring: VecDeque<Packet>,
     pub(super) interrupts: Interrupts,
     in_free: Time,
     out_free: Time,
-    /// Time on the wire of a packet without data, and of a full one.
+    /// Times on the wire of a packet without data and of a full packet.
     empty: Span,
     full: Span,
 }
@@ -50,13 +50,14 @@ impl Nic {
         if packet.has_data() { self.full } else { self.empty }
     }
 
-    /// Returns the time at which a packet sent to the host now has left its sender.
+    /// Returns the time at which a packet that is sent to the host now has completely left its
+    /// sender.
     pub(super) fn wire_in(&mut self, packet: Packet, now: Time) -> Time {
         self.in_free = self.in_free.max(now).after(self.time_on_wire(packet));
         self.in_free
     }
 
-    /// Returns the time at which a packet that the host sends now has left it.
+    /// Returns the time at which a packet that the host sends now has completely left the host.
     pub(super) fn wire_out(&mut self, packet: Packet, now: Time) -> Time {
         self.out_free = self.out_free.max(now).after(self.time_on_wire(packet));
         self.out_free
@@ -71,13 +72,13 @@ pub(super) struct DiskRead {
     pub(super) bytes: u64,
 }
 
-/// The disk, which serves one request after the other.
+/// The disk, which serves one request at a time.
 pub(super) struct Disk {
     pub(super) spec: io::Disk,
     draws: Stream,
     waiting: VecDeque<DiskRead>,
     busy: Option<DiskRead>,
-    /// Requests that are complete and wait to be taken.
+    /// Completed requests that wait until the driver takes them.
     pub(super) done: VecDeque<DiskRead>,
 }
 
@@ -87,13 +88,15 @@ impl Disk {
         Disk { spec, draws, waiting, busy: None, done }
     }
 
-    /// Adds a request. Returns the time at which it will be complete if it begins now.
+    /// Adds a request. If the disk is idle, starts the request and returns the time at which it
+    /// will be complete. Otherwise returns `None`.
     pub(super) fn ask(&mut self, read: DiskRead, now: Time) -> Option<Time> {
         self.waiting.push_back(read);
         if self.busy.is_some() { None } else { self.begin(now) }
     }
 
-    /// Completes the current request. Returns the time at which the next one will be complete.
+    /// Completes the current request and starts the next one. Returns the time at which that one
+    /// will be complete.
     pub(super) fn finish(&mut self, now: Time) -> Option<Time> {
         self.done.extend(self.busy.take());
         self.begin(now)

@@ -1,6 +1,6 @@
-//! Packets, and the table of those on their way.
+//! Network packets, and the table of packets in flight.
 
-/// Message of a packet.
+/// Kind of message that a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketMessage {
     /// Request of a client to open a connection.
@@ -9,23 +9,23 @@ pub(super) enum PacketMessage {
     Opened,
     /// Reply of a client to `Opened`.
     Confirmed,
-    /// Request of a client for an answer.
+    /// Request of a client that expects an answer.
     Request,
-    /// Data of an answer.
+    /// Data of the answer to a client's request.
     Data,
-    /// Acknowledgement of a client for a packet of the answer.
+    /// Acknowledgement by a client of a packet of the answer.
     Ack,
     /// Request of a client to close the connection.
     Close,
     /// Reply of the host to `Close`.
     Closed,
-    /// Message that one packet answers, and that answer.
+    /// Message that a single packet answers, or that answer.
     Ping,
     Pong,
-    /// Request to a server outside, and a part of its answer.
+    /// Request to a server outside the host, or a part of its answer.
     Ask,
     Told,
-    /// Data of a stream, and the acknowledgement of this number of packets.
+    /// Data of a stream, or the acknowledgement of this number of packets.
     Stream,
     StreamAck(u8),
 }
@@ -34,20 +34,21 @@ pub(super) enum PacketMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(super) flow: u32,
-    /// Generation of the number. A packet of an older generation is of a connection that is gone.
+    /// Generation of the connection's number. A packet of an older generation belongs to a
+    /// connection that is gone.
     pub(super) turn: u32,
     pub(super) says: PacketMessage,
 }
 
 impl Packet {
-    /// Returns true if the packet is full of data. All others have almost none.
+    /// Returns true if the packet is full of data. All other packets count as almost empty.
     #[inline]
     pub(super) fn has_data(self) -> bool {
         matches!(self.says, PacketMessage::Data | PacketMessage::Stream | PacketMessage::Told)
     }
 }
 
-/// Packets on their way, by a number that is used again when one arrives.
+/// Packets in flight by number. The number of a packet that has arrived is reused.
 #[derive(Default)]
 pub(super) struct Flights {
     packets: Vec<Packet>,

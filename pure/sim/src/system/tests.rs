@@ -1,5 +1,5 @@
-//! Items that end before any other event are done without the queue. These tests show that this
-//! changes nothing.
+//! Tests that results are the same with and without a shortcut. The simulator completes a work item
+//! without the event queue if the item ends before any other event.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -10,7 +10,8 @@ use slackline_trace::Record;
 
 use crate::{Sim, SimResults};
 
-/// Returns all records and the other results of a run.
+/// Returns all records and the other results of a run. `one_by_one` disables the shortcut past the
+/// event queue.
 fn run(scenario: &Scenario, one_by_one: bool) -> (Vec<Record>, Result<SimResults, String>) {
     let mut sim = Sim::new(scenario);
     sim.one_by_one = one_by_one;
@@ -20,7 +21,7 @@ fn run(scenario: &Scenario, one_by_one: bool) -> (Vec<Record>, Result<SimResults
     (records, finished)
 }
 
-/// Policies with their rules, as they follow `name = '`.
+/// Policies with their rules, in the form in which they follow `name = '` in TOML.
 const POLICIES: [&str; 8] = [
     "round-robin'",
     "bvt', rules = 'xen-2.0'",
@@ -36,7 +37,7 @@ const SHARES: &str = "share.edf = { slice = '1ms', period = '10ms' }\n\
                       share.sedf = { slice = '1ms', period = '10ms' }\n\
                       share.gedf = { budget = '1ms', period = '10ms' }\n";
 
-/// Workloads that serve or compute.
+/// Workloads in TOML that serve requests or compute.
 const WORKS: [&str; 6] = [
     "{ kind = 'web-server', each = 'uniform 20us 400us', response = '10KiB', processes = 3 }",
     "{ kind = 'web-server', each = '100us', response = '3KiB', read = '8KiB' }",

@@ -1,6 +1,6 @@
-//! The allocation error test (ALERT) on two CPUs. Three domains are limited to 66 % of a CPU each
-//! by the rules of Xen of 2006-10-30. It runs in every phase to the ticks, which come on both CPUs
-//! at once.
+//! The allocation error test (ALERT) on two CPUs. Three domains are limited to 66 % of a CPU each,
+//! by the rules of Xen of 2006-10-30. The test runs with every phase of the joins relative to the
+//! ticks. Both CPUs tick at once.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
@@ -8,13 +8,13 @@ use slackline_trace::Record;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Measured windows: after the first two seconds for as long as in the paper, and without the first
-/// minute.
+/// Measured windows, in nanoseconds. `WHOLE` starts after the first two seconds and is as long as
+/// in the paper. The settled window leaves out the first minute.
 const WHOLE: (u64, u64) = (2 * SECOND, 602 * SECOND);
 const SETTLED: (u64, u64) = (60 * SECOND, 602 * SECOND);
 
-/// Returns the errors of three domains that join `phase` after a tick, over the whole window and
-/// over its settled part, in millionths of the limit.
+/// Returns the allocation errors of three domains that join `phase` after a tick, in millionths of
+/// the limit. The first row is the whole window, the second its settled part.
 fn errors(phase: u64, starts_on: &str) -> [[i64; 2]; 3] {
     // Ticks begin with the first vCPU that joins. It stays blocked, so it causes no scheduling
     // pass.
@@ -47,11 +47,12 @@ fn errors(phase: u64, starts_on: &str) -> [[i64; 2]; 3] {
     })
 }
 
-/// The error is below 1 % in any phase of an accounting period, and below 0.3 % once settled.
+/// The allocation error of Credit is below 1 % in any phase of an accounting period. It is below
+/// 0.3 % in the settled window, which leaves out the first minute.
 ///
-/// It once was 25 % in the phases of the last tick of a period, since an idle CPU rescheduled
-/// before the timeslice ended elsewhere. In those phases the first half minute still has an error
-/// of up to 7 %, so that of ten minutes is 0.33 %.
+/// An earlier simulator had an error of 25 % in the phases of the last tick of a period, since an
+/// idle CPU rescheduled before the timeslice on another CPU ended. In those phases the first half
+/// minute still has an error of up to 7 %, so the error over ten minutes is 0.33 %.
 #[test]
 fn credit_alert_error_on_two_cpus_is_below_one_percent() {
     for starts_on in ["", "starts_on = 0\n"] {

@@ -10,7 +10,7 @@ use slackline_units::{Span, Time};
 
 const MS: u64 = 1_000_000;
 
-/// Two of three vCPUs have a latency hint. Those with a hard limit have no extra time.
+/// Atropos with a latency hint for two of three vCPUs. vCPUs with a hard limit have no extra time.
 const ATROPOS: Rules = Rules {
     name: "atropos",
     parameters: "reserve = \"0cpu\"",
@@ -32,7 +32,8 @@ fn run(host: &Host, tasks: &[Task]) -> Vec<Record> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Holds for all hints and sleeps of the other vCPUs.
+    /// Each vCPU of a fully reserved CPU receives its slice, for all latency hints and sleeps of
+    /// the other vCPUs.
     #[test]
     fn atropos_full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
         let trace = run(&EXACT, &tasks);
@@ -40,7 +41,7 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// Two always runnable vCPUs with extra time differ in it by at most a quantum.
+    /// The extra time of two always runnable vCPUs differs by at most a quantum.
     #[test]
     fn atropos_slack_shares_differ_by_at_most_one_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: Span = Span::from_ms(5);
@@ -67,8 +68,9 @@ proptest! {
         }
     }
 
-    /// A timeslice overruns by at most one lateness, which is paid back. So after any number of
-    /// periods, a vCPU without extra time has received at most one lateness more than its slices.
+    /// A timeslice overruns by at most the lateness of one timer, and the overrun is paid back. So
+    /// after any number of periods, a vCPU without extra time has received at most one lateness
+    /// more than its slices.
     #[test]
     fn atropos_excess_on_late_timers_is_at_most_one_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
@@ -83,8 +85,8 @@ proptest! {
         }
     }
 
-    /// A vCPU that wakes once after a long sleep receives its share of the hint within the hint, in
-    /// any phase of its period.
+    /// A vCPU that wakes once after a long sleep receives its share of the hinted latency within
+    /// that latency, in any phase of its period.
     #[test]
     fn atropos_latency_hint_is_met_on_a_full_cpu(
         others in set(5, 600_000),
@@ -126,7 +128,7 @@ proptest! {
     }
 }
 
-/// Durations of a year, the longest in a scenario, are exact to the nanosecond.
+/// Slices and periods of up to a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
 fn atropos_period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;

@@ -1,5 +1,5 @@
 //! Balancers on whole simulated hosts: runs computed by hand, at every phase of the start, and
-//! properties on random hosts. Nothing has a cost except in `paid`.
+//! properties on random hosts. Only the tests in `paid` give balancer calls a cost.
 
 mod hosts;
 mod paid;
@@ -7,7 +7,7 @@ mod random;
 
 use hosts::{Guest, Host, MS, run};
 
-/// Best-effort loops, given as pairs of first CPU and weight.
+/// Returns always runnable best-effort vCPUs, given as pairs of first CPU and weight.
 fn loops(placed: &[(usize, u64)]) -> Vec<Guest> {
     let guest = |&(cpu, weight): &(usize, u64)| Guest::hog(cpu, weight);
     placed.iter().map(guest).collect()
@@ -23,7 +23,7 @@ struct Case {
     guests: Vec<Guest>,
     /// Expected share of each vCPU without a reservation, in thousandths of a CPU, by balancer.
     shares: [(&'static str, Vec<u64>); 2],
-    /// Migrations per second under both balancers.
+    /// Expected migrations per second, by balancer.
     moves: [u64; 2],
 }
 
@@ -78,7 +78,7 @@ fn hosts_by_hand() -> Vec<Case> {
     ]
 }
 
-/// Cases R1 to R9 of the reference, from 2 s on.
+/// Cases R1 to R9 of the reference for balancers, measured from 2 s on.
 #[test]
 fn balanced_vcpus_receive_the_hand_computed_shares() {
     for Case { id, cpus, guests, shares, moves } in hosts_by_hand() {
@@ -98,8 +98,8 @@ fn balanced_vcpus_receive_the_hand_computed_shares() {
     }
 }
 
-/// Cases R1 to R4 with tau by runs give the same shares. R5 by the thesis depends on the first
-/// migration.
+/// Cases R1 to R4 of the reference, with tau counted by runs, give the same shares as with the
+/// default tau. R5 by the thesis depends on the first migration.
 #[test]
 fn balancer_with_tau_by_runs_gives_the_hand_computed_shares() {
     for Case { id, cpus, guests, shares, .. } in hosts_by_hand().into_iter().take(4) {
@@ -114,7 +114,8 @@ fn balancer_with_tau_by_runs_gives_the_hand_computed_shares() {
     }
 }
 
-/// Case R10: two islands of two CPUs, with three and four loops. No vCPU crosses.
+/// Case R10 of the reference: two groups of two CPUs, one with three always runnable vCPUs and one
+/// with four. Affinities keep every vCPU within its group, and none leaves it.
 #[test]
 fn balancer_moves_no_vcpu_between_cpus_with_disjoint_affinities() {
     let island = |cpus: &[usize], starts: &[usize]| {
@@ -135,8 +136,9 @@ fn balancer_moves_no_vcpu_between_cpus_with_disjoint_affinities() {
     }
 }
 
-/// Case R11, figure 4.3: a vCPU on CPU 1 may also run on CPU 3, so all four CPUs are one group. It
-/// crosses the bridge. vCPUs without affinity to CPU 2 never run there.
+/// Case R11 of the reference, figure 4.3: a vCPU on CPU 1 may also run on CPU 3, so all four CPUs
+/// are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs without affinity to CPU 2 never
+/// run there.
 #[test]
 fn balancer_moves_only_the_vcpu_with_affinity_to_both_cpu_groups() {
     let on = |cpu: usize, cpus: &[usize]| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
@@ -158,9 +160,9 @@ fn balancer_moves_only_the_vcpu_with_affinity_to_both_cpu_groups() {
     }
 }
 
-/// Figures 4.4 and 4.5: one loop shares a CPU with dom0, which has 5 ms of every 20 ms. Two loops
-/// are on the other CPU. In any phase of the start each loop receives the same, at most an exchange
-/// apart, and dom0 receives its slice in each period.
+/// Figures 4.4 and 4.5: one always runnable vCPU shares a CPU with dom0, which has 5 ms of every 20
+/// ms. Two more such vCPUs are on the other CPU. In any phase of the start, the three receive equal
+/// CPU time, at most one exchange apart. dom0 receives its slice in each period.
 #[test]
 fn balanced_loops_beside_dom0_receive_equal_time_in_any_phase() {
     for (balancer, phase) in ["thesis", "repaired"]
@@ -190,7 +192,7 @@ fn balanced_loops_beside_dom0_receive_equal_time_in_any_phase() {
     }
 }
 
-/// A balancer has nothing to do with one CPU, so the traces are equal.
+/// With a single CPU a balancer has nothing to do, so the traces with and without it are equal.
 #[test]
 fn balancer_changes_nothing_on_one_cpu() {
     let guests = vec![Guest::hog(0, 1), Guest::hog(0, 3), Guest::promised(0, 5 * MS, 20 * MS)];
@@ -227,8 +229,9 @@ fn vcpu_follows_affinity_changes_while_it_runs() {
     assert_eq!(cpus(20, 30), [0, 1]);
 }
 
-/// Three loops on two CPUs receive two thirds of every second with two migrations, one in each
-/// period of half a second. In R9 the plan achieves what swapping cannot.
+/// Three always runnable vCPUs on two CPUs receive two thirds of every second with two migrations,
+/// one in each period of half a second. In case R9 of the reference, the planned balancer reaches
+/// shares that swapping cannot.
 #[test]
 fn planned_balancer_gives_exact_shares_with_two_migrations_a_second() {
     type Case = (&'static [(usize, u64)], &'static [u64]);
@@ -253,7 +256,8 @@ fn planned_balancer_gives_exact_shares_with_two_migrations_a_second() {
     }
 }
 
-/// The same beside dom0, at ten phases, without a missed slice.
+/// The planned balancer keeps always runnable vCPUs beside dom0 equal at ten phases of the start.
+/// No vCPU misses a slice.
 #[test]
 fn planned_balancer_keeps_loops_beside_dom0_equal() {
     for phase in (0..10).map(|tenth| tenth * 50 + tenth * tenth) {
@@ -270,8 +274,8 @@ fn planned_balancer_keeps_loops_beside_dom0_equal() {
     }
 }
 
-/// The two threads of a core exchange vCPUs as two cores do: three equal loops receive two thirds
-/// of the time each, with one exchange of two vCPUs in each half second.
+/// The two threads of a core exchange vCPUs as two cores do. Three always runnable vCPUs receive
+/// two thirds of the time each, with one exchange of two vCPUs in each half second.
 #[test]
 fn balancer_exchanges_vcpus_between_threads_of_one_core() {
     for balancer in ["thesis", "repaired"] {
@@ -291,8 +295,9 @@ fn balancer_exchanges_vcpus_between_threads_of_one_core() {
     }
 }
 
-/// Cases R12 and R13: two and three loops on two cores of two threads. A thread does 0.65 of a
-/// core's work while the other one is busy. Work is in thousandths of a core.
+/// Cases R12 and R13 of the reference: two and three always runnable vCPUs on two cores of two
+/// threads. A thread does 0.65 of a core's work while the core's other thread is busy. Work is in
+/// thousandths of a core.
 #[test]
 fn balancer_counts_a_thread_of_a_busy_core_as_partial_cpu() {
     let whole = |work: [u64; 3], moves| (work, moves);

@@ -28,7 +28,7 @@ const fn us(us: u64) -> Time {
     Time::from_ns(us * 1_000)
 }
 
-/// Returns a domain with one node, alone on its CPU.
+/// Returns a domain with one node of a parallel program, alone on its CPU.
 fn node(name: &str, cpu: usize, work: &str) -> String {
     format!(
         "[[domain]]\nname = '{name}'\ncpus = [{cpu}]\n\
@@ -70,7 +70,8 @@ fn nodes_of_different_bsp_programs_do_not_wait_for_each_other() {
     assert_eq!([rounds[2].len(), rounds[3].len()], [199, 199]);
 }
 
-/// A node with a fifth of a CPU takes five times as long, and the others wait for it.
+/// A node with a fifth of a CPU takes five times as long for a round, and the other nodes wait for
+/// it.
 #[test]
 fn slowest_bsp_node_limits_the_rounds_of_all_nodes() {
     let spread: String =
@@ -102,7 +103,7 @@ fn paused_bsp_node_delays_all_and_departed_node_is_not_awaited() {
     assert_eq!(all[1].len(), 40);
 }
 
-/// The last node to be waited for leaves, so that the waiting one continues.
+/// The last node that has not reached the barrier leaves, so the node that waits there continues.
 #[test]
 fn waiting_bsp_node_continues_when_the_missing_node_leaves() {
     let quick = node("quick", 0, "compute = '1ms', latency = '10us'");
@@ -112,7 +113,7 @@ fn waiting_bsp_node_continues_when_the_missing_node_leaves() {
     assert!(rounds[1].is_empty());
 }
 
-/// A pause that ends while a node waits does not end the wait.
+/// A pause that ends while a node waits at a barrier does not end the wait.
 #[test]
 fn bsp_barrier_wait_continues_after_a_pause_ends() {
     let quick = node("quick", 0, "compute = '1ms'");
@@ -122,8 +123,8 @@ fn bsp_barrier_wait_continues_after_a_pause_ends() {
     assert_eq!(rounds[0], [us(500_000)]);
 }
 
-/// A node that waits keeps its budget. So nodes on CPUs of their own synchronise in any phase: half
-/// of each CPU gives half of the rate, apart from the latency of the network.
+/// A node that waits at a barrier keeps its budget. So nodes on separate CPUs synchronise in any
+/// phase: half of each CPU gives half of the rate, apart from the latency of the network.
 #[test]
 fn bsp_nodes_with_half_of_each_cpu_have_half_the_rate() {
     let node = |name: &str, cpu: usize, phase: &str| {

@@ -17,7 +17,7 @@ struct Task {
 
 const LENGTH: u64 = 500_000_000;
 
-/// Usual weights, and others between them.
+/// Usual weights, and other weights between them.
 fn weight() -> impl Strategy<Value = u64> {
     prop_oneof![Just(1), Just(2), Just(3), Just(7), Just(256), 1..=40_u64]
 }
@@ -37,7 +37,8 @@ fn tasks(most: usize) -> impl Strategy<Value = Vec<Task>> {
     prop::collection::vec(task, 2..=most)
 }
 
-/// Runs on one CPU without costs, by the rules of the papers and with these further parameters.
+/// Runs vCPUs on one CPU without costs, by the rules of the BVT papers and with these further
+/// parameters.
 fn run(parameters: &str, tasks: &[Task]) -> Vec<Record> {
     let mut text = format!(
         "title = \"random\"\nlength = \"{LENGTH}ns\"\n\
@@ -72,10 +73,11 @@ fn runs(trace: &[Record]) -> Vec<(usize, u64, u64)> {
     trace.iter().filter_map(run).collect()
 }
 
-/// Checks the bound on unfairness. At the end of a timeslice its vCPU is at most the allowance C
-/// ahead of any other. It then waits until it is the earliest. So for two always runnable vCPUs,
-/// `W_i/w_i - W_j/w_j` is at most `C/w_i`, where W is the time charged. If charges are rounded up
-/// to a unit, C becomes C plus one unit. All is multiplied by both weights.
+/// Checks BVT's bound on unfairness. At the end of a timeslice a vCPU is at most the allowance C
+/// ahead of any other in virtual time. It then waits until it is the earliest. So for two always
+/// runnable vCPUs, `W_i/w_i - W_j/w_j` is at most `C/w_i`, where W is the CPU time charged. If
+/// charges are rounded up to a unit, C becomes C plus one unit. The check multiplies both sides by
+/// both weights.
 fn check_fairness(
     tasks: &[Task],
     runs: &[(usize, u64, u64)],
@@ -107,9 +109,10 @@ fn check_fairness(
     Ok(())
 }
 
-/// Checks the bound for vCPUs that block. At a wake the clock is behind that of a runnable vCPU j
-/// by at most the lead of j, `C/w_j`, and it gets ahead by at most `C/w_i`. Until the vCPU blocks
-/// again it receives at most that more than an always runnable one, however long it was blocked.
+/// Checks BVT's bound for vCPUs that block. At a wake, the virtual time of vCPU i is behind that of
+/// a runnable vCPU j by at most the lead of j, `C/w_j`. It then gets ahead by at most `C/w_i`.
+/// Until vCPU i blocks again, it receives at most the sum of both more than an always runnable
+/// vCPU, however long it was blocked.
 fn check_awake_stretches(
     tasks: &[Task],
     trace: &[Record],
@@ -139,7 +142,7 @@ fn check_awake_stretches(
     Ok(())
 }
 
-/// Checks that the CPU runs one vCPU at a time, and idles only while none is runnable.
+/// Checks that the CPU runs one vCPU at a time, and idles only while no vCPU is runnable.
 fn check_time(trace: &[Record]) -> Result<(), TestCaseError> {
     let (mut until, mut awake) = (0, 0_usize);
     for record in trace {
@@ -163,9 +166,10 @@ fn check_time(trace: &[Record]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// While `j` waits, every other vCPU runs until its clock is `C` ahead of that of `j`. That clock
-/// may have been `C/w_j` ahead of theirs when it stopped. So each runs for at most `C + C w_i/w_j`,
-/// and a nanosecond per timeslice.
+/// Checks the longest wait under BVT. While vCPU `j` waits, every other vCPU `i` runs until its
+/// virtual time is `C` ahead of that of `j`. The virtual time of `j` may have been `C/w_j` ahead of
+/// the others when `j` stopped. So each vCPU `i` runs for at most `C + C w_i/w_j`, plus a
+/// nanosecond per timeslice.
 fn check_waits(tasks: &[Task], trace: &[Record], allowance: u64) -> Result<(), TestCaseError> {
     let mut since: Vec<Option<u64>> = vec![None; tasks.len()];
     let mut waits = Vec::new();
@@ -200,7 +204,7 @@ fn check_waits(tasks: &[Task], trace: &[Record], allowance: u64) -> Result<(), T
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Clocks are exact, so the error is at most the allowance.
+    /// BVT's virtual times are exact here, so the error is at most the context switch allowance.
     #[test]
     fn bvt_hogs_differ_from_their_weights_by_at_most_the_allowance(
         tasks in hogs(6), allowance in allowance(),
@@ -210,8 +214,8 @@ proptest! {
         check_time(&trace)?;
     }
 
-    /// Bound of the papers: the error is at most the allowance and one minimum charging unit, in
-    /// time charged.
+    /// Bound of the BVT papers: the error is at most the context switch allowance and one minimum
+    /// charging unit, in CPU time charged.
     #[test]
     fn bvt_rounding_up_adds_at_most_one_charging_unit_of_error(
         tasks in hogs(6), allowance in allowance(), unit in 1_000..2_000_000_u64,
@@ -223,8 +227,8 @@ proptest! {
         check_time(&trace)?;
     }
 
-    /// vCPUs that sleep change nothing between always runnable ones. No wait is longer than the
-    /// timeslices of the others, and no CPU time is lost.
+    /// vCPUs that sleep change nothing between always runnable ones. No vCPU waits longer than the
+    /// timeslices of the other vCPUs, and no CPU time is lost.
     #[test]
     fn bvt_sleepers_accrue_no_credit_and_no_vcpu_starves(
         tasks in tasks(6), allowance in allowance(),

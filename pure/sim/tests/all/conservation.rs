@@ -1,6 +1,6 @@
-//! Conservation of CPU time, under every policy, on random hosts: time in programs, overhead of
-//! each kind and idle time amount to the elapsed time on every CPU, to the nanosecond. The sums are
-//! made from the intervals of the trace, and again from what the meter says.
+//! Conservation of CPU time, under every policy, on random hosts. On every CPU, the time in
+//! programs, the overhead of each kind and the idle time amount to the elapsed time, to the
+//! nanosecond. The sums are computed from the intervals of the trace, and again from the metrics.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use slackline_sim::SimResults;
 use slackline_trace::{Header, OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-/// Rules beside the defaults of each policy.
+/// Rules to test in addition to the defaults of each policy.
 const RULES: [(&str, &str); 5] = [
     ("sedf", ", balancer = 'thesis'"),
     ("sedf", ", balancer = 'planned'"),
@@ -35,14 +35,15 @@ const WORKS: [&str; 6] = [
     "{ kind = 'spinlock', compute = 'exponential 80us', hold = '20us' }",
 ];
 
-/// A policy as a scenario names it.
+/// Returns the policies by name, each as a scenario writes it.
 fn policies() -> Vec<(&'static str, String)> {
     let plain = ALL.iter().map(|spec| (spec.name, format!("name = '{}'", spec.name)));
     let more = RULES.iter().map(|(name, rules)| (*name, format!("name = '{name}'{rules}")));
     plain.chain(more).collect()
 }
 
-/// A host with up to four CPUs, all of whose costs are drawn, and up to six domains.
+/// Text of a scenario with up to four CPUs, all of whose costs are drawn at random, and up to six
+/// domains.
 fn text() -> impl Strategy<Value = String> {
     let host = (1..3_usize, 1..3_usize, any::<u16>(), any::<bool>(), 0..30_000_u64);
     let costs = prop::collection::vec(prop_oneof![Just(0), 0..40_u32], 7);
@@ -90,7 +91,7 @@ fn total(intervals: &[Interval]) -> Span {
     intervals.iter().map(length).sum()
 }
 
-/// Sorts intervals, which must not overlap.
+/// Returns intervals sorted by time. Fails if two of them overlap.
 fn in_order(mut intervals: Vec<Interval>) -> Result<Vec<Interval>, TestCaseError> {
     intervals.sort();
     for pair in intervals.windows(2) {
@@ -99,13 +100,13 @@ fn in_order(mut intervals: Vec<Interval>) -> Result<Vec<Interval>, TestCaseError
     Ok(intervals)
 }
 
-/// Returns true if one of some intervals contains another one.
+/// Returns true if one of `intervals` contains `inner`.
 fn contain(intervals: &[Interval], inner: &Interval) -> bool {
     let next = intervals.partition_point(|outer| outer.1 < inner.1);
     intervals.get(next).is_some_and(|outer| outer.0 <= inner.0 && inner.1 <= outer.1)
 }
 
-/// Intervals that a trace has of one CPU or vCPU.
+/// Intervals that a trace records for one CPU or vCPU.
 #[derive(Default)]
 struct Told {
     ran: Vec<Interval>,
@@ -134,7 +135,8 @@ fn told(records: &[Record], of: impl Fn(CpuId, Option<VcpuId>) -> bool) -> Told 
     told
 }
 
-/// Overhead that is paid lies within the time that its vCPU ran, other overhead where none ran.
+/// Checks that overhead paid by a vCPU lies within the time that it ran, and unpaid overhead within
+/// time in which no vCPU ran.
 fn check_intervals(records: &[Record], length: Span, cpus: usize) -> Result<(), TestCaseError> {
     for cpu in (0..cpus).map(CpuId::new) {
         let Told { ran, paid, unpaid } = told(records, |of, _| of == cpu);
@@ -160,7 +162,7 @@ fn check_intervals(records: &[Record], length: Span, cpus: usize) -> Result<(), 
     Ok(())
 }
 
-/// Joins intervals where one begins as another ends.
+/// Returns the intervals with adjacent ones joined.
 fn merged(intervals: Vec<Interval>) -> Vec<Interval> {
     let mut merged: Vec<Interval> = Vec::new();
     for (from, to) in intervals {
@@ -202,7 +204,8 @@ fn check_summary(summary: &Summary) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A batch that is done has computed for exactly its total, at full speed.
+/// Checks that a batch job that is done has computed for exactly its total, in CPU time at full
+/// speed.
 fn check_batches(summary: &Summary, finished: &SimResults) -> Result<(), TestCaseError> {
     for &(at, done) in &finished.done {
         let vcpu =

@@ -1,5 +1,5 @@
-//! Credit on the simulated host: properties of its own rules for random sets of vCPUs, and the
-//! rules of Xen compared with the numbers of the reference. Numbers are in nanoseconds.
+//! Credit on the simulated host: properties of this project's rules for random sets of vCPUs, and
+//! the rules of Xen compared with the numbers of the reference. Numbers are in nanoseconds.
 
 #![allow(clippy::cast_possible_truncation)] // A run has few windows.
 
@@ -14,7 +14,7 @@ use slackline_units::{Span, Time};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Time between two accountings.
+/// Time between two accountings of credit.
 const PERIOD: u64 = 30 * MS;
 
 /// Parameters of a domain in a random set.
@@ -26,7 +26,8 @@ struct Dom {
     vcpus: usize,
     /// Times to compute and to sleep, in turn. Empty for vCPUs that are always runnable.
     sleeps: Vec<(u64, u64)>,
-    /// Changes of the affinity: time, and a bit for each CPU. Before the first one it is all CPUs.
+    /// Changes of the affinity: time, and a bit for each CPU. Before the first change the affinity
+    /// is all CPUs.
     confined: Vec<(u64, u8)>,
 }
 
@@ -35,7 +36,7 @@ const HOG: Dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), con
 
 impl Dom {
     /// Returns start, end and CPUs of each affinity on a host with `cpus` CPUs. A set without any
-    /// of these CPUs means all of them.
+    /// CPU of the host means all of them.
     fn places(&self, cpus: usize) -> Vec<(u64, u64, Vec<usize>)> {
         let starts = [(0, 0)].into_iter().chain(self.confined.iter().copied());
         let ends = self.confined.iter().map(|&(at, _)| at).chain([u64::MAX]);
@@ -111,7 +112,7 @@ fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> V
     used
 }
 
-/// Rules with and without gangs, for properties that hold in both cases.
+/// Rules with and without gangs, for properties that hold with both.
 fn gangs() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", "gang = \"relaxed\""])
 }
@@ -144,8 +145,8 @@ fn confined_dom() -> impl Strategy<Value = Dom> {
     (any_dom(), cap, sets).prop_map(|(dom, cap, confined)| Dom { cap, confined, ..dom })
 }
 
-/// Returns the fair CPU time of always runnable domains: by weight, but for no domain more than its
-/// vCPUs can use.
+/// Returns the fair CPU time of always runnable domains: in proportion to weights, but for no
+/// domain more than its vCPUs can use.
 fn fair(host: &Host, doms: &[Dom]) -> Vec<u64> {
     let mut shares = vec![0; doms.len()];
     let mut open: Vec<usize> = (0..doms.len()).collect();
@@ -194,7 +195,7 @@ fn waits(trace: &[Record]) -> Vec<(usize, Time, Time)> {
     waits
 }
 
-/// Returns CPU, start and end of each idle time.
+/// Returns CPU, start and end of each interval in which a CPU was idle.
 fn idle(trace: &[Record], cpus: usize) -> Vec<(usize, Time, Time)> {
     let mut until = vec![Time::START; cpus];
     let mut idle = Vec::new();
@@ -241,9 +242,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
     /// In the long run CPU time follows weights, but no domain receives more than its vCPUs can
-    /// use. Credit granted to a vCPU is exact, and its CPU time differs from that by the credit
-    /// left. Right after an accounting that is at most a period for each active vCPU and one more,
-    /// on either side. One more period may have passed since.
+    /// use. Credit granted to a vCPU is exact, and its CPU time differs from the grants by the
+    /// credit left. Right after an accounting, the credit left is at most one accounting period for
+    /// each active vCPU and one more, positive or negative. One more period may have passed since
+    /// the accounting.
     #[test]
     fn credit_long_run_cpu_time_follows_weights(
         cpus in 1..=4_usize,
@@ -280,7 +282,7 @@ proptest! {
         }
     }
 
-    /// No CPU is idle while a vCPU without a cap waits that may run on it.
+    /// No CPU is idle while a vCPU without a cap waits whose affinity allows that CPU.
     #[test]
     fn credit_leaves_no_cpu_idle_while_an_uncapped_vcpu_waits(
         cpus in 1..=4_usize,
@@ -295,9 +297,9 @@ proptest! {
         }
     }
 
-    /// Under the rules of Xen an idle CPU looks for work at a wake and a slice after it last
-    /// looked. It takes no vCPU that is still leaving another CPU. So a vCPU may wait beside an
-    /// idle CPU for up to a slice after the last wake.
+    /// Under the rules of Xen an idle CPU looks for work at a wake, and one slice after it last
+    /// looked. It takes no vCPU that another CPU is still switching away from. So a vCPU may wait
+    /// beside an idle CPU for up to a slice after the last wake.
     #[test]
     fn vcpu_beside_an_idle_cpu_waits_one_slice_under_xen_credit(
         cpus in 1..=4_usize,
@@ -323,7 +325,7 @@ proptest! {
         }
     }
 
-    /// Every wait is within the bound in the manual.
+    /// Every wait of a runnable vCPU is within the bound that the manual states.
     #[test]
     fn credit_waits_stay_within_the_documented_bound(
         cpus in 1..=3_usize,
@@ -345,7 +347,8 @@ proptest! {
         }
     }
 
-    /// Under all rules and with late timers, time goes on and each CPU runs one vCPU at a time.
+    /// Under all rules and with late timers, simulated time advances and each CPU runs one vCPU at
+    /// a time.
     #[test]
     fn credit_runs_one_vcpu_per_cpu_under_all_rules(
         cpus in 1..=3_usize,
@@ -358,8 +361,8 @@ proptest! {
     }
 }
 
-/// A domain whose fair share exceeds its vCPUs leaves the rest to the others, by their weights.
-/// Here three vCPUs receive two thirds of a CPU each on three CPUs.
+/// A domain whose fair share exceeds what its vCPUs can use leaves the rest to the other domains,
+/// by their weights. In the test, three vCPUs receive two thirds of a CPU each on three CPUs.
 #[test]
 fn credit_divides_unused_fair_shares_among_others_by_weight() {
     let dom =
@@ -388,7 +391,7 @@ fn credit_gives_three_hogs_on_two_cpus_two_thirds_each() {
 }
 
 /// Three vCPUs with a cap of 66 % each reach it on two CPUs, to within a timeslice. Timeslices are
-/// short enough for the third to run when the first two have reached theirs.
+/// short enough for the third vCPU to run when the first two have used their caps.
 #[test]
 fn credit_gives_three_capped_domains_their_caps_on_two_cpus() {
     let hog =
@@ -401,14 +404,14 @@ fn credit_gives_three_capped_domains_their_caps_on_two_cpus() {
     }
 }
 
-/// CPU time of a hog with a cap: in total and in each second, in millionths of a CPU.
+/// CPU time of a hog with a cap, in total and in each second, in millionths of a CPU.
 struct Usage {
     long_run: u64,
     seconds: Vec<u64>,
 }
 
-/// Runs a hog alone on a CPU that joins this long after a tick. Returns its CPU time in a minute
-/// from the third second on.
+/// Runs a hog alone on a CPU that the hog joins `phase` after a tick. Returns its CPU time in a
+/// minute from the third second on.
 fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
     const FROM: u64 = 2;
     const SECONDS: u64 = 60;
@@ -427,13 +430,14 @@ fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
     Usage { long_run: seconds.iter().sum::<u64>() / SECONDS, seconds }
 }
 
-/// Expected results of a hog with a cap, alone on its CPU: the long run, and the smallest and
-/// largest error of a second in percent of the cap, over all phases of timeslices, ticks and
-/// seconds.
+/// Expected results of a hog with a cap, alone on its CPU: its CPU time in the long run, and the
+/// smallest and largest error of a second in percent of the cap. All results are over all phases of
+/// timeslices, ticks and seconds.
 struct Expected {
     rules: &'static str,
     cap: u64,
-    /// Possible results of the long run, depending on the phase, in millionths of a CPU.
+    /// Possible CPU times in the long run, one for each outcome of the phase, in millionths of a
+    /// CPU.
     long_run: &'static [u64],
     errors: (i64, i64),
 }
@@ -447,10 +451,10 @@ const fn expected(
     Expected { rules, cap, long_run, errors }
 }
 
-/// Table of the reference, section 7.8 with section 15, item 7. If the phase decides, the table
-/// there has means over random phases: 27.3 % for 25 % and 68.2 % for 75 %. One number differs: the
-/// smallest error for 25 % under 3.0.3 is -4 % there, while no phase yields less than the whole cap
-/// here.
+/// Table of the reference, section 7.8 with section 15, item 7. If the phase decides the result,
+/// the table of the reference has means over random phases: 27.3 % for 25 % and 68.2 % for 75 %.
+/// One number differs. The smallest error for 25 % under 3.0.3 is -4 % in the reference, while no
+/// phase yields less than the whole cap in this simulator.
 const TABLE: [Expected; 21] = [
     expected("xen-3.0.3", 1, &[33_333], (200, 500)),
     expected("xen-3.0.3", 2, &[33_333], (50, 200)),
@@ -475,9 +479,9 @@ const TABLE: [Expected; 21] = [
     expected("xen-3.0.4", 90, &[900_000], (-2, 4)),
 ];
 
-/// A minute ends within a timeslice, so it has up to 30 ms more or less, which is 500 millionths.
-/// It is twice that if the phase decides between parking and a slice more. Both extremes of the
-/// errors are reached and not exceeded.
+/// A minute ends within a timeslice, so the CPU time of a minute varies by up to 30 ms, which is
+/// 500 millionths. It varies by twice that if the phase decides between parking and a further
+/// slice. Both extremes of the errors are reached and not exceeded.
 #[test]
 fn capped_hogs_under_xen_rules_match_the_recorded_xen_usage() {
     const PHASES: u64 = 100;
@@ -503,8 +507,8 @@ fn capped_hogs_under_xen_rules_match_the_recorded_xen_usage() {
     }
 }
 
-/// Under the rules without flaws, it receives its cap in every period. A second differs by at most
-/// the cap of one period.
+/// Under the rules without Xen's flaws, a hog receives its cap in every period. The CPU time of a
+/// second differs by at most the cap of one period.
 #[test]
 fn capped_hogs_receive_their_caps_under_exact_credit_rules() {
     for cap in [1, 2, 5, 10, 50, 90] {
@@ -516,8 +520,9 @@ fn capped_hogs_receive_their_caps_under_exact_credit_rules() {
 }
 
 /// One accounting unparks both vCPUs with a cap, and both are in the queue before a CPU
-/// reschedules. As recorded of the original, a vCPU beside them without a cap receives 75 % of a
-/// CPU. It would be 100 % if an idle CPU rescheduled before the second was in the queue.
+/// reschedules. As recorded of the original Xen, a vCPU beside them without a cap receives 75 % of
+/// a CPU. It would receive 100 % if an idle CPU rescheduled before the second vCPU was in the
+/// queue.
 #[test]
 fn credit_queues_all_unparked_vcpus_before_a_cpu_reschedules() {
     let capped = Dom { cap: Some(50), vcpus: 2, ..HOG };
@@ -530,9 +535,9 @@ fn credit_queues_all_unparked_vcpus_before_a_cpu_reschedules() {
     }
 }
 
-/// An accounting visits the active vCPUs of a domain newest first. Each one that it unparks goes
-/// behind those before. Here vCPU 2 becomes active after 1, and both after 0. (Reference, 7.2 and
-/// 7.3.)
+/// An accounting visits the active vCPUs of a domain newest first. Each vCPU that it unparks goes
+/// behind those unparked before. In the test, vCPU 2 becomes active after vCPU 1, and both after
+/// vCPU 0. (Reference, 7.2 and 7.3.)
 #[test]
 fn credit_accounting_visits_the_newest_active_vcpu_first() {
     let trace = simulate(
@@ -551,9 +556,9 @@ fn credit_accounting_visits_the_newest_active_vcpu_first() {
     assert_eq!(after(180), [(180, 1), (210, 2), (240, 0)], "{turns:?}");
 }
 
-/// Reference, section 15, item 14. Version 3.0.3 parks a domain that had more than its fair share,
+/// Reference, section 15, item 14. Xen 3.0.3 parks a domain that received more than its fair share,
 /// even below its cap. So both of its vCPUs are often parked at once, a CPU is idle, and the rival
-/// receives half of a CPU. The test in 3.0.4 ended that.
+/// domain receives half of a CPU. A test added in Xen 3.0.4 ended that.
 #[test]
 fn credit_cap_limits_to_fair_share_only_under_xen_303_rules() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
@@ -567,8 +572,9 @@ fn credit_cap_limits_to_fair_share_only_under_xen_303_rules() {
     }
 }
 
-/// Reference, section 7.7, item 1. A vCPU that always sleeps during ticks is never charged, and
-/// receives all of the 95 % that it wants. Charged for its CPU time, it receives its half.
+/// Reference, section 7.7, item 1. A vCPU that always sleeps during ticks is never charged under
+/// Xen's rules, and receives all of the 95 % that it wants. If it is charged for its CPU time, it
+/// receives its half.
 #[test]
 fn vcpu_that_sleeps_at_ticks_gains_only_under_xen_credit_rules() {
     for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {

@@ -1,4 +1,4 @@
-//! The same scenario and seed give the same trace, byte for byte.
+//! Tests that a scenario with a given seed always has the same trace, byte for byte.
 
 use crate::common::{header, scenarios};
 use slackline_scenario::io::{Client, ClientKind};

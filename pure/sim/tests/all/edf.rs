@@ -18,7 +18,8 @@ const EDF: Rules = Rules {
     },
 };
 
-/// vCPUs whose periods lie on a grid with any phase, which changes with their reservation.
+/// Rules for vCPUs whose periods lie on a grid with any phase. The phase changes with the
+/// reservation.
 const IN_PHASE: Rules = Rules {
     share: |index, task, slice| {
         let phase = (index as u64 + 1) * 7_919 * slice % task.period;
@@ -31,10 +32,10 @@ fn run(host: &Host, tasks: &[Task]) -> Vec<Record> {
     crate::sets::run(host, &EDF, tasks)
 }
 
-/// Maximum lateness of timers, where they have any.
+/// Maximum lateness of timers in nanoseconds, for tests with late timers.
 const LATENESS: u64 = 10_000;
 
-/// Measurement tolerance of the policy for a slice.
+/// Measurement tolerance that the policy allows for a slice.
 const UNTOLD: Span = Span::from_us(5);
 
 proptest! {
@@ -47,7 +48,8 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// Each packed set fills one CPU to the last nanosecond, and the next set goes to the next CPU.
+    /// Each packed set of vCPUs fills one CPU to the last nanosecond, and the next set goes to the
+    /// next CPU.
     #[test]
     fn edf_gives_every_slice_on_several_full_cpus(
         sets in prop::collection::vec(set(4, 1_000_000), 2..=3),
@@ -59,8 +61,8 @@ proptest! {
         check_time(&trace, &host)?;
     }
 
-    /// Reservations of a full CPU change in mid-period. No other vCPU misses a slice, and the
-    /// changed one lacks exactly its excess.
+    /// Reservations of a full CPU change in mid-period. No other vCPU misses a slice. The changed
+    /// vCPU lacks exactly its excess over the fluid rate.
     #[test]
     fn edf_reservation_change_costs_no_other_vcpu_a_slice(
         tasks in set(6, 1_000_000),
@@ -75,7 +77,8 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// The same with phases: the budget of a period that is cut short is prorated.
+    /// Phases and reservations of a full CPU change in mid-period, and no other vCPU misses a
+    /// slice. The budget of a period that is cut short is prorated.
     #[test]
     fn edf_phase_change_costs_no_other_vcpu_a_slice(
         tasks in set(6, 1_000_000),
@@ -90,19 +93,19 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// While a timer is late, one that is already due may replace it. It cannot expire before now,
-    /// so time goes on.
+    /// While a timer is late, a timer that is already due may replace it. The new timer cannot
+    /// expire before now, so simulated time advances.
     #[test]
     fn edf_time_stays_monotonic_with_very_late_timers(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         check_time(&run(&host, &tasks), &host)?;
     }
 
-    /// A timeslice overruns by at most one lateness. A later slice is shortened by that at most to
-    /// within the measurement tolerance. So after any number of periods, a vCPU has received at
-    /// most one lateness more than its slices. It has not received less: half of a CPU is reserved.
-    /// For six vCPUs with periods above 1.5 ms, a slice and a lateness in each period less a
-    /// lateness fit in a CPU.
+    /// A timeslice overruns by at most one lateness. A later slice is shortened by at most the
+    /// overrun, to within the measurement tolerance. So after any number of periods, a vCPU has
+    /// received at most one lateness more than its slices. It has not received less, since only
+    /// half of a CPU is reserved. For six vCPUs with periods above 1.5 ms, a slice and a lateness
+    /// in each period, less one lateness, fit in a CPU.
     #[test]
     fn edf_late_timers_shorten_no_slice(tasks in set(6, 500_000)) {
         let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };
@@ -126,8 +129,8 @@ proptest! {
 }
 
 /// Reservations of a full CPU change in mid-period. t0 has used its whole slice by 2 ms of its 4
-/// ms: an excess of 1 ms, by which its first new slice is shorter. t1 receives its 11 ms of 22 ms
-/// as if nothing had changed.
+/// ms. That is an excess of 1 ms, by which its first new slice is shorter. t1 receives its 11 ms of
+/// 22 ms as if nothing had changed.
 #[test]
 fn edf_change_on_a_full_cpu_takes_nothing_from_other_vcpus() {
     const MS: u64 = 1_000_000;
@@ -146,8 +149,8 @@ fn edf_change_on_a_full_cpu_takes_nothing_from_other_vcpus() {
     assert_eq!(first, (Time::START + Span::from_ms(2), Span::from_ms(1), Span::from_ms(2)));
 }
 
-/// Two vCPUs on each CPU join at 3 and at 8 ms. Their first periods end at 12 ms, with budgets of
-/// 3.6 and 1.6 ms. From then on both begin together.
+/// Two vCPUs on each CPU join at 3 ms and at 8 ms. Their first periods end at 12 ms, with budgets
+/// of 3.6 ms and 1.6 ms. From then on the periods of both begin together.
 #[test]
 fn edf_periods_with_phase_begin_together_whenever_vcpus_join() {
     let text = "title = \"in phase\"\nlength = \"42ms\"\n\
@@ -169,7 +172,7 @@ fn edf_periods_with_phase_begin_together_whenever_vcpus_join() {
     }
 }
 
-/// Durations of a year, the longest in a scenario, are exact to the nanosecond.
+/// Slices and periods of up to a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
 fn edf_period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
@@ -188,7 +191,8 @@ fn edf_period_of_a_year_is_exact() {
     check_time(&trace, &host).expect("CPU time is consistent");
 }
 
-/// A vCPU that wakes late shares the rest of its period by reservation, to the nanosecond.
+/// A vCPU that wakes late receives its share of the rest of its period as budget, to the
+/// nanosecond.
 #[test]
 fn edf_late_wake_gets_an_exactly_prorated_budget() {
     for parts in [2, 4, 5, 10] {
@@ -202,9 +206,9 @@ fn edf_late_wake_gets_an_exactly_prorated_budget() {
     }
 }
 
-/// A guest that computes almost always blocks for a moment now and then, as every monitor does. Its
-/// enforcement is late by 80 us and up to 20 us more. Once that is known, slices end in time, apart
-/// from the part that differs between timeslices.
+/// A guest that computes almost always blocks briefly now and then, as every virtual machine
+/// monitor does. Its enforcement is late by 80 us and up to 20 us more. Once the policy has
+/// measured that lateness, slices end in time, apart from the part that differs between timeslices.
 #[test]
 fn edf_constant_late_enforcement_gives_no_extra_time_despite_short_blocks() {
     let nap = "work = { kind = 'interactive', compute = '1500us', sleep = '30us' }";

@@ -1,5 +1,5 @@
-//! Credit with gangs on the simulated host: the benefit for a guest whose vCPUs share a spin lock,
-//! and that others lose nothing.
+//! Credit with gangs on the simulated host. Tests the benefit for a guest whose vCPUs share a spin
+//! lock, and that other domains lose nothing.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,8 @@ struct Had {
     ran_ns: u64,
     spun_ns: u64,
     rounds: u64,
-    /// Time in which all of its vCPUs ran, and time in which any of them did.
+    /// Time in nanoseconds in which all vCPUs of the domain ran, and time in which at least one
+    /// ran.
     all_ns: u64,
     any_ns: u64,
 }
@@ -23,7 +24,8 @@ fn run(parameters: &str, others: &str) -> Vec<Had> {
     run_asking(true, parameters, others)
 }
 
-/// The same, with a guest that asks to be a gang or not.
+/// Runs a guest of four vCPUs beside other domains for ten seconds under these rules. `gang` says
+/// if the guest requests to be a gang.
 fn run_asking(gang: bool, parameters: &str, others: &str) -> Vec<Had> {
     let text = format!(
         "title = 't'\nlength = '10s'\npolicy = {{ name = 'credit', {parameters} }}\n\
@@ -50,8 +52,8 @@ fn run_asking(gang: bool, parameters: &str, others: &str) -> Vec<Had> {
     had
 }
 
-/// Returns the time in which all four vCPUs of the first domain ran, and that in which any of them
-/// did.
+/// Returns the time in which all four vCPUs of the first domain ran, and the time in which at least
+/// one ran.
 fn together(records: &[Record]) -> (u64, u64) {
     let mut edges: Vec<(u64, i64)> = Vec::new();
     for record in records {
@@ -86,7 +88,8 @@ fn hogs(count: u64, weight: u64) -> String {
     text
 }
 
-/// Checks that CPU times differ at most by the error of an account: n + 2 periods for each vCPU.
+/// Checks that CPU times of two runs differ at most by the error of credit accounting: n + 2
+/// accounting periods for each vCPU.
 fn have_the_same(without: &[Had], with: &[Had]) {
     for (number, (one, other)) in without.iter().zip(with).enumerate() {
         let vcpus = if number == 0 { 4 } else { 1 };
@@ -96,7 +99,8 @@ fn have_the_same(without: &[Had], with: &[Had]) {
     }
 }
 
-/// Siblings that stay out of step by a few milliseconds spend nearly all of their time spinning.
+/// Sibling vCPUs that stay out of step by a few milliseconds spend nearly all of their time
+/// spinning. A gang avoids that.
 #[test]
 fn relaxed_gang_does_more_work_at_no_cost_to_other_domains() {
     for (hogs, times) in [(hogs(4, 256), 50), (hogs(5, 205), 3)] {
@@ -112,7 +116,7 @@ fn relaxed_gang_does_more_work_at_no_cost_to_other_domains() {
     }
 }
 
-/// Beside vCPUs that sleep and wake, and take precedence when they wake.
+/// The domains beside the gang have vCPUs that sleep, and that take precedence when they wake.
 #[test]
 fn domains_with_waking_vcpus_keep_their_time_beside_a_gang() {
     let others = hogs(3, 256)
@@ -123,15 +127,15 @@ fn domains_with_waking_vcpus_keep_their_time_beside_a_gang() {
     assert!(with[0].rounds > 3 * without[0].rounds, "{without:?}, {with:?}");
 }
 
-/// On a host of its own no vCPU of the guest ever waits for a CPU.
+/// On a host without other domains, no vCPU of the gang ever waits for a CPU.
 #[test]
 fn gang_alone_on_its_host_does_the_same_work() {
     let (without, with) = (run("", ""), run("gang = 'relaxed'", ""));
     assert_eq!(without[0].rounds, with[0].rounds);
 }
 
-/// Two others with a whole CPU each leave two CPUs to four vCPUs. They can never all run. But a
-/// vCPU that spins is preempted soon, so the holder of the lock runs sooner.
+/// Two other domains with a whole CPU each leave two CPUs to the gang's four vCPUs, so these can
+/// never all run. But a vCPU that spins is preempted soon, so the holder of the lock runs sooner.
 #[test]
 fn gang_on_too_few_cpus_does_more_work_but_mostly_spins() {
     let others = hogs(2, 512);
@@ -141,7 +145,7 @@ fn gang_on_too_few_cpus_does_more_work_but_mostly_spins() {
     assert!(with[0].spun_ns > with[0].ran_ns / 2, "{with:?}");
 }
 
-/// A domain that does not ask for it is no gang, and the rule alone changes nothing.
+/// A domain that does not request it is no gang. Enabling the gang rule alone changes nothing.
 #[test]
 fn gang_rule_applies_only_to_domains_that_request_it() {
     let others = hogs(4, 256);

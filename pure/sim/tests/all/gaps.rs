@@ -1,6 +1,6 @@
-//! GAPS: guests that compute and serve beside others, behind a driver domain. Set-ups, ranges and
-//! vectors are those of our reference on the paper, sections 4 to 7. The costs there are
-//! assumptions for a computer of 2008.
+//! Tests of GAPS: guests that compute and serve requests beside other guests, behind a driver
+//! domain. Set-ups, ranges and vectors are those of this project's reference on the paper, sections
+//! 4 to 7. The costs in the reference are assumptions for a computer of 2008.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, VcpuHint, VcpuId};
 
-/// Initial time that results leave out.
+/// Time at the start of a run that results leave out.
 const WARM: Span = Span::from_secs(5);
 
 /// Guests behind a driver on one CPU. The first guest serves and computes, and the others compute.
@@ -21,14 +21,14 @@ struct SetUp<'a> {
     length: &'a str,
     /// Seed of the phases in which guests start.
     seed: u64,
-    /// Keys of the client that sends requests.
+    /// Scenario keys of the client that sends requests to the first guest.
     asks: &'a str,
     /// Time that the server computes for a request.
     each: &'a str,
-    /// Keys of the client that sends packets to another task of the first guest, which is less
-    /// urgent than ordinary ones. Empty for no such task.
+    /// Scenario keys of the client that sends packets to another task of the first guest. That task
+    /// is less urgent than ordinary tasks. Empty for no such client.
     others: &'a str,
-    /// Keys of the driver's own work. Empty for none.
+    /// Scenario keys of the work of the driver domain itself. Empty for none.
     driver: &'a str,
     /// Urgency of the computing task of a guest.
     urgency: fn(usize) -> u8,
@@ -36,8 +36,8 @@ struct SetUp<'a> {
     tells: fn(usize) -> &'static str,
 }
 
-/// Requests arrive at a fixed rate, answered or not, and the driver has wakes of its own out of
-/// step with any tick. The paper's figures result only with both.
+/// Requests arrive at a fixed rate, whether or not earlier ones are answered. The driver domain
+/// wakes for its own work, out of step with any tick. The paper's figures result only with both.
 const B: SetUp<'static> = SetUp {
     policy: "name = 'gaps'",
     guests: 4,
@@ -51,7 +51,8 @@ const B: SetUp<'static> = SetUp {
     tells: |_| "true",
 };
 
-/// Two tasks of a guest wait for packets, one of them urgent. The driver has no work of its own.
+/// Two tasks of a guest wait for packets, one of them urgent. The driver domain has no work of its
+/// own.
 const OF_TWO: SetUp<'static> =
     SetUp { others: "rate = 50", driver: "", length: "60s", urgency: |_| 120, ..B };
 
@@ -130,7 +131,8 @@ fn run(scenario: &Scenario) -> Vec<Record> {
     records
 }
 
-/// Returns the responses of a task to requests since `from`, in the order in which they ended.
+/// Returns the response times of a task to requests that ended after `from`, in the order in which
+/// they ended.
 fn responses(records: &[Record], of: u16, from: Time) -> Vec<Span> {
     let response = |record: &Record| match *record {
         Record::Job { task: Some(task), released, done, .. }
@@ -146,9 +148,9 @@ fn responses(records: &[Record], of: u16, from: Time) -> Vec<Span> {
 /// Results of a run, for all guests in their order.
 #[derive(Debug)]
 struct Outcome {
-    /// Mean response of the server.
+    /// Mean response time of the server.
     response: Span,
-    /// CPU time of each guest, in thousandths of an equal part of the sum.
+    /// CPU time of each guest, in thousandths of an equal share of the sum.
     shares: Vec<u64>,
     /// Longest wait of each guest. A guest that never runs again waits until the end.
     waits: Vec<Span>,
@@ -176,8 +178,8 @@ impl Outcome {
         }
     }
 
-    /// Checks that each guest is within this many thousandths of its part, and waits for at most
-    /// 400 ms.
+    /// Checks that the CPU time of each guest is within this many thousandths of an equal share,
+    /// and that no guest waits for more than 400 ms.
     #[track_caller]
     fn assert_fair(&self, within: u64, who: &str) {
         let fair = 1_000 - within..=1_000 + within;
@@ -195,8 +197,8 @@ fn less(this: Span, than: Span) -> i64 {
     100 - i64::try_from(this * 100 / than).expect("the percentage is small")
 }
 
-/// A server alone with its hog: the wire twice, the driver twice and the guest once, each
-/// dispatched.
+/// Response time of a server beside one always runnable task: the wire twice, the driver domain
+/// twice and the guest once, each with its dispatch cost.
 #[test]
 fn gaps_response_beside_one_hog_is_the_sum_of_path_costs() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {
@@ -212,9 +214,9 @@ fn gaps_response_beside_one_hog_is_the_sum_of_path_costs() {
     }
 }
 
-/// Reference, section 7.3. Each part takes a millisecond. The client sends requests at 0 and 40 ms
-/// after each answer. The first answer takes 96 ms, as the driver wakes behind three vCPUs that are
-/// boosted as well.
+/// Reference, section 7.3. Each step of the path takes a millisecond. The client sends requests at
+/// 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver domain wakes
+/// behind three vCPUs that are boosted as well.
 #[test]
 fn gaps_server_answers_at_hand_computed_times() {
     let responses = |policy: &str, asks: &[u64]| {
@@ -262,7 +264,7 @@ fn gaps_server_answers_at_hand_computed_times() {
     }
 }
 
-/// Without hints the policy is Credit.
+/// Without hints from guests, `gaps` gives the same results as Credit.
 #[test]
 fn gaps_schedules_guests_without_hints_as_credit_does() {
     for (gaps, credit) in [
@@ -280,8 +282,8 @@ fn gaps_schedules_guests_without_hints_as_credit_does() {
     }
 }
 
-/// The response is shorter with hints from run queues, and shortest with those on tasks that wait
-/// for I/O. The gain grows with the number of guests.
+/// The response time is shorter with hints from run queues than without, and shortest with hints on
+/// tasks that wait for I/O. The gain grows with the number of guests.
 #[test]
 fn gaps_rotation_by_turn_reproduces_the_papers_order_of_response_times() {
     let mut gains = Vec::new();
@@ -297,7 +299,8 @@ fn gaps_rotation_by_turn_reproduces_the_papers_order_of_response_times() {
     assert!(gains.iter().all(|gains| (15..=40).contains(&gains[1])), "{gains:?}");
 }
 
-/// Three guests claim more urgency than the fourth, and packets go to one of them, in ten phases.
+/// Three guests claim more urgency than the fourth, and packets go to one of the three. The test
+/// uses ten phases.
 #[test]
 fn least_urgent_guest_starves_only_under_gaps_paper_rules() {
     let outcome = |policy, seed| {
@@ -314,9 +317,9 @@ fn least_urgent_guest_starves_only_under_gaps_paper_rules() {
     }
 }
 
-/// A server gains much over the same Credit. Beside a guest that always claims the highest urgency,
-/// or that it waits for I/O, most of the gain remains. That guest delays others by its limit of
-/// time ahead, and no more.
+/// With hints, a server gains much over the same rules of Credit. Most of the gain remains beside a
+/// guest that always claims the highest urgency, or that always claims to wait for I/O. Such a
+/// guest delays others by at most its limit of time ahead.
 #[test]
 fn gaps_bounded_rules_limit_the_delay_caused_by_false_claims() {
     let cases =
@@ -338,8 +341,8 @@ fn gaps_bounded_rules_limit_the_delay_caused_by_false_claims() {
     }
 }
 
-/// Number of times the first guest went ahead of others, and of those without a cause: no task of
-/// that urgency wanted the CPU or waited for pending I/O.
+/// Number of times the first guest ran ahead of others, and the number of these without a cause. A
+/// cause is a task of that urgency that wants the CPU or waits for pending I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Boosts {
     all: u64,
@@ -362,7 +365,7 @@ impl Truth {
         }
     }
 
-    /// Returns true if a vCPU has a task of this urgency with work.
+    /// Returns true if a vCPU has a task of this urgency with work to do.
     fn has(&self, vcpu: VcpuId, urgency: u8) -> bool {
         let Some(tasks) = self.tasks.get(&vcpu) else { return false };
         let is_urgent = |task: &&Task| task.urgency.0 <= urgency;
@@ -375,7 +378,7 @@ impl Truth {
 }
 
 impl SetUp<'_> {
-    /// Returns the responses of the server, and how often its guest went ahead of others.
+    /// Returns the response times of the server, and how often its guest ran ahead of others.
     fn scored(&self) -> (Vec<Span>, Boosts) {
         let (noted, records) = listened(self.scenario(), |values, topology| {
             let gaps = find("gaps").expect("the policy exists");
@@ -398,9 +401,10 @@ impl SetUp<'_> {
 }
 
 /// Reference, section 4.5. A server gets five requests per second, and packets arrive for a task
-/// less urgent than the guest's computing task. Both are always on the list of tasks recently woken
-/// by I/O, so matching by list is no better than none. Most of the time ahead is then not for the
-/// server, and costs credit that the server lacks later.
+/// that is less urgent than the guest's computing task. Both tasks are always on the list of tasks
+/// recently woken by I/O, so matching by that list is no better than no matching. Most of the time
+/// for which the guest runs ahead is then not for the server, and costs credit that the server
+/// lacks later.
 #[test]
 fn gaps_exact_match_has_no_wrong_boost_and_halves_the_response() {
     for rotation in ["pass", "turn"] {
@@ -430,7 +434,7 @@ fn gaps_exact_match_has_no_wrong_boost_and_halves_the_response() {
     }
 }
 
-/// The same under the bounded rule: it goes ahead of others only for the server.
+/// Under the bounded rules with exact matching, the guest runs ahead of others only for its server.
 #[test]
 fn gaps_exact_match_has_no_wrong_boost_under_bounded_rules() {
     for others in ["rate = 50", "rate = 500"] {
@@ -454,7 +458,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// Returns medians over three seeds, and the sum of their boosts.
+    /// Returns the medians of the response times over three seeds, and the sum of the boosts.
     fn new(set_up: &SetUp<'_>, inferred: &str) -> Compared {
         let mut boosts = Boosts::default();
         let mut median = |policy: &str| {
@@ -474,14 +478,16 @@ impl Compared {
         Compared { nobody, guest, inferred, boosts }
     }
 
-    /// Returns the gain with inferred urgency, in thousandths of the gain with hints.
+    /// Returns the gain in response time with inferred urgency, in thousandths of the gain with
+    /// hints.
     fn gain(&self) -> u64 {
         let least = |this: Span| self.nobody.left_after(this);
         least(self.inferred) * 1_000 / least(self.guest)
     }
 }
 
-/// A server alone in a guest that computes is inferred as well as with hints, and nothing else is.
+/// A server in a guest that also computes is recognised without hints as well as with them, and no
+/// other task is.
 #[test]
 fn gaps_infers_a_quick_server_without_hints() {
     for asks in ["rate = 20", "rate = 300"] {
@@ -494,9 +500,10 @@ fn gaps_infers_a_quick_server_without_hints() {
     }
 }
 
-/// Other I/O of a guest cannot be told from its server. A task that is not urgent is served like
-/// one, and packets without answers hide a task that answers others quickly. A server that takes
-/// longer than the limit is not inferred. None of this takes CPU time from other guests.
+/// Other I/O of a guest cannot be distinguished from its server. A task that is not urgent is
+/// boosted like a server. Packets without answers hide a task that answers others quickly. A server
+/// that takes longer than the limit is not recognised. None of this takes CPU time from other
+/// guests.
 #[test]
 fn gaps_inferred_urgency_may_be_wrong_but_costs_other_guests_nothing() {
     let two = SetUp { urgency: |_| 140, ..OF_TWO };

@@ -23,7 +23,7 @@ fn always_awake(tasks: Vec<Task>) -> Vec<Task> {
     awake.filter(|task| task.slice >= 10_000).collect()
 }
 
-/// Returns start and end of each run interval to which the vCPU was entitled.
+/// Returns start and end of each run interval in which the vCPU used its budget (not slack).
 fn due_runs(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
     let runs = trace.iter().filter_map(|record| match *record {
         Record::Ran { vcpu, from, to, due: true, .. } if vcpu.slot() == slot => Some((from, to)),
@@ -32,9 +32,9 @@ fn due_runs(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
     runs.collect()
 }
 
-/// Bound of Devi and Anderson (2008) on the tardiness of a job under global EDF, rounded up. With
-/// the m - 1 largest budgets E and the m - 2 largest shares U it is (E - smallest budget) / (m -
-/// U), plus the budget of the job itself.
+/// Bound of Devi and Anderson (2008) on the tardiness of a job under global EDF on m CPUs, rounded
+/// up. E is the sum of the m - 1 largest budgets, U the sum of the m - 2 largest shares. The bound
+/// is (E - smallest budget) / (m - U) plus `own`, the budget of the job itself.
 fn bound(tasks: &[Task], cpus: usize, own: u64) -> u64 {
     let largest = |mut numbers: Vec<u128>, count: usize| -> u128 {
         numbers.sort_unstable();
@@ -73,7 +73,7 @@ proptest! {
     }
 
     /// Several CPUs are reserved to the last nanosecond. The tardiness of every budget is within
-    /// the bound, which is at most that in the manual page.
+    /// the bound of Devi and Anderson, which is at most the bound that the manual page states.
     #[test]
     fn gedf_tardiness_is_within_the_documented_bound(
         parts in prop::collection::vec(set(4, 1_000_000), 2..=4),
@@ -120,8 +120,9 @@ proptest! {
         prop_assert_eq!(used, Span::from_ns(host.length) * host.cpus as u64);
     }
 
-    /// A timeslice overruns by at most one lateness, which is taken from the next budget. Half of
-    /// the CPUs is reserved, so no vCPU receives less either by the bound after its period.
+    /// A timeslice overruns by at most one lateness, which is deducted from the next budget. Half
+    /// of the CPUs is reserved. So each vCPU receives its budgets no later than the tardiness bound
+    /// after each period.
     #[test]
     fn gedf_late_timers_change_a_share_by_at_most_one_lateness(
         parts in prop::collection::vec(set(3, 500_000), 1..=3),
@@ -144,7 +145,7 @@ proptest! {
     }
 }
 
-/// Durations of a year, the longest in a scenario, are exact to the nanosecond.
+/// Budgets and periods of up to a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
 fn gedf_period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;

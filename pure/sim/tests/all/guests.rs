@@ -1,5 +1,5 @@
-//! Guests with tasks: the task on each vCPU, behaviour without a driver domain, and task hints. All
-//! numbers are computed by hand.
+//! Guests with tasks: the task that runs on each vCPU, guests without a driver domain, and task
+//! hints. All numbers are computed by hand.
 
 use crate::listener::{Listener, Noted, listened};
 use slackline_host::policy::find;
@@ -92,8 +92,8 @@ fn guest_task_starves_while_a_more_urgent_task_runs() {
     );
 }
 
-/// The two most urgent tasks run on two vCPUs. A task that wakes goes to the idle vCPU first, else
-/// to that with the less urgent task.
+/// The two most urgent tasks run on two vCPUs. A task that wakes goes to the idle vCPU first, or
+/// else to the vCPU with the less urgent task.
 #[test]
 fn guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue() {
     let records = run(&scenario(
@@ -175,8 +175,8 @@ fn short(told: &VcpuHint) -> String {
     format!("{} |{} |{woken}", tasks_of(&tasks.runnable), tasks_of(&tasks.blocked))
 }
 
-/// `hog` has the CPU from 10 to 20 ms. The guest wakes a task at 13 ms and reports it when it runs
-/// again.
+/// `hog` has the CPU from 10 to 20 ms. The guest wakes a task at 13 ms, and reports it to the
+/// policy when the guest runs again.
 #[test]
 fn guest_with_hints_reports_woken_tasks_when_it_next_runs() {
     let (heard, _) = heard(scenario(
@@ -243,7 +243,8 @@ fn guest_reports_running_and_waiting_tasks_for_each_vcpu() {
     assert_eq!(told, expected);
 }
 
-/// Besides the truth, it reports a task that always wants the CPU or waits for I/O.
+/// A guest that lies reports its true tasks and a task that does not exist, which always wants the
+/// CPU or waits for I/O.
 #[test]
 fn simulated_lying_guest_also_reports_a_task_that_does_not_exist() {
     let told = |tells: &str| {
@@ -351,8 +352,8 @@ fn driver_reports_the_tasks_for_which_io_is_pending() {
     assert_eq!(answered.collect::<Vec<_>>(), [a, b, b]);
 }
 
-/// `b` has a hint from 3 ms on, and reports it at 10 ms after the timeslice of `hog`. Meanwhile `a`
-/// leaves with an unreported hint of its own.
+/// `b` has an unreported hint from 3 ms on, and reports it at 10 ms after the timeslice of `hog`.
+/// Meanwhile `a` leaves with an unreported hint.
 #[test]
 fn departing_guest_removes_no_pending_hint_of_other_guests() {
     let task = "work = { kind = 'periodic', period = '50ms', work = '4ms', offset = '3ms' }";
@@ -372,7 +373,8 @@ fn departing_guest_removes_no_pending_hint_of_other_guests() {
     assert_eq!(told.collect::<Vec<_>>(), expected);
 }
 
-/// Task `s` of two sends one packet per round trip. The acknowledgement is for it, since it waits.
+/// Task `s`, one of two tasks, sends one packet per round trip. The pending acknowledgement is
+/// reported for `s`, since `s` waits for it.
 #[test]
 fn driver_reports_a_pending_acknowledgement_for_the_sending_task() {
     let (heard, _) = heard(scenario(

@@ -1,7 +1,7 @@
 //! Ten cases of overhead, slow CPUs and idle time, computed by hand, by a second simulator and by
-//! ours.
+//! the crate's simulator.
 //!
-//! The second simulator is the module `steps`. It shares no code or ideas with ours: it has no
+//! The second simulator is the module `steps`. It shares no code or ideas with the crate: it has no
 //! events or timers and steps through a run microsecond by microsecond.
 
 use slackline_metrics::Meter;
@@ -12,8 +12,8 @@ use steps::{Host, Sums, Task};
 
 /// Round robin in steps of 1 us. Numbers are in microseconds.
 mod steps {
-    /// A program on one CPU. It has `work` in every period. Without a period it has it once and
-    /// ends.
+    /// A program on one CPU that has `work` to do in every period. Without a period it does `work`
+    /// once and ends.
     #[derive(Clone, Copy)]
     pub(crate) struct Task {
         pub(crate) cpu: usize,
@@ -21,7 +21,7 @@ mod steps {
         pub(crate) period: Option<u64>,
         pub(crate) dispatch: u64,
         pub(crate) cache: u64,
-        /// Time of its migration, and the CPU to which it migrates.
+        /// Time at which the task migrates, and the CPU to which it migrates.
         pub(crate) moves: Option<(u64, usize)>,
     }
 
@@ -30,8 +30,8 @@ mod steps {
             Task { cpu: 0, work: 0, period: None, dispatch: 0, cache: 0, moves: None };
     }
 
-    /// Costs of the host. `slow` returns the work that a CPU does in 1,000 steps while this number
-    /// of CPUs is busy.
+    /// Costs of the host. `slow` returns the work that a CPU does in 1,000 steps while a given
+    /// number of CPUs is busy.
     pub(crate) struct Host {
         pub(crate) length: u64,
         pub(crate) cpus: usize,
@@ -43,7 +43,7 @@ mod steps {
         pub(crate) slow: fn(busy: usize) -> u64,
     }
 
-    /// One CPU for a second without costs, with timeslices of 10 ms.
+    /// A host with one CPU and no costs, for one second, with timeslices of 10 ms.
     pub(crate) const PLAIN: Host = Host {
         length: 1_000_000,
         cpus: 1,
@@ -60,8 +60,8 @@ mod steps {
         /// For each task: time in its program, work in thousandths of a step at full speed, and its
         /// end.
         pub(crate) tasks: Vec<(u64, u64, Option<u64>)>,
-        /// For each CPU: overhead of switches, migrations, refills and ticks. The idle time
-        /// follows.
+        /// Overhead of switches, migrations, refills and ticks on each CPU. The next field is the
+        /// idle time.
         pub(crate) overhead: Vec<[u64; 4]>,
         pub(crate) idle: Vec<u64>,
     }
@@ -73,9 +73,9 @@ mod steps {
         last: Option<usize>,
         was_idle: bool,
         turn: u64,
-        /// Kinds of unpaid overhead, one step each, the first to be paid first.
+        /// Unpaid overhead by kind, one step per entry, in the order in which it is paid.
         debt: std::collections::VecDeque<usize>,
-        /// Time that tasks have run here, and its value when each task left.
+        /// Time that tasks have run on this CPU. The next field is its value when each task left.
         used: u64,
         used_as_left: Vec<u64>,
     }
@@ -147,7 +147,7 @@ mod steps {
         sums
     }
 
-    /// Ends a timeslice that is over and begins the next one.
+    /// Ends the timeslice that has expired and begins the next one.
     fn choose(
         host: &Host,
         cpu: &mut Cpu,
@@ -191,7 +191,7 @@ mod steps {
     }
 }
 
-/// Runs the same case in our simulator.
+/// Runs a case in the crate's simulator.
 fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
     let ticks = if host.staggered { "staggered" } else { "aligned" };
     let mut text = format!(
@@ -237,7 +237,7 @@ fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
     Sums { tasks: tasks.collect(), overhead: overhead.collect(), idle: idle.collect() }
 }
 
-/// Checks that both simulators find these numbers.
+/// Checks that both simulators give these numbers.
 fn agree(host: &Host, more: &str, tasks: &[Task], by_hand: &Sums) {
     // A periodic task never ends, so the second simulator's end of a job does not count.
     let mut by_steps = steps::run(host, tasks);
@@ -273,7 +273,8 @@ fn switch_cost_is_charged_in_every_timeslice() {
     agree(&host, "", &[HOG; 2], &sums(&[each; 2], &[[100_000, 0, 0, 0]], &[0]));
 }
 
-/// The same beside a third program. Each CPU has 90 % of its speed while both are busy.
+/// Work on two CPUs and a third program. Each CPU has 90 % of its speed while both are busy, but a
+/// switch takes its full cost.
 #[test]
 fn bus_contention_slows_work_but_not_switches() {
     let slow = |busy| if busy > 1 { 900 } else { 1_000 };

@@ -38,8 +38,8 @@ fn used(records: &[Record], slot: usize, (from, to): (Time, Time)) -> Span {
 ///
 /// From 3,005 ms on a sleeper wakes every 10 ms while a hog runs, and blocks a millisecond later.
 /// The waiting hog then begins its timeslice, and at that instant the second sleeper wakes. So that
-/// hog goes behind the one that was preempted before, which is first in the queue again and again.
-/// If a timeslice cut short at its start kept its place, the two hogs would alternate.
+/// hog goes behind the hog that was preempted before, which is first in the queue again and again.
+/// If a hog whose timeslice is cut short at its start kept its place, the two hogs would alternate.
 #[test]
 fn credit_vcpu_preempted_at_its_timeslice_start_goes_to_queue_tail() {
     let sleeper = |offset| {
@@ -68,8 +68,8 @@ fn credit_vcpu_preempted_at_its_timeslice_start_goes_to_queue_tail() {
     assert!(hogs == [all, Span::ZERO] || hogs == [Span::ZERO, all], "{hogs:?}");
 }
 
-/// Timeslices end at ticks, at wakes of others and at starts of periods. All times are whole
-/// milliseconds, so every run interval must be as well.
+/// Timeslices end at ticks, at wakes of other vCPUs and at starts of periods. All these times are
+/// whole milliseconds, so every run interval must be a whole number of milliseconds.
 #[test]
 fn timeslice_that_coincides_with_an_event_ends_at_that_instant() {
     let work = "[[domain]]\nname = 'hog'\nvcpus = 2\nwork = { kind = 'spin' }\n\
@@ -93,9 +93,10 @@ fn timeslice_that_coincides_with_an_event_ends_at_that_instant() {
     }
 }
 
-/// Three hogs start on CPU 0 of two. At 30 ms its timeslice ends, and CPU 1 has idled for a slice
-/// and looks for work. CPU 0 reschedules first and takes the second hog. CPU 1 then finds the third
-/// in the queue of CPU 0. If the idle CPU came first, the two would be swapped.
+/// Three hogs start on CPU 0 of two CPUs. At 30 ms the timeslice on CPU 0 ends, and CPU 1 has idled
+/// for a slice and looks for work. CPU 0 reschedules first and takes the second hog. CPU 1 then
+/// finds the third hog in the queue of CPU 0. If CPU 1 rescheduled first, the two hogs would be
+/// swapped.
 #[test]
 fn xen_credit_cpus_that_reschedule_together_do_so_in_cpu_order() {
     for rules in ["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
@@ -113,7 +114,7 @@ fn xen_credit_cpus_that_reschedule_together_do_so_in_cpu_order() {
 }
 
 /// A change of affinity moves a vCPU from CPU 1 to CPU 0. CPU 0 reschedules first, while the vCPU
-/// still is on CPU 1. Its deadline is the earlier one, so it continues there at once.
+/// is still on CPU 1. The vCPU has the earlier deadline, so it continues on CPU 0 at that instant.
 #[test]
 fn vcpu_moved_to_a_lower_cpu_number_continues_at_that_instant() {
     let records = records(
@@ -140,8 +141,8 @@ fn blocked(records: &[Record], slot: usize) -> Vec<Time> {
     records.iter().filter_map(block).collect()
 }
 
-/// In turns of 10 ms `early` is stopped at 25 ms, in its second turn. `waiting` reaches its instant
-/// in the turn of `spin` and blocks when it has the CPU again.
+/// With timeslices of 10 ms, `early` stops at 25 ms in its second timeslice. `waiting` computes
+/// until a time that falls in the timeslice of `spin`, and blocks when it has the CPU again.
 #[test]
 fn work_until_an_instant_ends_there_for_any_cpu_time_used() {
     let until = |instant: &str| {
@@ -160,7 +161,8 @@ fn work_until_an_instant_ends_there_for_any_cpu_time_used() {
     assert_eq!(until("2h"), (vec![], Span::from_ms(30)));
 }
 
-/// Bursts from 12 to 16 ms of each 10 ms are as long on a thread at half speed.
+/// Bursts of computing from 12 to 16 ms of each 10 ms end at the same times on a thread at half
+/// speed.
 #[test]
 fn work_burst_until_an_instant_ends_there_at_any_cpu_speed() {
     for smt in ["100%", "50%"] {
@@ -179,7 +181,8 @@ fn work_burst_until_an_instant_ends_there_at_any_cpu_speed() {
     }
 }
 
-/// The instant passes while the vCPU is paused: it blocks when it is resumed.
+/// A vCPU computes until a fixed time, which passes while it is paused. It blocks when it is
+/// resumed.
 #[test]
 fn vcpu_paused_past_the_end_of_its_work_blocks_when_resumed() {
     let records = records(

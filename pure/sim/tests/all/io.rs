@@ -48,7 +48,7 @@ fn used(records: &[Record], domain: u32) -> Span {
     records.iter().map(used).fold(Span::ZERO, |sum, used| sum + used)
 }
 
-/// Returns the total work of the driver for a domain.
+/// Returns the total work that the driver domain has done for a domain.
 fn service(records: &[Record], domain: u32) -> Service {
     let mut all = Service::default();
     for record in records {
@@ -69,7 +69,7 @@ const DRIVER: &str = "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'
                       [nic]\nrate = '1Gbit/s'\ninterrupt = '2us'\n\
                       [[domain]]\nname = 'dom0'\ndispatch = '35us'\n";
 
-/// A driver without costs.
+/// Scenario text of a driver domain without costs.
 const FREE: &str = "[driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n";
 
 /// A packet of 90 bytes takes 0.72 us on the wire at 1 Gbit/s. In: 0.72 + 100. The driver is
@@ -103,8 +103,8 @@ fn ping_response_time_is_the_sum_of_all_path_costs() {
     assert_eq!(used(&records, 1), Span::from_us(30 + 100 * (30 + 15 + 100 + 12)));
 }
 
-/// Ten kilobytes are eight packets, and each but the last is acknowledged. With opening, request
-/// and closing these are eleven packets in and ten out.
+/// An answer of ten kilobytes takes eight packets, and every packet but the last is acknowledged.
+/// With opening, request and closing, eleven packets go in and ten out.
 #[test]
 fn web_request_of_ten_kilobytes_takes_21_packets() {
     let records = run(&scenario(
@@ -151,8 +151,8 @@ fn packet_to_a_full_ring_is_lost_and_retransmitted() {
     assert!(narrow.iter().any(|&span| span > again));
 }
 
-/// Without costs a window takes a round trip: two milliseconds, plus at most ten packets on the
-/// wire (12.304 us each) and an acknowledgement (0.72 us).
+/// Without costs, a window of the stream takes a round trip of two milliseconds, plus at most ten
+/// packets on the wire (12.304 us each) and an acknowledgement (0.72 us).
 #[test]
 fn stream_transfers_one_window_per_round_trip() {
     let window = 10 * 1448;
@@ -239,7 +239,8 @@ fn simulated_closed_client_waits_its_think_time_after_each_answer() {
     assert!((240..=360).contains(&drawn), "{drawn}");
 }
 
-/// A millisecond to compute, one to seek and one to read ten kilobytes.
+/// A job computes for a millisecond, the disk seeks for a millisecond, and reading ten kilobytes
+/// takes a millisecond.
 #[test]
 fn disk_read_takes_its_seek_and_transfer_time() {
     let records = run(&scenario(
@@ -254,8 +255,9 @@ fn disk_read_takes_its_seek_and_transfer_time() {
     assert_eq!(service(&records, 1).requests, 333);
 }
 
-/// Two jobs of 50 ms each share a CPU that nothing else wants. They end after 100 ms, or later by
-/// the waits that the other job does not fill: at most a round trip for each of five bursts.
+/// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus the
+/// waits for the disk that the other job does not fill: at most one round trip for each of five
+/// bursts.
 #[test]
 fn compile_jobs_end_after_computing_their_total() {
     let records = run(&scenario(

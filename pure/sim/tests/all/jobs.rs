@@ -50,7 +50,7 @@ fn unfinished_jobs_count_as_late_at_their_deadlines() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(266));
 }
 
-/// No job ever ends, and each of 100 is late.
+/// Of 100 jobs none ever ends, and each counts as late.
 #[test]
 fn jobs_count_as_late_even_if_none_is_ever_done() {
     let work = "period = '100ms', work = '50ms'";
@@ -71,7 +71,8 @@ fn late_jobs_of_a_departed_vcpu_count_until_its_departure() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(10));
 }
 
-/// Deadlines are as the workload sets them, at half of the period. A job in time misses none.
+/// Deadlines are set by the workload, here at half of the period. A job that is done in time misses
+/// none.
 #[test]
 fn jobs_done_by_their_deadline_are_never_late() {
     let work = "period = '10ms', work = '4ms', deadline = '5ms'";
@@ -99,7 +100,7 @@ fn unfinished_jobs_of_guest_tasks_count_as_late_per_task() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(20));
 }
 
-/// Returns the release times of the jobs of `x`, alone on its CPU.
+/// Returns the release times of the jobs of task `x`, which is alone on its CPU.
 fn released(length: &str, work: &str, seed: u64) -> Vec<Span> {
     let text = format!(
         "title = 't'\nlength = '{length}'\nseed = {seed}\npolicy = {{ name = 'round-robin' }}\n\
@@ -130,7 +131,8 @@ fn release_jitter_delays_only_its_own_release() {
     assert!(all.len() > 900 && all.is_sorted());
 }
 
-/// A gap moves all later releases: by 10 ms at least, and 20 ms on average.
+/// A random gap before a release delays all later releases too: by at least 10 ms, and by 20 ms on
+/// average.
 #[test]
 fn release_gap_delays_all_later_releases() {
     let all = released("100s", "work = '1us', gap = 'exponential 10ms'", 1);
@@ -142,8 +144,8 @@ fn release_gap_delays_all_later_releases() {
     assert_eq!((fixed[1], fixed.len()), (Span::from_ms(20), 50));
 }
 
-/// Arrivals are drawn separately from work. Random or excessive work moves no release, and another
-/// seed moves all.
+/// Release times are drawn separately from work. So random or excessive work moves no release, and
+/// another seed moves all of them.
 #[test]
 fn drawn_release_times_do_not_depend_on_the_work() {
     let drawn = "jitter = 'uniform 0s 3ms', gap = 'exponential 5ms'";
@@ -155,7 +157,7 @@ fn drawn_release_times_do_not_depend_on_the_work() {
     assert_ne!(one[..40], released("1s", &format!("work = '1us', {drawn}"), 2)[..40]);
 }
 
-/// Jobs that never end are late at the drawn releases.
+/// Jobs that never end are late, with deadlines relative to their randomly drawn releases.
 #[test]
 fn unfinished_jobs_with_drawn_releases_count_as_late() {
     let work = "period = '10ms', gap = '10ms', jitter = '5ms', work = '1s'";

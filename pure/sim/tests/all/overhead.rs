@@ -33,8 +33,9 @@ fn two_batches(rest: &str) -> String {
     batch("a") + &batch("b")
 }
 
-/// Two programs of 40 s are done when a CPU that loses 200 us of every 10 ms has worked for 80 s:
-/// 80 s / 0.98 = 81.632 s. The last tick before that comes at 81.63 s: 8,163 of them.
+/// Two programs of 40 s share a CPU that loses 200 us of every 10 ms to ticks. They are done when
+/// it has worked for 80 s: 80 s / 0.98 = 81.632 s. The last tick before that is number 8,163, at
+/// 81.63 s.
 #[test]
 fn credit_charges_ticks_that_fall_on_timeslice_ends() {
     for rules in ["", ", rules = 'xen-3.0.3'", ", rules = 'xen-3.0.4'"] {
@@ -45,7 +46,8 @@ fn credit_charges_ticks_that_fall_on_timeslice_ends() {
     }
 }
 
-/// One CPU's ticks fall on its timeslices' ends, the other's in their middle.
+/// The ticks of one CPU fall on the ends of its timeslices, those of the other CPU in the middle of
+/// its timeslices.
 #[test]
 fn staggered_ticks_cost_every_busy_cpu_equal_time() {
     let host = "[host]\ncpus = 2\nticks = 'staggered'\ntick_cost = '200us'\n";
@@ -57,7 +59,8 @@ fn staggered_ticks_cost_every_busy_cpu_equal_time() {
     assert_eq!((last(&ends[..2]), last(&ends[2..])), (Some(81_632_600), Some(81_632_400)));
 }
 
-/// Two tasks of half a CPU each, of 1,000 jobs, leave nothing for ticks of a tenth of it.
+/// Two tasks with 1,000 jobs each reserve half of the CPU each. Nothing is left for ticks that cost
+/// a tenth of the CPU.
 #[test]
 fn edf_misses_deadlines_if_tick_costs_overload_the_cpu() {
     let task = |name| {

@@ -1,4 +1,5 @@
-//! The shortest and longest periods, a millisecond and seven days, to the nanosecond.
+//! Exactness of the shortest and the longest period, a millisecond and seven days, to the
+//! nanosecond.
 
 use crate::sets::{EXACT, Host, Rules, Task, check_slices, check_time};
 
@@ -43,7 +44,8 @@ fn check(tasks: &[Task], length: u64) {
     }
 }
 
-/// A fully reserved CPU: a day in seven, a quarter of each day, and the rest in ten minutes.
+/// A fully reserved CPU: one vCPU has a day in seven days, one has a quarter of each day, and one
+/// has the rest in periods of ten minutes.
 #[test]
 fn edf_seven_day_periods_are_exact_over_four_weeks() {
     let rest = 10 * MINUTE * 17 / 28;
@@ -52,14 +54,14 @@ fn edf_seven_day_periods_are_exact_over_four_weeks() {
     check(&tasks, 28 * DAY);
 }
 
-/// The same beside a slice in each millisecond, over two seconds instead of four weeks.
+/// Reservations with seven-day periods beside a slice in each millisecond, over two seconds.
 #[test]
 fn millisecond_and_seven_day_periods_are_exact_together() {
     let tasks = [task(MS / 2, MS, None), task(DAY, 7 * DAY, None), task(MS / 4, MS, None)];
     check(&tasks, 2_000 * MS);
 }
 
-/// The reservation changes within seven days, also for a vCPU that waits then.
+/// A reservation changes within its period of seven days, also for a vCPU that waits at that time.
 #[test]
 fn reservation_change_within_a_seven_day_period_costs_no_slice() {
     let change = Some((3 * DAY + 7, DAY / 3));

@@ -1,11 +1,12 @@
-//! `gedf` by the rules of RTDS, compared with a second RTDS that steps through a run in 100 us and
-//! shares no code with ours. (Reference, 10.2.)
+//! `gedf` by the rules of RTDS, compared with a second implementation of RTDS that steps through a
+//! run in 100 us and shares no code with the crate. (Reference, 10.2.)
 
 use proptest::prelude::*;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
 
-/// Parameters of a task, in steps. `work` is done in each `repeat`, or always without it.
+/// Parameters of a task, in steps of 100 us. The task does `work` in each `repeat`, or always
+/// computes without a `repeat`.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     budget: u64,
@@ -84,8 +85,8 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
 }
 
 /// In each period two vCPUs run for 6 ms, and the third receives the 4 ms that are left on one CPU.
-/// It still runs as the next period begins, and stays. So it receives its budget then, as does the
-/// first one by its number.
+/// The third still runs as the next period begins, and is not preempted. So it receives its full
+/// budget in that period, as does the first vCPU by its number.
 #[test]
 fn gedf_three_hogs_on_two_cpus_lose_budgets_as_under_rtds() {
     let tasks = [Task::hog(60, 100); 3];
@@ -108,8 +109,7 @@ fn gedf_feasible_budgets_are_equal_with_and_without_carried_misses() {
 }
 
 /// Periods of which no two have a common deadline within a run, since RTDS and `gedf` order equal
-/// deadlines differently. The first common one is 97 × 101. A run ends before any period that leads
-/// to it.
+/// deadlines differently. The first common deadline is at 97 × 101, after the end of the run.
 const PERIODS: [u64; 9] = [97, 101, 103, 107, 109, 113, 127, 131, 137];
 const LENGTH: u64 = 96 * 101;
 

@@ -1,6 +1,6 @@
-//! Results of every scenario under every policy for which it has shares. They are kept beside the
-//! scenarios, so that a change of behaviour is a change of these files. With `UPDATE=1` in the
-//! environment the files are written again.
+//! Expected results of every scenario under every policy for which it has shares. They are stored
+//! beside the scenarios, so a change of behaviour shows as a change of these files. `UPDATE=1` in
+//! the environment writes the files again.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use slackline_scenario::Scenario;
 use slackline_terminal::Paint;
 use slackline_trace::Checksum;
 
-/// Returns the tables and a checksum of the records, in which nothing is rounded.
+/// Returns the tables of a run and a checksum of its records, in which nothing is rounded.
 fn summary(scenario: &Scenario) -> String {
     let mut sink = (Meter::new(&header(scenario)), Checksum::new(&about(scenario)));
     let outcome = match slackline_sim::run(scenario, &mut sink) {
@@ -27,9 +27,9 @@ fn summary(scenario: &Scenario) -> String {
     text
 }
 
-/// Returns the header of a trace as it was when the checksums were first kept. It contains the
-/// parameters of the run but not the scenario's text, since a comment in it changes nothing. The
-/// bytes stay the same while the file format changes.
+/// Returns the header of a trace in the encoding used when the checksums were first stored. It
+/// contains the parameters of the run but not the scenario's text, since a comment in that text
+/// changes nothing. The encoding stays the same when the trace file format changes.
 fn about(scenario: &Scenario) -> Vec<u8> {
     let mut bytes = b"slackline-trace-2\n".to_vec();
     text(&mut bytes, &scenario.title);
@@ -56,7 +56,7 @@ fn text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(text.as_bytes());
 }
 
-/// Writes a number with seven bits per byte, the lowest first.
+/// Writes a number with seven bits per byte, lowest bits first.
 fn number(bytes: &mut Vec<u8>, mut value: u64) {
     while value > 0x7f {
         bytes.push(value.to_le_bytes()[0] | 0x80);

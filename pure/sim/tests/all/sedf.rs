@@ -25,7 +25,7 @@ fn share(index: usize, task: &Task, slice: u64) -> String {
 const BEST: Rules = Rules { name: "sedf", parameters: "reserve = \"0cpu\"", share };
 const XEN: Rules = Rules { name: "sedf", parameters: "rules = \"xen-3.0.3\"", share };
 
-/// Drops vCPUs with slices below 5 us, which are refused.
+/// Drops vCPUs with slices below 5 us, which `sedf` refuses.
 fn long_enough(tasks: Vec<Task>) -> Vec<Task> {
     tasks.into_iter().filter(|task| task.slice >= 5_000).collect()
 }
@@ -50,7 +50,8 @@ fn slack(trace: &[Record], count: usize) -> Vec<Vec<Span>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Holds for all sleeps of the others, and with all misses that are made up.
+    /// Each vCPU of a fully reserved CPU receives its slice, for all sleeps of the other vCPUs and
+    /// if all deadline misses are made up.
     #[test]
     fn sedf_full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
         let tasks = long_enough(tasks);
@@ -59,7 +60,8 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// A vCPU is bound to one CPU. On three CPUs, each half reserved, all slices are received.
+    /// `sedf` binds each vCPU to one CPU. On three CPUs, each half reserved, every vCPU receives
+    /// all its slices.
     #[test]
     fn sedf_gives_every_slice_on_three_half_reserved_cpus(
         sets in prop::collection::vec(set(3, 500_000), 3),
@@ -71,8 +73,8 @@ proptest! {
         check_time(&trace, &host)?;
     }
 
-    /// Two always runnable vCPUs with slack receive it by their weights, to within a quantum. They
-    /// are picked in order of slack received per weight, and each timeslice adds at most a quantum.
+    /// Two always runnable vCPUs receive slack by their weights, to within a quantum. vCPUs are
+    /// picked in order of slack received per weight, and each timeslice adds at most a quantum.
     #[test]
     fn sedf_slack_follows_weights_to_within_one_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: u128 = 500_000;
@@ -104,8 +106,9 @@ proptest! {
         }
     }
 
-    /// A timeslice overruns by at most one lateness, which is paid back. So after any number of
-    /// periods, a vCPU without extra time has received at most one lateness more than its slices.
+    /// A timeslice overruns by at most one lateness, and the overrun is paid back. So after any
+    /// number of periods, a vCPU without extra time has received at most one lateness more than its
+    /// slices.
     #[test]
     fn sedf_excess_on_late_timers_is_at_most_one_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
@@ -139,7 +142,8 @@ proptest! {
         }
     }
 
-    /// While a timer is late, one that is already due may replace it. Time goes on.
+    /// While a timer is late, a timer that is already due may replace it. Simulated time still
+    /// advances.
     #[test]
     fn sedf_time_stays_monotonic_with_very_late_timers(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
@@ -150,7 +154,8 @@ proptest! {
     }
 }
 
-/// A vCPU that wakes late shares the rest of its period by reservation, to the nanosecond.
+/// A vCPU that wakes late receives its share of the rest of its period as budget, to the
+/// nanosecond.
 #[test]
 fn sedf_late_wake_gets_an_exactly_prorated_budget() {
     for parts in [2, 4, 5, 10] {
@@ -164,9 +169,9 @@ fn sedf_late_wake_gets_an_exactly_prorated_budget() {
     }
 }
 
-/// A short period that begins with too little left keeps what was used, including the sleep. Here
-/// 8.0 ms are used at 16.0 ms, for a short slice of 0.8 ms from 24.0 ms on. So that period is
-/// skipped. (Reference, 6.4 step 4 and 6.7.)
+/// By the burst unblocking rule, a short period that would begin with too little budget left still
+/// counts the time used, including the sleep. In the test 8.0 ms are used at 16.0 ms, for a short
+/// slice of 0.8 ms from 24.0 ms on. So that period is skipped. (Reference, 6.4 step 4 and 6.7.)
 #[test]
 fn sedf_burst_unblocking_skips_a_short_period_without_budget() {
     let text = "title = 'burst'\nlength = '27ms'\n\

@@ -1,5 +1,5 @@
-//! CPU time of the vCPUs of a domain whose share is spread by use, on the simulated host beside
-//! random others. Numbers are in nanoseconds, without rounding.
+//! CPU time of the vCPUs of a domain with `spread = "use"`, on the simulated host beside random
+//! other vCPUs. Numbers are in nanoseconds, without rounding.
 
 use std::fmt::Write as _;
 
@@ -12,13 +12,13 @@ use slackline_units::{Span, Time};
 
 const LENGTH: u64 = 400_000_000;
 
-/// Parameters of a domain whose share is spread by use.
+/// Parameters of a domain with `spread = "use"`, whose vCPUs may borrow each other's unused budget.
 #[derive(Clone, Debug)]
 struct Family {
-    /// Slice of each of its vCPUs. The period follows.
+    /// Slice of each vCPU of the domain, in nanoseconds. The next field is the period.
     slice: u64,
     period: u64,
-    /// Time at which each vCPU wakes. Beyond the end of the run means never.
+    /// Time at which each vCPU of the domain wakes. A time after the end of the run means never.
     wakes: Vec<u64>,
     /// Times to compute and to sleep in turn, for each vCPU. Empty for always runnable ones.
     sleeps: Vec<(u64, u64)>,
@@ -31,7 +31,8 @@ struct Family {
 /// A vCPU of another domain, and the time at which it joins.
 type Neighbour = (Task, u64);
 
-/// Returns a scenario with the neighbours in the first slots and then the domains.
+/// Returns a scenario with the neighbours in the first slots and the domains with borrowed budget
+/// after them.
 fn scenario(
     (cpus, place): (usize, &str),
     neighbours: &[Neighbour],
@@ -100,7 +101,7 @@ fn scenario(
     Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"))
 }
 
-/// Runs all that is admitted. Returns the trace with these neighbours and domains.
+/// Runs all neighbours and domains that are admitted. Returns the trace with them.
 fn run(
     host: (usize, &str),
     mut neighbours: Vec<Neighbour>,
@@ -121,7 +122,7 @@ fn run(
     }
 }
 
-/// Returns the slots of each domain, which follow those of the neighbours.
+/// Returns the slots of the vCPUs of each domain. They follow the slots of the neighbours.
 fn slots(neighbours: usize, families: &[Family]) -> Vec<std::ops::Range<usize>> {
     let mut first = neighbours;
     let slots = families.iter().map(|family| {
@@ -132,13 +133,13 @@ fn slots(neighbours: usize, families: &[Family]) -> Vec<std::ops::Range<usize>> 
     slots.collect()
 }
 
-/// Returns the CPU time that all these vCPUs received until then.
+/// Returns the CPU time that all these vCPUs together received until `until`.
 fn had_by(all: &[Got], until: Time) -> Span {
     all.iter().map(|got| got.within(Time::START, until)).sum()
 }
 
-/// Returns an upper bound of the entitlement of a vCPU until then: its reservations rounded up, and
-/// its longest slice.
+/// Returns an upper bound of the entitlement of a vCPU until `until`: its reservations rounded up,
+/// plus its longest slice.
 fn promised_by(got: &Got, until: Time) -> Span {
     let ends = got.promises.iter().skip(1).map(|&(at, _)| at).chain([Time::NEVER]);
     let each = got.promises.iter().zip(ends).filter(|((from, _), _)| *from < until);
@@ -195,8 +196,9 @@ fn neighbours() -> impl Strategy<Value = Vec<Neighbour>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Joins, changes and sleeps are random. Despite all loans each vCPU receives its slice in
-    /// every period: also those of such a domain, and those whose loans are cut by a join.
+    /// Joins, changes and sleeps are random. Despite all borrowed budget, each vCPU receives its
+    /// slice in every period. That includes vCPUs of the borrowing domains, and vCPUs whose loans a
+    /// join cuts short.
     #[test]
     fn borrowed_budget_costs_no_vcpu_its_slice(
         cpus in 1..=3_usize,
@@ -229,7 +231,8 @@ proptest! {
         }
     }
 
-    /// The same with vCPUs that are split over several CPUs, on which nothing is lent.
+    /// Borrowed budget costs no vCPU its slice beside vCPUs that are split over several CPUs. No
+    /// budget is lent on those CPUs.
     #[test]
     fn borrowed_budget_beside_split_vcpus_costs_no_vcpu_its_slice(
         cpus in 2..=3_usize,
@@ -255,8 +258,8 @@ proptest! {
         }
     }
 
-    /// Since its vCPUs joined, the domain has received at most the sum of its slices and one slice
-    /// each.
+    /// A domain with a hard limit borrows budget. Since its vCPUs joined, it has received at most
+    /// the sum of its slices, plus one slice for each vCPU.
     #[test]
     fn borrowing_exact_domain_exceeds_its_slices_by_at_most_one_slice_each(
         cpus in 1..=3_usize,
@@ -278,9 +281,9 @@ proptest! {
     }
 }
 
-/// Returns the CPU time in a second of one busy vCPU of four. All four have `cpu` together, in
-/// tenths of a millisecond of ten each. On each CPU there is a hog of 3 of 10 ms, and a twentieth
-/// is kept free.
+/// Returns the CPU time in a second of one busy vCPU of a domain with four. The domain's share
+/// `slice_us` is in tenths of a millisecond of ten, for all four together. Each CPU also has a hog
+/// with 3 of 10 ms, and a twentieth of it is never reserved.
 fn busy_one(slice_us: u64, spread: &str) -> Span {
     let mut text = "title = \"one of four\"\nlength = \"1s\"\npolicy = { name = \"edf\" }\n\
         host = { cpus = 4 }\n"
@@ -308,10 +311,11 @@ fn busy_one(slice_us: u64, spread: &str) -> Span {
     Got::of(&trace, 4).within(Time::START, Time::START + Span::from_secs(1))
 }
 
-/// The CPU time is the least of three: a CPU, the domain's share, and the equal share with the
-/// available capacity of the CPU. 1.5 CPUs are 0.375 for each of four vCPUs, and 0.65 with the
-/// 0.275 that a CPU has available. 0.4 of a CPU are 0.1 for each, and one vCPU receives all of it.
-/// In the first period nothing can be borrowed yet.
+/// The CPU time of the busy vCPU is the least of three amounts: a whole CPU, the domain's share,
+/// and the vCPU's equal share plus the available capacity of its CPU. A domain's 1.5 CPUs give
+/// 0.375 to each of four vCPUs, and 0.65 with the 0.275 that a CPU has available. 0.4 of a CPU
+/// gives 0.1 to each, and the busy vCPU receives all of it. In the first period nothing can be
+/// borrowed yet.
 #[test]
 fn busy_vcpu_gets_siblings_unused_budget_within_its_cpus_capacity() {
     for (slice_us, each_us) in [(3_750, 6_500), (1_000, 4_000)] {
@@ -323,9 +327,9 @@ fn busy_vcpu_gets_siblings_unused_budget_within_its_cpus_capacity() {
     }
 }
 
-/// Runs three vCPUs on one CPU. One has 4 of 10 ms and a sibling elsewhere that leaves as much
-/// unused. One has 4 of 20 ms. The newcomer joins and wakes at these times with the remaining 1.6
-/// of 4 ms. `None` if it is not admitted.
+/// Runs three vCPUs on one CPU. The first has 4 of 10 ms and a sibling on another CPU that leaves
+/// as much unused. The second has 4 of 20 ms. The third, the newcomer, joins and wakes at the given
+/// times with the remaining 1.6 of 4 ms. `None` if it is not admitted.
 fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
     let wakes = format!("wakes = \"{wakes_ms}ms\"\n");
     let wakes = if wakes_ms > joins_ms { &wakes } else { "" };
@@ -350,9 +354,10 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
     }
 }
 
-/// From 20 ms on the loan of 4 ms accrues over 10 ms, and is consumed from 24 to 28 ms. A newcomer
-/// at 22 ms gets that capacity, and the accrued part of the loan stays. At 27 and 28 ms more is
-/// consumed than accrued. Until 30 ms that capacity cannot be reserved without a miss.
+/// From 20 ms on, a loan of 4 ms accrues over 10 ms, and the borrower consumes it from 24 to 28 ms.
+/// A newcomer at 22 ms gets the lent capacity, and the accrued part of the loan stays. At 27 and 28
+/// ms, more of the loan is consumed than has accrued. So the lent capacity cannot be reserved until
+/// 30 ms without a deadline miss.
 #[test]
 fn newcomer_may_reserve_lent_capacity_not_yet_used_by_the_borrower() {
     let ms = |ms| Time::START + Span::from_ms(ms);

@@ -1,5 +1,5 @@
-//! CPUs that slow each other down. Less work is done in the same CPU time. Numbers are computed by
-//! hand, or again from the run intervals.
+//! CPUs that slow each other down, so that a vCPU does less work in the same CPU time. Numbers are
+//! computed by hand, or again from the run intervals.
 
 use proptest::prelude::*;
 use slackline_metrics::{Measure, Meter};
@@ -51,7 +51,7 @@ fn time_and_work(records: &[Record], vcpus: usize) -> Vec<(Span, Span)> {
     time.into_iter().zip(lost).map(|(time, lost)| (time, time - lost)).collect()
 }
 
-/// Checks that all vCPUs run all the time and do this work in it.
+/// Checks that all vCPUs run all the time and do the given amounts of work.
 fn do_work(scenario: &Scenario, work: &[Span]) {
     let expected: Vec<(Span, Span)> = work.iter().map(|&work| (scenario.length, work)).collect();
     assert_eq!(time_and_work(&records(scenario), work.len()), expected);
@@ -111,9 +111,9 @@ fn cpu_speed_change_within_a_computation_is_exact() {
     assert_eq!(time_and_work[1], (Span::from_us(3_000), Span::from_us(1_950)));
 }
 
-/// `b` starts 2 ns after `a`, which has 7 ns of work. The 5 ns left take 7.69 ns at a speed of
-/// 0.65. The 3 ns of `b` take 4.62 ns, so `b` ends after 5 ns. Until then `a` does 3.25 ns more,
-/// and the last 1.75 take 2 ns at full speed.
+/// `b` starts 2 ns after `a`, which has 7 ns of work. The 5 ns of `a` that are left would take 7.69
+/// ns at a speed of 0.65. The 3 ns of `b` take 4.62 ns, so `b` ends after 5 ns. Until then `a` does
+/// 3.25 ns more work, and its last 1.75 ns take 2 ns at full speed.
 #[test]
 fn work_fraction_of_a_nanosecond_is_carried_over() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
@@ -122,8 +122,8 @@ fn work_fraction_of_a_nanosecond_is_carried_over() {
     assert_eq!((done(&records, 0), done(&records, 1)), (1_009, 1_007));
 }
 
-/// A hundred steps of 10 ns at 0.65, each of which would take 16 ns rounded up. Together they take
-/// as long as 1,000 ns, except for the last one.
+/// Each of a hundred steps of 10 ns at a speed of 0.65 would take 16 ns if it were rounded up.
+/// Together they take as long as 1,000 ns of work, except for the rounding of the last step.
 #[test]
 fn many_short_computations_take_as_long_as_one_long_computation() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
@@ -223,7 +223,7 @@ fn added_up(
     work
 }
 
-/// Loops, sleepers and jobs on some cores.
+/// Hosts with always runnable vCPUs, sleepers and jobs on some cores.
 fn hosts() -> impl Strategy<Value = (String, String, usize, (u32, u32))> {
     let work = prop_oneof![
         Just("{ kind = 'spin' }".to_owned()),
@@ -267,7 +267,7 @@ fn read(text: &str) -> Scenario {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Recorded work equals that computed from the run intervals, to the nanosecond.
+    /// The recorded work equals the work computed from the run intervals, to the nanosecond.
     #[test]
     fn recorded_work_equals_work_computed_from_run_intervals(
         (text, _, threads, (smt, bus)) in hosts(),
@@ -281,7 +281,7 @@ proptest! {
         }
     }
 
-    /// With a slowdown to full speed, the records equal those without slowdown.
+    /// With a slowdown factor of one, the records equal those of a run without slowdown.
     #[test]
     fn slowdown_factor_of_one_leaves_records_unchanged((text, plain, ..) in hosts()) {
         let mut scenario = read(&text);

@@ -41,7 +41,8 @@ const fn us(us: u64) -> Time {
     Time::from_ns(us * 1_000)
 }
 
-/// Both start together. The second vCPU waits once, and from then on the two are out of step.
+/// Both vCPUs start together. The second waits for the lock once. From then on the two are out of
+/// step and neither waits.
 #[test]
 fn vcpu_spins_until_the_spinlock_is_released() {
     let told = run("10ms", &guest(2, 2, "compute = '80us', hold = '20us'", ""));
@@ -51,8 +52,8 @@ fn vcpu_spins_until_the_spinlock_is_released() {
     assert_eq!(told[1].spun, [(us(100), Span::from_us(20))]);
 }
 
-/// Four vCPUs hold the lock for half of their time, so that it is always held. Each waits for the
-/// three others, the first of which has just acquired it.
+/// Four vCPUs each hold the lock for half of their time, so the lock is always held. Each vCPU
+/// waits for the three others, the first of which has just acquired the lock.
 #[test]
 fn saturated_spinlock_limits_the_rounds_of_all_vcpus() {
     let told = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));
@@ -64,8 +65,8 @@ fn saturated_spinlock_limits_the_rounds_of_all_vcpus() {
     assert_eq!(rounds, (10_000 - 40) / 20);
 }
 
-/// A timeslice ends 50 us into the hold. The other vCPU wants the lock 50 us later and spins for
-/// the rest of its timeslice. Then the same happens the other way round.
+/// The timeslice of the lock holder ends 50 us into its hold. The other vCPU requests the lock 50
+/// us later and spins for the rest of its timeslice. Then the same happens with the vCPUs swapped.
 #[test]
 fn preempted_lock_holder_makes_siblings_spin_through_their_timeslices() {
     let told = run("5ms", &guest(1, 2, "compute = '50us', hold = '100us'", ""));
@@ -81,7 +82,7 @@ fn preempted_lock_holder_makes_siblings_spin_through_their_timeslices() {
     assert_eq!(told[0].spun[1], (us(5000), Span::from_us(850)));
 }
 
-/// If its holder leaves, the vCPU that waits gets the lock.
+/// If the holder of a spin lock leaves the host, the vCPU that waits gets the lock.
 #[test]
 fn departing_spinlock_holder_releases_the_lock() {
     let more = "[[domain.vcpu]]\nnumber = 0\ncpus = [0]\n[[domain.vcpu]]\nnumber = 1\ncpus = [1]\n";
@@ -93,7 +94,8 @@ fn departing_spinlock_holder_releases_the_lock() {
     assert_eq!(told[1].spun, [(us(300), Span::from_us(250))], "and nothing after it has left");
 }
 
-/// A paused vCPU spins no longer and keeps its place. It has the lock when it is resumed.
+/// A paused vCPU that waits for a spin lock stops spinning and keeps its place in the queue. It
+/// holds the lock when it is resumed.
 #[test]
 fn paused_spinlock_waiter_keeps_its_place_in_the_lock_queue() {
     let change = |at: &str, paused: bool| {

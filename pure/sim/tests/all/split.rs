@@ -1,4 +1,4 @@
-//! Guarantees for vCPUs that are split over several CPUs and for those beside them, on the
+//! Guarantees for vCPUs that are split over several CPUs and for the vCPUs beside them, on the
 //! simulated host for random sets of vCPUs. Numbers are in nanoseconds, without rounding.
 
 use std::collections::BTreeSet;
@@ -38,7 +38,8 @@ fn long_enough(mut tasks: Vec<Task>) -> Vec<Task> {
     tasks
 }
 
-/// One set for each CPU, each of most of a CPU, and the time at which each vCPU joins.
+/// Random sets of vCPUs, one set for each CPU. Each set reserves most of a CPU. Also draws the time
+/// at which each vCPU joins.
 fn sets() -> impl Strategy<Value = (usize, Vec<Task>, Vec<u64>)> {
     let each = (1..=3_u64).prop_flat_map(|free| set(4, 1_000_000 - 20_000 * free));
     let sets = prop::collection::vec(each, 2..=4);
@@ -75,8 +76,8 @@ proptest! {
         }
     }
 
-    /// Reservations grow, shrink, become whole or split at any time. The changed vCPU itself may
-    /// have to wait for its second period.
+    /// Reservations grow, shrink, are split or become unsplit at any time. Only the vCPU that
+    /// changes may have to wait for its second period.
     #[test]
     fn changed_reservation_causes_no_deadline_miss_with_splitting(
         (cpus, tasks, come) in sets(),
@@ -124,7 +125,8 @@ proptest! {
     }
 }
 
-/// Rules of `sedf` with a balancer. A vCPU with a slice of a nanosecond has slack only.
+/// Rules of `sedf` with a balancer. A vCPU with a slice of a nanosecond effectively receives slack
+/// only.
 const fn balanced(parameters: &'static str) -> Rules {
     let share = |place, task: &Task, slice| match slice {
         1 => format!("extra-weight = {}", 1 + place),
@@ -144,7 +146,7 @@ const BALANCED: [Rules; 3] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Three vCPUs have slack only, and a balancer migrates them.
+    /// Three vCPUs receive slack only, and a balancer migrates them between CPUs.
     #[test]
     fn no_deadline_miss_while_balancer_migrates_best_effort_vcpus(
         (cpus, tasks, come) in sets(),
@@ -161,10 +163,10 @@ proptest! {
         check_time(&trace, &host)?;
     }
 
-    /// There is one vCPU more than CPUs. They differ in their periods only and reserve 0.9 of all
-    /// CPUs, so no two fit on one CPU. Timeslices overrun, and the next subtask or slice pays for
-    /// that. So without slack under `sedf`, also for misses, each has received at most its slices
-    /// and one lateness.
+    /// The host has one vCPU more than CPUs. The vCPUs differ only in their periods and together
+    /// reserve 0.9 of all CPUs, so no two fit on one CPU. Timeslices overrun, and the next subtask
+    /// or slice is shortened by the overrun. So under `sedf` without slack, each vCPU has received
+    /// at most its slices and one lateness.
     #[test]
     fn split_vcpu_excess_on_late_timers_is_at_most_one_lateness(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),

@@ -1,5 +1,5 @@
-//! Starts of vCPUs: on a CPU that the scenario names, and blocked. Workloads that yield or follow
-//! the host's clock. All numbers are computed by hand.
+//! Starts of vCPUs: on a CPU that the scenario names, or blocked. Also workloads that yield, and
+//! workloads that follow the host's clock. All numbers are computed by hand.
 
 use slackline_host::policy::ALL;
 use slackline_scenario::Scenario;
@@ -32,8 +32,8 @@ fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time, RanEnd)
     records.iter().filter_map(stretch).collect()
 }
 
-/// Three of four vCPUs start on CPU 1. Under policies that bind vCPUs they stay there. Under every
-/// policy each begins on its CPU.
+/// Three of four vCPUs start on CPU 1. Under policies that bind vCPUs to CPUs they stay there.
+/// Under every policy each vCPU begins on its start CPU.
 #[test]
 fn vcpu_begins_on_its_start_cpu_under_every_policy() {
     for spec in ALL {
@@ -65,9 +65,9 @@ fn vcpu_begins_on_its_start_cpu_under_every_policy() {
 }
 
 /// By Xen's rules, vCPUs that wake together on an idle CPU make only that CPU reschedule, so the
-/// other one idles for a slice. CPUs reschedule in order of their number. CPU 0 continues with the
-/// waiting vCPU and CPU 1 takes the preempted one, or CPU 0 takes the waiting one and CPU 1 keeps
-/// its own.
+/// other CPU idles for a slice. CPUs reschedule in order of their number. There are two outcomes.
+/// Either CPU 0 continues with the waiting vCPU and CPU 1 takes the preempted one, or CPU 0 takes
+/// the waiting one and CPU 1 keeps its own.
 #[test]
 fn credit_vcpus_with_starts_on_all_start_on_that_cpu() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));
@@ -91,7 +91,7 @@ fn credit_vcpus_with_starts_on_all_start_on_that_cpu() {
     }
 }
 
-/// The vCPU is present with its reservation, and blocked.
+/// A vCPU that joins blocked has its reservation at once, and wakes at its configured time.
 #[test]
 fn vcpu_that_joins_blocked_wakes_at_its_time() {
     let records = records(
@@ -117,7 +117,8 @@ fn vcpu_that_joins_blocked_wakes_at_its_time() {
     );
 }
 
-/// Both yield their timeslice of 10 ms after 2 and 3 ms. Once alone, the second continues at once.
+/// Two vCPUs yield their timeslice of 10 ms after 2 ms and 3 ms. Once the second is alone, it
+/// continues at once after a yield.
 #[test]
 fn yielding_vcpu_passes_its_timeslice_to_a_waiting_one() {
     let records = records(
@@ -132,8 +133,8 @@ fn yielding_vcpu_passes_its_timeslice_to_a_waiting_one() {
     assert_eq!(b[6..9], [turn(30, 33), turn(33, 36), turn(36, 39)][..]);
 }
 
-/// A burst begins at 1 ms after a multiple of 10 ms. One that lasts until the next such time or
-/// beyond skips that one.
+/// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next such time or
+/// beyond skips the burst due then.
 #[test]
 fn clock_bursts_begin_at_clock_times_and_skip_missed_ones() {
     for (compute, starts) in
@@ -154,8 +155,8 @@ fn clock_bursts_begin_at_clock_times_and_skip_missed_ones() {
     }
 }
 
-/// One task of a guest yields every millisecond. Another one of its priority runs right after that,
-/// and not after the quantum of 100 ms.
+/// One task of a guest yields every millisecond. Another task of the same priority runs right after
+/// each yield, and not only after the quantum of 100 ms.
 #[test]
 fn yielding_task_lets_others_of_its_priority_run() {
     let records = records(
@@ -172,8 +173,8 @@ fn yielding_task_lets_others_of_its_priority_run() {
     assert_eq!(late.collect::<Vec<_>>(), [Span::from_us(5_500); 5]);
 }
 
-/// Returns time in ms and CPU of each tick under Credit up to 50 ms, since the running vCPU is
-/// charged at each. Ticks of one instant are in order of CPUs.
+/// Returns time in ms and CPU of each tick under Credit up to 50 ms. A tick is visible because it
+/// charges the running vCPU. Ticks of one instant are in order of CPUs.
 fn ticks(said: &str) -> Vec<(u64, usize)> {
     let records = records(
         &format!("name = 'credit', rules = 'xen-3.0.4', slice = '1s', {said}"),
@@ -188,8 +189,8 @@ fn ticks(said: &str) -> Vec<(u64, usize)> {
     ends.collect()
 }
 
-/// Ticks of all CPUs come together, staggered from CPU 0 or from the last CPU on, or with an
-/// offset.
+/// Ticks of all CPUs come together, or staggered from the first or the last CPU on, or with an
+/// offset, as configured.
 #[test]
 fn ticks_of_cpus_follow_the_configured_phase_and_order() {
     let each = |firsts: [u64; 3]| {

@@ -67,8 +67,8 @@ fn vcpu_runs_only_within_its_affinity() {
     assert_eq!(cpus(2, ms(0), ms(100)), [0, 1]);
 }
 
-/// A vCPU with affinity to both CPUs runs on the only CPU of another one that wakes. It continues
-/// on the idle CPU at that very instant, in either order of the CPUs.
+/// A vCPU with affinity to both CPUs is preempted by a waking vCPU that may run on one CPU only.
+/// The preempted vCPU continues on the idle CPU at that very instant, in either order of the CPUs.
 #[test]
 fn gedf_vcpu_preempted_on_one_cpu_continues_on_an_idle_cpu() {
     for cpu in [0, 1] {
@@ -91,7 +91,7 @@ fn gedf_vcpu_preempted_on_one_cpu_continues_on_an_idle_cpu() {
     }
 }
 
-/// The vCPU moves to an idle CPU at the instant at which its affinity changes.
+/// A vCPU moves to an idle CPU at the instant at which its affinity changes.
 #[test]
 fn vcpu_moved_to_an_idle_cpu_runs_there_at_once() {
     let xens = "name = 'round-robin', rules = 'xen-2.0'";
@@ -143,8 +143,9 @@ fn sleep_that_ends_during_a_pause_ends_at_resume() {
     assert_eq!(wakes_with("11ms", "12ms"), [0, 10, 21, 31].map(ms));
 }
 
-/// A cache of 2 ms is empty at first, so the first timeslice does 8 ms of work. Then others have
-/// run for long, for 1 ms, or not at all. On another CPU none of the cache content is present.
+/// A cache of 2 ms is empty at first, so the first timeslice does 8 ms of work. Before later
+/// timeslices, other vCPUs have run for a long time, for 1 ms, or not at all. On another CPU none
+/// of the cache content is present.
 #[test]
 fn vcpu_refills_only_the_evicted_part_of_its_cache() {
     let ends = |host: &str, a: &str, others: &str| {
@@ -213,8 +214,9 @@ fn edf_admits_a_vcpu_only_to_cpus_of_its_affinity() {
     assert!(stretches(&records, 1).iter().all(|(cpu, ..)| *cpu == 1));
 }
 
-/// At 10 ms a limit is reached, a vCPU wakes, and work ends on another CPU. The work ends first,
-/// then the wake, then the timeslice. So the woken vCPU is in the queue before the preempted one.
+/// At 10 ms a timeslice ends, a vCPU wakes, and work ends on another CPU. The work ends first, then
+/// the vCPU wakes, then the timeslice ends. So the woken vCPU is in the queue before the preempted
+/// one.
 #[test]
 fn simultaneous_work_end_precedes_wake_and_wake_precedes_timeslice_end() {
     let records = records(

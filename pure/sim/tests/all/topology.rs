@@ -1,5 +1,5 @@
-//! Migration costs by the level that two CPUs share, staggered ticks, interrupts and signals by
-//! CPU, and guests with several vCPUs. Numbers are computed by hand.
+//! Migration costs by the topology level that two CPUs share, staggered ticks, interrupts and
+//! signals by CPU, and guests with several vCPUs. Numbers are computed by hand.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
@@ -39,7 +39,7 @@ fn moves_to(cpu: usize, cache: &str) -> String {
     )
 }
 
-/// Returns the time of the second job beyond its 1 ms, in microseconds.
+/// Returns the time that the second job takes beyond its 1 ms of work, in microseconds.
 fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
     let records = records("29ms", &format!("{EIGHT}{host}"), &moves_to(cpu, cache));
     let done = done(&records);
@@ -54,7 +54,8 @@ fn migration_cost_is_that_of_the_lowest_shared_topology_level() {
     assert_eq!([0, 1, 2, 7].map(|cpu| cost_of_moving("migrate = '9us'", cpu, "0us")), [0, 9, 9, 9]);
 }
 
-/// A level without a cost has that of the next wider level, or else of the next narrower one.
+/// A topology level without a configured migration cost has the cost of the next wider level, or
+/// else of the next narrower one.
 #[test]
 fn topology_level_without_migration_cost_uses_the_next_wider_level() {
     let some = "migrate = { cache = '5us' }";
@@ -63,7 +64,8 @@ fn topology_level_without_migration_cost_uses_the_next_wider_level() {
     assert_eq!([1, 2, 4].map(|cpu| cost_of_moving(some, cpu, "0us")), [1, 80, 80]);
 }
 
-/// On another CPU the whole working set is cold, except for the part in a shared cache.
+/// On another CPU the whole working set of a vCPU is cold, except for the part that lies in a
+/// shared cache.
 #[test]
 fn migrated_vcpu_refills_only_the_cache_part_not_shared() {
     let cold = [0, 1, 2, 4].map(|cpu| cost_of_moving("", cpu, "100us"));
@@ -76,7 +78,8 @@ fn migrated_vcpu_refills_only_the_cache_part_not_shared() {
     assert_eq!(costs, [40, 40, 100]);
 }
 
-/// 30 us of another vCPU on a third CPU evict 30 us from the shared cache, and 90 us all of it.
+/// Another vCPU that runs for 30 us on a third CPU evicts 30 us from the shared cache. A run of 90
+/// us evicts all of it.
 #[test]
 fn shared_cache_is_evicted_by_every_cpu_sharing_it() {
     let costs = [30, 60, 90].map(|us| {
@@ -105,7 +108,7 @@ fn ticks_of_two_cpus_are_simultaneous_or_staggered_as_configured() {
     assert_eq!(done(&staggered), [13_000, 14_500]);
 }
 
-/// Ticks of 1 ms at 13, 23 ms or, of the second CPU, at 14 ms.
+/// Ticks that cost 1 ms occur at 13 ms or 23 ms. On the second CPU they occur at 14 ms.
 #[test]
 fn ticks_of_each_cpu_are_delayed_by_its_configured_phase() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
@@ -144,7 +147,8 @@ fn pinged(host: &str, nic: &str) -> Vec<u64> {
     records.iter().filter_map(of).collect()
 }
 
-/// A vCPU on the card's CPU loses 10 us for each of five pings. Others lose nothing.
+/// A vCPU on the CPU that serves the network card's interrupts loses 10 us for each of five pings.
+/// Other vCPUs lose nothing.
 #[test]
 fn network_interrupt_takes_time_only_from_its_cpu() {
     assert_eq!(pinged("", ""), [9_000]);
@@ -182,9 +186,9 @@ fn inter_processor_signal_costs_time_on_the_target_cpu() {
     assert_eq!(answers("ipi = '50us'", 1), answers("", 1));
 }
 
-/// The guest's first vCPU wakes the server's processes, which run on the second one if that is
-/// blocked. The first one handles some 90 packets of 200 us each. Most of the 300 us of computing
-/// per packet is done by the second one.
+/// The guest's first vCPU wakes the server's processes, which run on the second vCPU if that is
+/// blocked. The first vCPU handles some 90 packets of 200 us each. Most of the 300 us of computing
+/// per packet is done by the second vCPU.
 #[test]
 fn woken_guest_work_runs_on_a_blocked_sibling_vcpu() {
     let used = |vcpus: usize| {

@@ -65,9 +65,9 @@ fn mostly_blocked_vcpu_runs_uninterrupted_after_each_wake() {
     }
 }
 
-/// A vCPU that blocks for a microsecond before its slice is used up wakes with less than its share
-/// of the rest of the period. With a new period it would receive two slices before the first
-/// deadline of its neighbour, which has no slack for that.
+/// A vCPU that blocks for a microsecond just before its slice is used up wakes with less budget
+/// than its share of the rest of the period. If a new period began instead, it would receive two
+/// slices before the first deadline of its neighbour, which has no slack for that.
 #[test]
 fn vcpu_with_microsecond_blocks_causes_no_miss_on_a_full_cpu() {
     let task = |slice, period, sleeps| {

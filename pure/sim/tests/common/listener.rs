@@ -1,4 +1,5 @@
-//! A policy that records its events in a run, and the vCPUs that it lets run ahead.
+//! A policy that records the events and hints that it receives in a run, and the vCPUs that it lets
+//! run ahead of others.
 
 #![allow(dead_code)] // Not every test uses all of it.
 
@@ -11,7 +12,7 @@ use slackline_scenario::{PolicyChoice, Scenario};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuHint, VcpuId};
 
-/// Event that a policy saw.
+/// Event that the recording policy received.
 pub(crate) enum Noted {
     /// Hint: its time, the vCPU that gave it, and its content.
     Told(Time, VcpuId, VcpuHint),
@@ -28,7 +29,7 @@ fn note(noted: Noted) {
     NOTED.with_borrow_mut(|all| all.push(noted));
 }
 
-/// Policy that forwards to another one and records what it sees.
+/// Policy that forwards every call to another policy and records what it receives.
 pub(crate) struct Listener(pub(crate) Box<dyn Policy>);
 
 impl Policy for Listener {
@@ -98,7 +99,8 @@ impl Policy for Listener {
     }
 }
 
-/// Runs a scenario under its policy, built so that it records. Returns the record and the trace.
+/// Runs a scenario under its policy, wrapped in a recording policy. Returns the recorded events and
+/// the trace.
 pub(crate) fn listened(
     mut scenario: Scenario,
     build: fn(&Values, &Topology) -> Box<dyn Policy>,

@@ -23,12 +23,12 @@ pub(crate) struct Task {
     pub(crate) change: Option<(u64, u64)>,
 }
 
-/// Number of units in a period, and the length of a unit. 55,440 has many divisors, so sets can
-/// fill a CPU to the last unit. A unit is an odd number of nanoseconds.
+/// Number of units in a period. 55,440 has many divisors, so sets can fill a CPU to the last unit.
+/// The next constant is the length of a unit, an odd number of nanoseconds.
 pub(crate) const UNITS: u64 = 55_440;
 pub(crate) const UNIT: u64 = 997;
 
-/// Numbers of equal parts of `UNITS` that a period may be.
+/// Numbers of equal parts into which `UNITS` can be divided to give a period.
 const PARTS: [u64; 12] = [1, 2, 3, 4, 5, 7, 9, 11, 12, 16, 20, 35];
 
 /// Tasks that fill `share` millionths of a CPU: a whole one to the last nanosecond.
@@ -61,9 +61,9 @@ pub(crate) fn set(most: usize, share: u64) -> impl Strategy<Value = Vec<Task>> {
     })
 }
 
-/// Two vCPUs that fill a CPU. The first one has half of it and wakes late in its period. Its share
-/// of the rest of the period and the slices of the other one fill that rest to the last nanosecond.
-/// So any excess of the first one is a shortfall of the other.
+/// Two vCPUs that fill a CPU. The first has half of it and wakes late in its period. Its share of
+/// the rest of the period and the slices of the second fill that rest to the last nanosecond. So
+/// any excess of the first vCPU is a shortfall of the second.
 pub(crate) fn a_late_sleeper(parts: u64) -> Vec<Task> {
     const PERIOD: u64 = 20_000_000;
     let rest = PERIOD / parts;
@@ -133,8 +133,8 @@ pub(crate) fn run(host: &Host, rules: &Rules, tasks: &[Task]) -> Vec<Record> {
     trace
 }
 
-/// Runs the tasks that are admitted, each from its time of joining. Returns the trace and these
-/// tasks.
+/// Runs the tasks that are admitted, each from the time at which it joins. Returns the trace and
+/// the admitted tasks.
 pub(crate) fn run_admitted(
     host: &Host,
     rules: &Rules,
@@ -201,7 +201,8 @@ impl Got {
         periods
     }
 
-    /// Returns the excess over its share in the period in which a reservation ended.
+    /// Returns the CPU time that the vCPU received beyond its share, in the period in which a
+    /// reservation ended.
     pub(crate) fn advance(&self) -> Span {
         let [(from, old), (at, _), ..] = self.promises[..] else { return Span::ZERO };
         let clock = GridClock::default();
@@ -218,13 +219,14 @@ impl Got {
 }
 
 /// Checks that every always runnable vCPU receives at least its slice in every period, and with a
-/// hard limit no more. After a change of its reservation, the excess before it is deducted, and no
-/// more.
+/// hard limit no more. After a change of its reservation, exactly the excess before the change is
+/// deducted.
 pub(crate) fn check_slices(trace: &[Record], tasks: &[Task]) -> Result<(), TestCaseError> {
     check_slices_but(trace, tasks, Got::advance)
 }
 
-/// The same, with another amount that is deducted after a change.
+/// Checks slices as `check_slices` does, with another amount that is deducted after a change of a
+/// reservation.
 pub(crate) fn check_slices_but(
     trace: &[Record],
     tasks: &[Task],

@@ -9,14 +9,14 @@ use slackline_units::{Span, Time};
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// Parameters of a host and its balancer. The default has everything that a test does not need.
+/// Parameters of a host and its balancer. The default sets everything that a test does not name.
 pub(crate) struct Host {
     pub(crate) cpus: usize,
     pub(crate) threads: usize,
     pub(crate) balancer: &'static str,
-    /// Further fields of the policy, in TOML.
+    /// Further keys of the scenario's policy, in TOML.
     pub(crate) fields: String,
-    /// Further keys of the host, in TOML.
+    /// Further keys of the scenario's host, in TOML.
     pub(crate) keys: String,
     pub(crate) length: u64,
     pub(crate) seed: u64,
@@ -39,9 +39,9 @@ impl Default for Host {
 /// Parameters of a vCPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
-    /// CPU on which it starts.
+    /// CPU on which the vCPU starts.
     pub(crate) cpu: usize,
-    /// Affinity after the start. `None` for all CPUs.
+    /// Affinity of the vCPU after the start. `None` for all CPUs.
     pub(crate) cpus: Option<Vec<usize>>,
     pub(crate) share: String,
     pub(crate) work: String,
@@ -62,7 +62,7 @@ impl Guest {
         }
     }
 
-    /// Returns a vCPU on this CPU with a slice in each period as a hard limit.
+    /// Returns a vCPU that starts on this CPU and has this slice in each period as a hard limit.
     pub(crate) fn promised(cpu: usize, slice: u64, period: u64) -> Guest {
         Guest {
             cpus: Some(vec![cpu]),
@@ -119,7 +119,7 @@ pub(crate) struct Stretch {
     pub(crate) to: Time,
 }
 
-/// Results of a run.
+/// Results of a run, for queries by tests.
 pub(crate) struct Got {
     pub(crate) trace: Vec<Record>,
     pub(crate) stretches: Vec<Stretch>,
@@ -172,8 +172,8 @@ impl Got {
         self.had(slot, window.clone()) - self.trace.iter().map(lost).sum()
     }
 
-    /// Returns the CPU time of each vCPU since the start of the window, at each multiple of `step`
-    /// milliseconds.
+    /// Returns the cumulative CPU time of each vCPU since the start of the window, at each multiple
+    /// of `step` milliseconds.
     pub(crate) fn sums(&self, window: Range<u64>, step: u64) -> Vec<Vec<u64>> {
         let count = usize::try_from((window.end - window.start) / step)
             .expect("the steps of a short run fit in memory");
@@ -213,8 +213,8 @@ impl Got {
         (0..self.guests.len()).map(moves).sum()
     }
 
-    /// Returns each vCPU that missed a slice, with the start of that period. Periods are counted
-    /// from its join.
+    /// Returns each vCPU that missed a slice, with the start of the period in which it did. The
+    /// periods of a vCPU are counted from its join.
     pub(crate) fn missed(&self, end: u64) -> Vec<(usize, Time)> {
         let mut missed = Vec::new();
         for (slot, guest) in self.guests.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Costs of balancing: which vCPU pays for them and when, and their effect on others.
+//! Costs of balancing: which vCPU pays for the balancer's calls and when, and the effect on other
+//! vCPUs.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
@@ -10,7 +11,8 @@ use super::random::Dice;
 const US: u64 = 1_000;
 const BALANCERS: [&str; 3] = ["thesis", "repaired", "planned"];
 
-/// Returns the host key for calls of this length, independent of the number of CPUs and vCPUs.
+/// Returns the host key for balancer calls that take `us` microseconds each, independent of the
+/// number of CPUs and vCPUs.
 fn calls(us: u64) -> String {
     format!("balancing = {{ call = '{us}us' }}")
 }
@@ -19,7 +21,8 @@ fn three_loops_and_dom0() -> Vec<Guest> {
     vec![Guest::hog(0, 1), Guest::hog(1, 1), Guest::hog(1, 1), Guest::promised(0, 5 * MS, 20 * MS)]
 }
 
-/// Returns the times at which calls were paid: those at which the balancer vCPU blocked again.
+/// Returns the times at which the balancer's calls were paid: those at which the balancer vCPU
+/// blocked again.
 fn paid(got: &Got, payer: usize) -> Vec<Time> {
     let blocked = |record: &Record| match *record {
         Record::Blocked { at, vcpu } if vcpu.slot() == payer => Some(at),
@@ -38,15 +41,16 @@ fn moved(got: &Got, slots: usize) -> Vec<Time> {
     (0..slots).flat_map(of).collect()
 }
 
-/// Returns true if a migration followed a call at once, or with the next timeslice of slack.
+/// Returns true if the migration at `at` followed a paid call at once, or with the next timeslice
+/// of slack.
 fn follows(at: Time, paid: &[Time]) -> bool {
     let quantum = Span::from_us(500);
     paid.iter().any(|&paid| paid <= at && at.since(paid) <= quantum)
 }
 
-/// Figure 4.4 with costs: 20 calls per second, each of 5 us, 200 ns for each of two CPUs and 50 ns
-/// for each of four vCPUs. The balancer vCPU uses exactly that. A balancing run migrates as many
-/// vCPUs as without costs, once it has been paid.
+/// Figure 4.4 with costs. The balancer makes 20 calls per second, each of 5 us, plus 200 ns for
+/// each of two CPUs and 50 ns for each of four vCPUs. The balancer vCPU uses exactly that CPU time.
+/// Once a balancing run has been paid, it migrates as many vCPUs as without costs.
 #[test]
 fn balancer_calls_are_charged_to_the_balancer_vcpu() {
     let guests = three_loops_and_dom0();
@@ -70,8 +74,9 @@ fn balancer_calls_are_charged_to_the_balancer_vcpu() {
     }
 }
 
-/// A call of 250 us takes 100 us in each of two periods and 50 us in a third. The next call comes
-/// 50 ms later, so a balancing run happens every 1.5 s. No other slice lacks a nanosecond.
+/// A balancer call of 250 us takes 100 us in each of two periods and 50 us in a third. The next
+/// call comes 50 ms later, so a balancing run happens every 1.5 s. No other vCPU's slice lacks a
+/// nanosecond.
 #[test]
 fn balancer_call_uses_at_most_its_slice_per_period() {
     let guests = three_loops_and_dom0();
@@ -87,9 +92,9 @@ fn balancer_call_uses_at_most_its_slice_per_period() {
     assert_eq!(got.missed(host.length), []);
 }
 
-/// CPU 0 is reserved up to the balancer's part, in short periods. For a call of 90 us there are 14
-/// us in each 7 ms. The call completes, and its migrations follow late but within 50 ms. [balancer
-/// M6]
+/// CPU 0 is reserved up to the balancer's share, in short periods. For a call of 90 us the balancer
+/// has 14 us in each 7 ms. The call completes, and its migrations follow late but within 50 ms.
+/// [balancer M6]
 #[test]
 fn balancing_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
     let mut guests = vec![Guest::promised(0, 6_986 * US, 7 * MS)];
@@ -114,8 +119,8 @@ fn balancing_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
     }
 }
 
-/// CPU 0 is reserved up to the balancer's part, on 40 random hosts. Each call of up to 100 us
-/// completes within its period, and no slice is missed.
+/// CPU 0 is reserved up to the balancer's share, on 40 random hosts. Each balancer call of up to
+/// 100 us completes within its period, and no vCPU misses a slice.
 #[test]
 fn no_slice_is_missed_on_a_full_cpu_beside_the_balancer() {
     for seed in 1..=40 {
@@ -142,8 +147,8 @@ fn no_slice_is_missed_on_a_full_cpu_beside_the_balancer() {
     }
 }
 
-/// A reservation beyond the balancer's part of CPU 0 is refused, with both numbers and in any
-/// order.
+/// A reservation that would exceed CPU 0 less the balancer's share is refused. The error has both
+/// numbers, and the order of the joins does not matter.
 #[test]
 fn reservation_beyond_the_balancers_share_of_cpu_0_is_refused() {
     let refused = |fields: &str, guests: &[Guest]| {
@@ -179,7 +184,8 @@ fn reservation_beyond_the_balancers_share_of_cpu_0_is_refused() {
     );
 }
 
-/// Without costs, or without anything to balance, no vCPU pays.
+/// If balancer calls have no cost, or there is nothing to balance, no vCPU pays for calls and the
+/// trace is unchanged.
 #[test]
 fn balancer_without_call_costs_leaves_the_trace_unchanged() {
     let guests = three_loops_and_dom0();
@@ -203,7 +209,8 @@ fn balancer_without_call_costs_leaves_the_trace_unchanged() {
     assert!(free == paid, "one CPU has nothing to balance");
 }
 
-/// A domain of a scenario may make the calls, on any CPU and while it is present.
+/// A scenario may name a domain that makes the balancer's calls. It does so on any CPU, while it is
+/// present.
 #[test]
 fn balancer_domain_of_a_scenario_makes_calls_while_present() {
     let host = Host { balancer: "repaired", length: 20_000 * MS, ..Host::default() };

@@ -1,8 +1,9 @@
-//! Random hosts of loops (load *a* of the reference): fairness and number of migrations.
+//! Random hosts of always runnable vCPUs (load *a* of the reference): fairness and number of
+//! migrations under balancers.
 
 use super::hosts::{Guest, Host, MS, run};
 
-/// Random numbers from a seed, the same on every computer.
+/// Random numbers from a seed, equal on every computer.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -14,14 +15,15 @@ impl Dice {
     }
 }
 
-/// A random host: loops with weights, and the reserved part of each CPU in percent.
+/// A random host: always runnable vCPUs with weights, and the reserved part of each CPU in percent.
 struct Drawn {
     reserved: Vec<u64>,
     weights: Vec<u64>,
     guests: Vec<Guest>,
 }
 
-/// Draws a host with 1.25 to 3 loops per CPU, each placed on the CPU with the fewest.
+/// Draws a host with 1.25 to 3 always runnable vCPUs per CPU, each placed on the CPU with the
+/// fewest vCPUs.
 fn draw(cpus: usize, seed: u64) -> Drawn {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let count = cpus * (125 + dice.below(176)) / 100;
@@ -40,8 +42,9 @@ fn draw(cpus: usize, seed: u64) -> Drawn {
     Drawn { reserved, weights, guests }
 }
 
-/// Returns the fair share of each loop in millionths of a CPU: by weight, if the heaviest fits on
-/// the CPU with the most capacity, the two heaviest on the two CPUs with the most, and so on.
+/// Returns the fair share of each always runnable vCPU, in millionths of a CPU. Shares follow
+/// weights, but the heaviest vCPU gets at most the CPU with the most capacity, the two heaviest at
+/// most the two CPUs with the most, and so on.
 fn fair(drawn: &Drawn) -> Vec<u64> {
     let mut rooms: Vec<u64> =
         drawn.reserved.iter().map(|percent| 1_000_000 - percent * 10_000).collect();
@@ -72,23 +75,23 @@ fn fair(drawn: &Drawn) -> Vec<u64> {
     fair
 }
 
-/// Returns the error of each loop in a window of this many milliseconds, in thousandths of its fair
-/// share.
+/// Returns the error of each vCPU's CPU time in a window of this many milliseconds, in thousandths
+/// of its fair share.
 fn errors(had: &[u64], fair: &[u64], window: u64) -> Vec<u64> {
     let error = |(had, fair): (&u64, &u64)| (had / window).abs_diff(*fair) * 1_000 / fair;
     had.iter().zip(fair).map(error).collect()
 }
 
-/// Results of ten hosts, in thousandths.
+/// Fairness errors and migrations on ten random hosts. Errors are in thousandths of the fair share.
 #[derive(Debug)]
 struct Outcome {
-    /// Mean error over a minute of each host.
+    /// Mean error over a minute, of each host.
     mean: Vec<u64>,
     /// Error of the heaviest vCPU of each host that has a single heaviest one.
     heaviest: Vec<u64>,
     /// Error of each vCPU in each second.
     seconds: Vec<u64>,
-    /// Migrations per CPU and second of each host.
+    /// Migrations per CPU and second, of each host.
     moves: Vec<u64>,
 }
 
@@ -132,7 +135,7 @@ impl Outcome {
     }
 }
 
-/// Bounds of the reference for eight CPUs, constant loops, ten seeds and a minute each.
+/// Bounds of the reference for hosts with eight CPUs: constant loops, ten seeds, and a minute each.
 #[test]
 fn balancers_are_fair_with_few_migrations_on_ten_eight_cpu_hosts() {
     let none = ten_hosts("none");
@@ -147,7 +150,7 @@ fn balancers_are_fair_with_few_migrations_on_ten_eight_cpu_hosts() {
     assert!(mean(&thesis.mean) > mean(&repaired.mean));
 }
 
-/// Runs with the same seed have the same trace.
+/// Two balanced runs with the same seed have the same trace.
 #[test]
 fn balanced_runs_with_the_same_seed_have_equal_traces() {
     for balancer in ["thesis", "repaired", "planned"] {
@@ -158,7 +161,7 @@ fn balanced_runs_with_the_same_seed_have_equal_traces() {
     }
 }
 
-/// Hundreds of vCPUs migrate at one instant, and each can make every idle CPU reschedule.
+/// Hundreds of vCPUs migrate at one instant, and each migration can make every idle CPU reschedule.
 #[test]
 fn mass_migration_at_one_instant_on_256_cpus_misses_no_slice() {
     for balancer in ["thesis", "repaired", "planned"] {
