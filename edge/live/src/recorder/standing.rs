@@ -174,3 +174,58 @@ impl Sink for Standing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slackline_trace::Entry;
+    use slackline_units::{CpuId, CpuSet, DomId, Reservation};
+
+    use super::*;
+
+    const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
+
+    fn at(ms: u64) -> Time {
+        Time::START + Span::from_ms(ms)
+    }
+
+    fn terms(slice: &str, cpus: Option<CpuSet>) -> Box<WrittenTerms> {
+        Box::new(WrittenTerms { share: format!("slice={slice} period=10ms"), cpus })
+    }
+
+    fn reported(fact: KeptFact) -> Entry {
+        Entry::Exchange(Exchange::Reported { now: at(3), fact })
+    }
+
+    #[test]
+    fn trace_that_begins_later_has_parameters_and_begin_of_period() {
+        let mut standing = Standing::default();
+        let (name, domain) = ("web.0".to_owned(), "web".to_owned());
+        standing.named(&VcpuName { at: at(3), vcpu: WEB, name, domain });
+        let first = CpuSet::one(CpuId::new(1));
+        let reservation = Reservation::new(Span::from_ms(2), Span::from_ms(10)).ok();
+        let (exact, phase) = (false, None);
+        let entries = [
+            reported(Fact::Joined(WEB, terms("2ms", Some(first)))),
+            Entry::Record(Record::Joined { at: at(3), vcpu: WEB }),
+            Entry::Record(Record::Promised { at: at(3), vcpu: WEB, reservation, exact, phase }),
+            reported(Fact::TermsChanged(WEB, terms("9ms", None))),
+            Entry::Exchange(Exchange::Declined),
+            reported(Fact::Woke(WEB)),
+            Entry::Record(Record::Woke { at: at(4), vcpu: WEB }),
+        ];
+        entries.iter().for_each(|entry| entry.pass_to(&mut standing));
+        let mut told: Vec<Entry> = Vec::new();
+        standing.tell(at(1_057), &mut told);
+        let joined = Fact::Joined(WEB, terms("2ms", Some(first)));
+        let joined = Exchange::Reported { now: at(1_053), fact: joined };
+        assert!(told.contains(&Entry::Exchange(joined)), "the change was declined: {told:#?}");
+        let is_there = |record: Record| told.contains(&Entry::Record(record));
+        assert!(is_there(Record::Joined { at: at(1_053), vcpu: WEB }));
+        assert!(is_there(Record::Woke { at: at(1_057), vcpu: WEB }));
+        let times = told.iter().filter_map(|entry| match entry {
+            Entry::Record(record) => Some(record.when().0),
+            _ => None,
+        });
+        assert!(times.is_sorted(), "{told:#?}");
+    }
+}
