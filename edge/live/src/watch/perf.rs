@@ -51,7 +51,7 @@ use slackline_linux::sys::{
     Record, Ring, Tell, Tid, Tracepoint, TracepointError, get_scheduling, online_cpus, open_hits,
     open_holder, open_switches, share_ring, switch_on, tracepoint,
 };
-use slackline_linux::version::Version;
+use slackline_linux::version::KernelVersion;
 
 /// Capacity of the ring of one CPU, in bytes.
 ///
@@ -201,7 +201,7 @@ impl PerfWatch {
     /// # Errors
     /// As for [`PerfWatch::open`].
     pub fn with_rings_of(bytes: usize) -> Result<(PerfWatch, Vec<PerfRing>), WatchError> {
-        if Version::of_host().is_ok_and(|version| version < Version::TELLS_READINESS) {
+        if KernelVersion::of_host().is_ok_and(|version| version < KernelVersion::TELLS_READINESS) {
             return Err(WatchError::TooOld);
         }
         let online = online_cpus().map_err(|source| WatchError::NoCpus { source })?;
