@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use slackline_control::client::{Answered, Client, ClientError, Frame, Heard, Stream, Text};
+use slackline_control::client::{Answered, Client, ClientError, Frame, Stream, Text, WaitOutcome};
 use slackline_control::{
     Change as Changed, Culprits, Event, Grant, Kind, Length, PAGE, Recording, Reservation, Share,
 };
@@ -327,9 +327,9 @@ pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
     let mut seen = Seen { json: args.at.json, name: args.name.as_deref(), events: Vec::new() };
     while !stop.load(Ordering::Relaxed) {
         match stream.hear(OFTEN) {
-            Ok(Heard::Frame(frame)) => seen.hear(&frame)?,
-            Ok(Heard::Quiet) => {}
-            Ok(Heard::End) | Err(ClientError::Lost(_)) => match again(&args.at, &stop)? {
+            Ok(WaitOutcome::Frame(frame)) => seen.hear(&frame)?,
+            Ok(WaitOutcome::Quiet) => {}
+            Ok(WaitOutcome::End) | Err(ClientError::Lost(_)) => match again(&args.at, &stop)? {
                 Some(next) => stream = next,
                 None => return Ok(()),
             },

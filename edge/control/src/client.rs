@@ -26,12 +26,12 @@ use crate::flight::{Culprits, Incident, Recording};
 use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
 use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
-use crate::requests::{Apply, Change, GangWord, Wanted};
+use crate::requests::{Apply, Change, GangWord, ReservationParameters};
 use crate::times::Length;
 
-use remote::Known;
 pub use remote::Remote;
-pub use stream::{Frame, Heard, Stream};
+use remote::RemoteCredentials;
+pub use stream::{Frame, Stream, WaitOutcome};
 
 /// Time limit for an answer. The daemon itself gives up after five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -136,34 +136,34 @@ impl Text {
 pub type Answered<T> = Result<(T, Text), ClientError>;
 
 /// A request in a form that can be sent again if the connection is lost.
-struct Sent {
+struct RepeatableRequest {
     method: Method,
     path: String,
     headers: Vec<(HeaderName, String)>,
     body: Bytes,
 }
 
-impl Sent {
-    fn get(path: impl Into<String>) -> Sent {
+impl RepeatableRequest {
+    fn get(path: impl Into<String>) -> RepeatableRequest {
         let (path, headers) = (path.into(), Vec::new());
-        Sent { method: Method::GET, path, headers, body: Bytes::new() }
+        RepeatableRequest { method: Method::GET, path, headers, body: Bytes::new() }
     }
 
     /// Returns a request that changes something. It carries an idempotency key, so sending it twice
     /// has the same effect as sending it once.
-    fn write(method: Method, path: String) -> Sent {
+    fn write(method: Method, path: String) -> RepeatableRequest {
         let key = (HeaderName::from_static("idempotency-key"), new_key());
-        Sent { method, path, headers: vec![key], body: Bytes::new() }
+        RepeatableRequest { method, path, headers: vec![key], body: Bytes::new() }
     }
 
-    fn with<B: Serialize>(self, body: &B) -> Sent {
+    fn with<B: Serialize>(self, body: &B) -> RepeatableRequest {
         let body = serde_json::to_vec(body).expect("string keys serialize to JSON");
         let mut headers = self.headers;
         headers.push((CONTENT_TYPE, "application/json".into()));
-        Sent { body: body.into(), headers, ..self }
+        RepeatableRequest { body: body.into(), headers, ..self }
     }
 
-    fn only_if(mut self, revision: Option<u64>) -> Sent {
+    fn only_if(mut self, revision: Option<u64>) -> RepeatableRequest {
         self.headers.extend(revision.map(|revision| (IF_MATCH, format!("\"{revision}\""))));
         self
     }
@@ -202,7 +202,7 @@ pub struct Client {
 #[derive(Debug)]
 enum Place {
     Socket(PathBuf),
-    Remote(Box<Known>),
+    Remote(Box<RemoteCredentials>),
 }
 
 impl Client {
@@ -243,15 +243,15 @@ impl Client {
     /// If the request is refused or not answered.
     pub fn find(&mut self, text: Option<&str>) -> Answered<Vec<Machine>> {
         let query = text.map(|text| format!("?text={}", escaped(text)));
-        self.ask(&Sent::get(format!("/v1/machines{}", query.unwrap_or_default())))
+        self.ask(&RepeatableRequest::get(format!("/v1/machines{}", query.unwrap_or_default())))
     }
 
     /// Makes a reservation. Changes nothing if an equal one exists.
     ///
     /// # Errors
     /// If the request is refused or not answered.
-    pub fn reserve(&mut self, name: &str, wanted: &Wanted) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::PUT, of(name)).with(wanted))
+    pub fn reserve(&mut self, name: &str, wanted: &ReservationParameters) -> Answered<Reservation> {
+        self.ask(&RepeatableRequest::write(Method::PUT, of(name)).with(wanted))
     }
 
     /// Applies a list of reservations: all of them or none.
@@ -259,7 +259,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn apply(&mut self, list: &Apply) -> Answered<Vec<AppliedChange>> {
-        self.ask(&Sent::write(Method::POST, "/v1/apply".into()).with(list))
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/apply".into()).with(list))
     }
 
     /// Sends a command for a member of a gang.
@@ -267,7 +267,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn gang(&mut self, word: &GangWord) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::POST, "/v1/gangs".into()).with(word))
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/gangs".into()).with(word))
     }
 
     /// Changes the terms of a reservation. If `if_revision` is given, it must be its revision.
@@ -280,7 +280,9 @@ impl Client {
         change: &Change,
         if_revision: Option<u64>,
     ) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::PATCH, of(name)).with(change).only_if(if_revision))
+        self.ask(
+            &RepeatableRequest::write(Method::PATCH, of(name)).with(change).only_if(if_revision),
+        )
     }
 
     /// Stops the vCPUs of a reservation. If `if_revision` is given, it must be its revision.
@@ -288,7 +290,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn pause(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::POST, of(name) + "/pause").only_if(if_revision))
+        self.ask(&RepeatableRequest::write(Method::POST, of(name) + "/pause").only_if(if_revision))
     }
 
     /// Resumes a paused reservation. If `if_revision` is given, it must be the reservation's
@@ -297,7 +299,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn resume(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::POST, of(name) + "/resume").only_if(if_revision))
+        self.ask(&RepeatableRequest::write(Method::POST, of(name) + "/resume").only_if(if_revision))
     }
 
     /// Ends a reservation. If `if_revision` is given, it must be its revision.
@@ -305,7 +307,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn release(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::DELETE, of(name)).only_if(if_revision))
+        self.ask(&RepeatableRequest::write(Method::DELETE, of(name)).only_if(if_revision))
     }
 
     /// Returns the reservation of that name.
@@ -313,7 +315,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn show(&mut self, name: &str) -> Answered<Reservation> {
-        self.ask(&Sent::get(of(name)))
+        self.ask(&RepeatableRequest::get(of(name)))
     }
 
     /// Returns a page of reservations in the order of their names, beginning after the name
@@ -323,7 +325,7 @@ impl Client {
     /// If the request is refused or not answered.
     pub fn list(&mut self, after: Option<&str>) -> Answered<Vec<Reservation>> {
         let query = after.map(|after| format!("?after={}", escaped(after)));
-        self.ask(&Sent::get(format!("/v1/reservations{}", query.unwrap_or_default())))
+        self.ask(&RepeatableRequest::get(format!("/v1/reservations{}", query.unwrap_or_default())))
     }
 
     /// Returns the largest slice in every `period` that each CPU would admit now.
@@ -331,7 +333,10 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn room(&mut self, period: Length) -> Answered<Room> {
-        self.ask(&Sent::get(format!("/v1/room?period={}", escaped(&period.0.to_string()))))
+        self.ask(&RepeatableRequest::get(format!(
+            "/v1/room?period={}",
+            escaped(&period.0.to_string())
+        )))
     }
 
     /// Returns the latest events, newest first. With a name, only those of that reservation. With
@@ -347,7 +352,7 @@ impl Client {
     ) -> Answered<Vec<Event>> {
         let name = name.map(|name| format!("&name={}", escaped(name))).unwrap_or_default();
         let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
-        self.ask(&Sent::get(format!("/v1/log?limit={limit}{name}{before}")))
+        self.ask(&RepeatableRequest::get(format!("/v1/log?limit={limit}{name}{before}")))
     }
 
     /// Returns the programs and causes that kept a VM from running in the last minute.
@@ -355,7 +360,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn why(&mut self, name: &str) -> Answered<Culprits> {
-        self.ask(&Sent::get(format!("/v1/why/{}", escaped(name))))
+        self.ask(&RepeatableRequest::get(format!("/v1/why/{}", escaped(name))))
     }
 
     /// Returns the saved incidents, newest first.
@@ -363,7 +368,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn incidents(&mut self) -> Answered<Vec<Incident>> {
-        self.ask(&Sent::get("/v1/incidents"))
+        self.ask(&RepeatableRequest::get("/v1/incidents"))
     }
 
     /// Saves the last `since` of the flight recorder to a file on the daemon's host.
@@ -371,7 +376,10 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn record(&mut self, since: Length) -> Answered<Recording> {
-        self.ask(&Sent::write(Method::POST, format!("/v1/recordings?since={}", since.0)))
+        self.ask(&RepeatableRequest::write(
+            Method::POST,
+            format!("/v1/recordings?since={}", since.0),
+        ))
     }
 
     /// Returns the CPU time that a reservation received, by hour or by day. The first entry is that
@@ -382,7 +390,7 @@ impl Client {
     pub fn history(&mut self, name: &str, since_ns: u64, by_day: bool) -> Answered<Vec<Account>> {
         let by = if by_day { "day" } else { "hour" };
         let name = escaped(name);
-        self.ask(&Sent::get(format!("/v1/history/{name}?since={since_ns}&by={by}")))
+        self.ask(&RepeatableRequest::get(format!("/v1/history/{name}?since={since_ns}&by={by}")))
     }
 
     /// Returns a description of the host.
@@ -390,7 +398,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn host(&mut self) -> Answered<Host> {
-        self.ask(&Sent::get("/v1/host"))
+        self.ask(&RepeatableRequest::get("/v1/host"))
     }
 
     /// Returns the grants of all principals that have one.
@@ -398,7 +406,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn access(&mut self) -> Answered<Vec<Access>> {
-        self.ask(&Sent::get("/v1/access"))
+        self.ask(&RepeatableRequest::get("/v1/access"))
     }
 
     /// Grants access to a user or a remote client.
@@ -407,7 +415,7 @@ impl Client {
     /// If the request is refused or not answered.
     pub fn grant(&mut self, whom: &str, grant: &Grant) -> Answered<Access> {
         let path = format!("/v1/access/{}", escaped(whom));
-        self.ask(&Sent::write(Method::PUT, path).with(grant))
+        self.ask(&RepeatableRequest::write(Method::PUT, path).with(grant))
     }
 
     /// Makes all members of the group `slackline` without a grant tenants.
@@ -415,7 +423,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn migrate_access(&mut self) -> Answered<Vec<Access>> {
-        self.ask(&Sent::write(Method::POST, "/v1/access".into()))
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/access".into()))
     }
 
     /// Revokes the grant of a user or a remote client.
@@ -423,7 +431,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn revoke(&mut self, whom: &str) -> Answered<Access> {
-        self.ask(&Sent::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
+        self.ask(&RepeatableRequest::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
     }
 
     /// Returns the body of a page unchanged. `path` is that of a page such as `/metrics`, `/health`
@@ -432,7 +440,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn page(&mut self, path: &str) -> Result<Text, ClientError> {
-        self.send(&Sent::get(path))
+        self.send(&RepeatableRequest::get(path))
     }
 
     /// Returns a stream of all events from now on, and of the state of all reservations every
@@ -441,7 +449,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn watch(mut self) -> Result<Stream, ClientError> {
-        let sent = Sent::get("/v1/events?reservations=true");
+        let sent = RepeatableRequest::get("/v1/events?reservations=true");
         let response = self.response(&sent)?;
         if response.status() != StatusCode::OK {
             let (status, text) = self.runtime.block_on(whole(response))?;
@@ -450,12 +458,12 @@ impl Client {
         Ok(Stream::new(self.runtime, response.into_body(), self.connection))
     }
 
-    fn ask<T: DeserializeOwned>(&mut self, sent: &Sent) -> Answered<T> {
+    fn ask<T: DeserializeOwned>(&mut self, sent: &RepeatableRequest) -> Answered<T> {
         let text = self.send(sent)?;
         Ok((text.read()?, text))
     }
 
-    fn send(&mut self, sent: &Sent) -> Result<Text, ClientError> {
+    fn send(&mut self, sent: &RepeatableRequest) -> Result<Text, ClientError> {
         let response = self.response(sent)?;
         let (status, text) = self.runtime.block_on(whole(response))?;
         if status.is_success() { Ok(Text(text)) } else { Err(refused(status, &text)) }
@@ -463,7 +471,7 @@ impl Client {
 
     /// Sends a request, once more if the connection is lost. Returns the response. A request that
     /// changes something carries an idempotency key, so the repetition has no second effect.
-    fn response(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
+    fn response(&mut self, sent: &RepeatableRequest) -> Result<Response<Incoming>, ClientError> {
         match self.once(sent) {
             Err(ClientError::Lost(_)) => {
                 self.connection = None;
@@ -473,7 +481,7 @@ impl Client {
         }
     }
 
-    fn once(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
+    fn once(&mut self, sent: &RepeatableRequest) -> Result<Response<Incoming>, ClientError> {
         let request = sent.request(&self.place)?;
         let (connection, within) = (self.connection.take(), self.within);
         let asked = async {

@@ -25,10 +25,10 @@ pub use numbers::{
 };
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{
-    Account, AppliedChange, Clock, Cost, Cpu, Delivered, Event, Health, Host, MOST_ACCOUNTS,
+    Account, AppliedChange, Clock, Cost, Cpu, Delivery, Event, Health, Host, MOST_ACCOUNTS,
     Machine, Overload, Reservation, Room, RoomOn, State, Thread, money,
 };
-pub use requests::{Apply, Change, GangWord, NAME, Wanted, name_hint};
+pub use requests::{Apply, Change, GangWord, NAME, ReservationParameters, name_hint};
 pub use slackline_service::{EventKind, gang};
 pub use times::{Length, Phase, Share};
 

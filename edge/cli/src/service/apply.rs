@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use slackline_control::client::Client;
-use slackline_control::{AppliedChange, Apply as List, Machine, Reservation, Wanted};
+use slackline_control::{
+    AppliedChange, Apply as List, Machine, Reservation, ReservationParameters,
+};
 
 use super::args::Apply;
 use super::{all, answer, connect, show};
@@ -27,7 +29,7 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
 }
 
 /// Reads the reservations that a file lists, by name.
-fn read(file: &Path) -> Result<BTreeMap<String, Wanted>, Problem> {
+fn read(file: &Path) -> Result<BTreeMap<String, ReservationParameters>, Problem> {
     let text = input::text(file)?;
     toml::from_str(&text).map_err(|error| {
         let (line, column) = position(&text, error.span().map_or(0, |span| span.start));
@@ -41,13 +43,14 @@ fn read(file: &Path) -> Result<BTreeMap<String, Wanted>, Problem> {
 fn complete_new(
     file: &Path,
     client: &mut Client,
-    reservations: &mut BTreeMap<String, Wanted>,
+    reservations: &mut BTreeMap<String, ReservationParameters>,
 ) -> Result<(), Problem> {
     let known = all(client)?;
     let is_known = |name: &str| known.iter().any(|one| one.name == name);
-    let is_whole = |wanted: &Wanted| wanted.binding.is_some() && wanted.vcpus.is_some();
+    let is_whole =
+        |wanted: &ReservationParameters| wanted.binding.is_some() && wanted.vcpus.is_some();
     let incomplete = reservations.iter_mut();
-    let incomplete: Vec<(&String, &mut Wanted)> =
+    let incomplete: Vec<(&String, &mut ReservationParameters)> =
         incomplete.filter(|(name, wanted)| !is_known(name) && !is_whole(wanted)).collect();
     if incomplete.is_empty() {
         return Ok(());
@@ -66,7 +69,7 @@ fn complete_new(
 fn vm_of<'a>(
     file: &Path,
     name: &str,
-    wanted: &Wanted,
+    wanted: &ReservationParameters,
     machines: &'a [Machine],
 ) -> Result<&'a Machine, Problem> {
     let is_it = |machine: &&Machine| match &wanted.binding {

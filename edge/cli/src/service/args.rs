@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use slackline_control::client::Remote;
 use slackline_control::place::Fit;
-use slackline_control::{Length, Phase, Role, Share, Wanted};
+use slackline_control::{Length, Phase, ReservationParameters, Role, Share};
 use slackline_units::Span;
 
 use super::view::View;
@@ -161,10 +161,14 @@ pub(crate) enum By {
 
 impl HowMuch {
     /// Returns the body of the request to reserve.
-    pub(crate) fn wanted(&self, binding: Option<&String>, user: Option<u32>) -> Wanted {
+    pub(crate) fn wanted(
+        &self,
+        binding: Option<&String>,
+        user: Option<u32>,
+    ) -> ReservationParameters {
         let HowMuch { slice, period, cpu, vcpus, exact, phase, .. } = *self;
         let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
-        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user }
+        ReservationParameters { slice, period, cpu, exact, phase, vcpus, binding, user }
     }
 }
 

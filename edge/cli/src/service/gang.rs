@@ -11,7 +11,8 @@ use serde::Deserialize;
 use slackline_control::client::ClientError;
 use slackline_control::gang::{GangMessage, GangReply, GangStart, Hosts, start};
 use slackline_control::{
-    Clock, GangWord, Kind, Length, Problem as Refused, Reservation, Share, State, Wanted, convert,
+    Clock, GangWord, Kind, Length, Problem as Refused, Reservation, ReservationParameters, Share,
+    State, convert,
 };
 use slackline_units::Span;
 
@@ -133,11 +134,11 @@ impl File {
         named.unwrap_or_else(|| format!("{}-{}", self.name, member + 1))
     }
 
-    fn wanted(&self, member: usize) -> Wanted {
+    fn wanted(&self, member: usize) -> ReservationParameters {
         let Member { binding, vcpus, .. } = self.member[member].clone();
         let phase = Some(self.phase.unwrap_or(Length(Span::ZERO)));
         let File { slice, period, cpu, exact, .. } = *self;
-        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user: None }
+        ReservationParameters { slice, period, cpu, exact, phase, vcpus, binding, user: None }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ring::rand::{SecureRandom, SystemRandom};
-use slackline_control::link::Who;
+use slackline_control::link::CallerIdentity;
 use slackline_control::{Access as Shown, Grant, Share};
 use slackline_service::{Budget, Budgets, EventKind, Principal, Role, Ticket};
 
@@ -102,7 +102,7 @@ impl Access {
     /// Returns the identity and permissions of a caller, or `None` for a stranger. A grant to a
     /// user of this host overrides the user's groups until the grant expires. Root always has all
     /// permissions, since root could edit the ledger anyway.
-    pub(super) fn rights(&self, who: &Who, now: SystemTime) -> Option<Rights> {
+    pub(super) fn rights(&self, who: &CallerIdentity, now: SystemTime) -> Option<Rights> {
         let counts = |said: &&Granted| said.expires.is_none_or(|expires| now < expires);
         let of = |said: &Granted| Rights {
             principal: said.principal,
@@ -110,7 +110,7 @@ impl Access {
             users: said.users.clone(),
         };
         let proof = match who {
-            Who::User { uid, gids } => {
+            CallerIdentity::User { uid, gids } => {
                 let role = self.people.role(*uid, gids)?;
                 let principal = Principal::User(*uid);
                 let said = self.granted.get(&principal).filter(|_| *uid != 0).filter(counts);
@@ -121,8 +121,8 @@ impl Access {
                 let by_groups = || Rights { principal, role, users: Vec::new() };
                 return Some(said.map_or_else(by_groups, of));
             }
-            Who::Token(known) => Proof::Token(known.clone()),
-            Who::Certificate(known) => Proof::Certificate(known.clone()),
+            CallerIdentity::Token(known) => Proof::Token(known.clone()),
+            CallerIdentity::Certificate(known) => Proof::Certificate(known.clone()),
         };
         let said = self.granted.values().find(|said| said.proof.as_ref() == Some(&proof));
         said.filter(counts).map(of)
@@ -319,7 +319,7 @@ mod tests {
                     also for VMs of uid 5, 7";
         assert_eq!(done.what.to_string(), said);
         let role = |access: &Access, uid, gids: &[u32], at| {
-            let who = Who::User { uid, gids: gids.to_vec() };
+            let who = CallerIdentity::User { uid, gids: gids.to_vec() };
             access.rights(&who, at).map(|rights| (rights.role, rights.users))
         };
         assert_eq!(role(&access, 1000, &[990], now), Some((Role::Viewer, vec![5, 7])));
@@ -361,7 +361,9 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         added(&mut access, "1001", grant(Word::Operator, None), now);
         let role = |access: &Access, uid, group| {
-            access.rights(&Who::User { uid, gids: vec![group] }, now).map(|rights| rights.role)
+            access
+                .rights(&CallerIdentity::User { uid, gids: vec![group] }, now)
+                .map(|rights| rights.role)
         };
         assert_eq!(role(&access, 1000, 990), Some(Role::Operator));
         let members = [("ann".to_owned(), Some(1000)), ("bob".to_owned(), Some(1001))];
@@ -398,13 +400,15 @@ mod tests {
         let kept = format!("{:?} {:?} {what}", access.granted, access.listed());
         assert!(!kept.contains(&token[4..]), "{kept}");
         let shows = |access: &Access, token: &str, at| {
-            access.rights(&Who::Token(known_by(token.as_bytes())), at).map(|it| it.principal)
+            access
+                .rights(&CallerIdentity::Token(known_by(token.as_bytes())), at)
+                .map(|it| it.principal)
         };
         let alice = Principal::Named("alice".parse().unwrap());
         assert_eq!(shows(&access, &token, now), Some(alice));
         assert_eq!(shows(&access, "slk_another", now), None);
         // A certificate with the same hash is not accepted as the token.
-        let certificate = Who::Certificate(known_by(token.as_bytes()));
+        let certificate = CallerIdentity::Certificate(known_by(token.as_bytes()));
         assert_eq!(access.rights(&certificate, now), None);
         assert_eq!(shows(&access, &token, now + Duration::from_secs(24 * 3600)), None, "expired");
         // A new grant replaces the token.

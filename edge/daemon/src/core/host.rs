@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use slackline_control::link::{Answer as Said, Said as Line};
+use slackline_control::link::{Answer as Said, CoreMessage as Line};
 use slackline_control::{self as control, Histogram, Kind, PAGE, Problem, convert};
 use slackline_linux::sys::{monotonic, wall_clock_error};
 use slackline_service::history::{History, Hour};

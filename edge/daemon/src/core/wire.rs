@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use slackline_control::link::{Answer, Ask, Request as Wire, Said, Who};
+use slackline_control::link::{Answer, Ask, CallerIdentity, CoreMessage, Request as Wire};
 use slackline_control::{self as control, Kind, Problem, convert};
 use slackline_linux::sys::Tid;
 use slackline_service::{ClientRequest, Event, Key, Name, Principal, Role, Ticket, Verb};
@@ -71,7 +71,7 @@ pub(super) fn heard(
     if matches!(ask.request, Wire::Cancel) {
         return Ok(Heard::Cancel(ticket));
     }
-    let is_local = matches!(ask.who, Who::User { .. });
+    let is_local = matches!(ask.who, CallerIdentity::User { .. });
     let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };
     let stranger = || Problem::new(kind, "the caller may not use the daemon");
     let rights = access.rights(&ask.who, SystemTime::now());
@@ -211,11 +211,11 @@ pub(super) fn logged(logged: Logged) -> control::Event {
 }
 
 /// Returns an answer to the request with this ticket.
-pub(super) fn answered(ticket: Ticket, answer: Answer) -> Said {
-    Said::Answer { ticket: ticket.0, answer }
+pub(super) fn answered(ticket: Ticket, answer: Answer) -> CoreMessage {
+    CoreMessage::Answer { ticket: ticket.0, answer }
 }
 
 /// Returns a refusal of the request with this ticket.
-pub(super) fn refused(ticket: Ticket, problem: Problem) -> Said {
-    Said::Refused { ticket: ticket.0, problem: Box::new(problem) }
+pub(super) fn refused(ticket: Ticket, problem: Problem) -> CoreMessage {
+    CoreMessage::Refused { ticket: ticket.0, problem: Box::new(problem) }
 }

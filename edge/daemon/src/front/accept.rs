@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
-use slackline_control::link::{Answer, Request, Who};
+use slackline_control::link::{Answer, CallerIdentity, Request};
 use slackline_control::{Kind, Problem};
 use slackline_service::Role;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -177,14 +177,16 @@ impl Origin {
         };
         let mut headers = request.headers().get_all(http::header::AUTHORIZATION).iter();
         let who = match (headers.next(), headers.next(), certificate) {
-            (None, _, Some(known)) => Some(Who::Certificate(known.clone())),
-            (Some(header), None, _) => header.to_str().ok().and_then(token_in).map(Who::Token),
+            (None, _, Some(known)) => Some(CallerIdentity::Certificate(known.clone())),
+            (Some(header), None, _) => {
+                header.to_str().ok().and_then(token_in).map(CallerIdentity::Token)
+            }
             _ => None,
         };
         let Some(who) = who else { return Err(stranger(front, address).await) };
         let known = match &who {
-            Who::Token(known) | Who::Certificate(known) => known.clone(),
-            Who::User { .. } => String::new(),
+            CallerIdentity::Token(known) | CallerIdentity::Certificate(known) => known.clone(),
+            CallerIdentity::User { .. } => String::new(),
         };
         // Rights are not decided here, since the core checks each request.
         let mut caller = Caller { who, owner: Owner::Proof(known), role: Role::Viewer, until };
@@ -236,7 +238,7 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
         No(problem).raw()
     })?;
     let gids = front.people.that_matter(&gids);
-    let (who, owner) = (Who::User { uid, gids }, Owner::User(uid));
+    let (who, owner) = (CallerIdentity::User { uid, gids }, Owner::User(uid));
     Ok((Caller { who, owner, role, until: Instant::now() }, held))
 }
 

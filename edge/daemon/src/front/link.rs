@@ -5,7 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use slackline_control::link::{
-    Answer, Ask, LONGEST_ASKED, LONGEST_SAID, Lines, Request, Said, Who, line, message,
+    Answer, Ask, CallerIdentity, CoreMessage, LONGEST_ASKED, LONGEST_SAID, Lines, Request, line,
+    message,
 };
 use slackline_control::{Event, Kind, Problem};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,7 +39,7 @@ struct Waiting {
 /// Ticket of a request to the core. Dropping it cancels the request if that has no answer yet.
 struct Ticket<'a> {
     number: u64,
-    who: Who,
+    who: CallerIdentity,
     link: &'a Link,
 }
 
@@ -134,9 +135,9 @@ async fn hear(
         lines.push(&buffer[..read]);
         while let Some(line) = lines.next_line().map_err(io::Error::other)? {
             let (ticket, outcome) = match message(&line).map_err(io::Error::other)? {
-                Said::Answer { ticket, answer } => (ticket, Ok(answer)),
-                Said::Refused { ticket, problem } => (ticket, Err(*problem)),
-                Said::Event(event) => {
+                CoreMessage::Answer { ticket, answer } => (ticket, Ok(answer)),
+                CoreMessage::Refused { ticket, problem } => (ticket, Err(*problem)),
+                CoreMessage::Event(event) => {
                     // There may be no subscriber.
                     let _ = events.send(Arc::new(event));
                     continue;
