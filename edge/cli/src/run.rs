@@ -9,8 +9,8 @@ use slackline_experiments::claims::expects_refusal;
 use slackline_experiments::{Numbers, Outputs, header, with_seed};
 use slackline_fence::KeeperCommand;
 use slackline_linux::sys::online_cpus;
-use slackline_live::agents::{Counts, Heard};
-use slackline_live::relay::Relayed;
+use slackline_live::agents::{AgentStatistics, Counts};
+use slackline_live::relay::RelayStatistics;
 use slackline_live::session::SessionError;
 use slackline_live::topology;
 use slackline_metrics::Summary;
@@ -144,8 +144,8 @@ impl Live {
 }
 
 /// Adds a note on the traffic of a relay.
-fn relay(text: &mut String, relayed: &Relayed) {
-    let Relayed { name, guest, connected, inward, outward, unanswered } = relayed;
+fn relay(text: &mut String, relayed: &RelayStatistics) {
+    let RelayStatistics { name, guest, connected, inward, outward, unanswered } = relayed;
     let _ = match connected {
         None => writeln!(text, "note: relay of {name}: no process listened at {}", guest.display()),
         Some(_) => {
@@ -157,8 +157,8 @@ fn relay(text: &mut String, relayed: &Relayed) {
 }
 
 /// Adds a note on the agent of a guest.
-fn agent(text: &mut String, heard: &Heard) {
-    let Heard { name, path, connected, lost, counts } = heard;
+fn agent(text: &mut String, heard: &AgentStatistics) {
+    let AgentStatistics { name, path, connected, lost, counts } = heard;
     if connected.is_none() {
         let _ = writeln!(text, "note: agent of {name}: no process listened at {}", path.display());
         return;
@@ -337,7 +337,7 @@ mod tests {
         let connected = Some(slackline_units::Time::START);
         let (name, path) = ("web".into(), "/run/web.gaps".into());
         let mut text = String::new();
-        agent(&mut text, &Heard { name, path, connected, lost: None, counts });
+        agent(&mut text, &AgentStatistics { name, path, connected, lost: None, counts });
         let (note, warning) = text.split_once('\n').expect("the text has two lines");
         assert!(note.starts_with("note: agent of web: 0 frames received; dropped: 8 "), "{note}");
         let expected = "warning: agent of web: it sends frames of version 1, this host reads 2:";

@@ -27,7 +27,7 @@ use std::{fmt, fs, io};
 use slackline_linux::cgroup::TreePlace;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
-use slackline_live::session::Who;
+use slackline_live::session::JoinTarget;
 use slackline_live::vcpus::{self, FindError, VcpuThread};
 use slackline_service::{Binding, BindingKind, Identity};
 
@@ -152,18 +152,18 @@ impl Found {
     ///
     /// # Errors
     /// If the machine has ended, has no such vCPU, or must not be scheduled.
-    pub fn who(&self, number: u16) -> Result<Who, Absent> {
+    pub fn who(&self, number: u16) -> Result<JoinTarget, Absent> {
         if let Some(place) = &self.place {
-            return Ok(Who::Group(place.clone()));
+            return Ok(JoinTarget::Group(place.clone()));
         }
         let gone = || not_here(&self.machine.binding);
         let pid = self.machine.pid().ok_or_else(gone)?;
         let who = if self.machine.vcpus.is_empty() && number == 0 {
-            Who::Tree(pid)
+            JoinTarget::Tree(pid)
         } else {
             let is_it = |vcpu: &&Vcpu| vcpu.number == u32::from(number);
             let vcpu = self.machine.vcpus.iter().find(is_it).ok_or_else(gone)?;
-            Who::Thread(ThreadRef::open(pid, vcpu.tid)?)
+            JoinTarget::Thread(ThreadRef::open(pid, vcpu.tid)?)
         };
         // The process existed during the whole look-up, so the ids were its own.
         match self.ending.has_ended() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr, stdout};
 
 use serde_json::{Value, json};
-use slackline_live::session::{JoinId, Seen};
+use slackline_live::session::{JoinId, SessionEvents};
 use slackline_units::{CpuId, Reservation, Span, Time};
 
 use super::part::{Part, Parts, Times};
@@ -108,7 +108,7 @@ impl Shown {
 
     /// Prints the changes that other programs, or the target itself, made to the scheduling of the
     /// target's threads.
-    pub(super) fn changes(&mut self, seen: &Seen, passed: Span) -> Result<(), Problem> {
+    pub(super) fn changes(&mut self, seen: &SessionEvents, passed: Span) -> Result<(), Problem> {
         let mut lines = Vec::new();
         for (id, finding) in &seen.contested {
             let vcpu = id.vcpu().number();

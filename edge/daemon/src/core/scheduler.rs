@@ -8,7 +8,7 @@ use slackline_fence::FenceError;
 use slackline_linux::sys::{Tid, get_affinity};
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::{
-    Called, GroupError, JoinId, Prepared, Request, RequestError, Session, Who,
+    GroupError, JoinId, JoinTarget, PreparedGroup, Request, RequestError, RequestedId, Session,
 };
 use slackline_policy::{RawValue, Values, find};
 use slackline_service::{CpuCapacity, Identity, JoiningDomain, Seats, Terms, WorldError};
@@ -101,7 +101,7 @@ impl Scheduler {
         answers
     }
 
-    fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<Prepared, WorldError> {
+    fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<PreparedGroup, WorldError> {
         let as_what = (joining.domain, joining.name.as_str(), joining.terms);
         let places = 0..joining.terms.vcpus();
         let requests = places.map(|number| match joining.seats {
@@ -130,9 +130,11 @@ impl Scheduler {
             false => WorldError::Host { says: with_causes(&absent), hint: absent.hint() },
         })?;
         let tid = match &who {
-            Who::Thread(thread) => Some(thread.tid()),
-            Who::Tree(pid) => Some(*pid),
-            Who::Group(place) => place.processes().ok().and_then(|pids| pids.first().copied()),
+            JoinTarget::Thread(thread) => Some(thread.tid()),
+            JoinTarget::Tree(pid) => Some(*pid),
+            JoinTarget::Group(place) => {
+                place.processes().ok().and_then(|pids| pids.first().copied())
+            }
             _ => None,
         };
         let cpus = tid.map_or(Ok(None), |tid| self.allowed(tid))?;
@@ -477,10 +479,10 @@ impl Domain {
 
 fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
     Request {
-        who: Who::Nobody,
+        who: JoinTarget::Nobody,
         name: format!("{name}.{number}"),
         domain: name.to_owned(),
-        called: Called::As(domain, number),
+        called: RequestedId::As(domain, number),
         share: share(terms),
         cpus: None,
     }

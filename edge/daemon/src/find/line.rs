@@ -1,6 +1,6 @@
 //! Command lines of VMs. Any user can choose the bytes of a command line.
 
-use slackline_live::vcpus::qemu_options::Options;
+use slackline_live::vcpus::qemu_options::QemuOptions;
 
 /// A program that runs VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,7 +142,7 @@ fn qemu(words: &[&[u8]]) -> Option<Said> {
             b"name" => said.name = guest(value).or(said.name),
             b"uuid" => said.uuid = uuid(value),
             b"machine" | b"M" => {
-                let options = Options::parse(value);
+                let options = QemuOptions::parse(value);
                 if options.get("type").unwrap_or(options.first()) == b"none" {
                     return None;
                 }
@@ -156,7 +156,7 @@ fn qemu(words: &[&[u8]]) -> Option<Said> {
 /// Returns the guest's name in the value of `-name`. The key `guest=` may be omitted if it comes
 /// first.
 fn guest(value: &[u8]) -> Option<Vec<u8>> {
-    let options = Options::parse(value);
+    let options = QemuOptions::parse(value);
     let first = Some(options.first()).filter(|first| !first.contains(&b'='));
     let name = options.get("guest").or(first)?;
     (!name.is_empty()).then(|| name.to_vec())
@@ -198,13 +198,13 @@ const CLOUD_HYPERVISOR_FLAGS: [&str; 6] = ["help", "version", "v", "watchdog", "
 /// socket identifies the VM.
 fn cloud_hypervisor(words: &[&[u8]]) -> Said {
     let of = |option| long_option(words, option, &CLOUD_HYPERVISOR_FLAGS);
-    let socket = of("api-socket").map(|value| match Options::parse(&value).get("path") {
+    let socket = of("api-socket").map(|value| match QemuOptions::parse(&value).get("path") {
         Some(path) => path.to_vec(),
         None => value,
     });
     // A socket passed as a descriptor has no path.
     let socket = socket.filter(|path| !path.starts_with(b"fd=") && !path.is_empty());
-    let uuid = of("platform").and_then(|value| uuid(Options::parse(&value).get("uuid")?));
+    let uuid = of("platform").and_then(|value| uuid(QemuOptions::parse(&value).get("uuid")?));
     Said { program: Program::CloudHypervisor, name: socket, uuid }
 }
 
