@@ -9,7 +9,7 @@ use slackline_control::{Access as Shown, Grant, Share};
 use slackline_service::{Budget, Budgets, EventKind, Principal, Role, Ticket};
 
 use crate::front::tls::{TOKEN, known_by};
-use crate::ledger::{AccessChange, Granted, Proof};
+use crate::ledger::{AccessChange, AccessGrant, Proof};
 use crate::people::People;
 
 /// Maximum number of group members that a start of the daemon names in its log.
@@ -27,7 +27,7 @@ pub(super) struct Access {
     /// True if members of the operators' group without a grant are tenants. If false, they are
     /// operators.
     has_tenants: bool,
-    granted: BTreeMap<Principal, Granted>,
+    granted: BTreeMap<Principal, AccessGrant>,
     /// Changes that the ledger has not written yet, by the ticket of the request, each with the
     /// principal who requested it.
     pending: BTreeMap<Ticket, (Principal, Change)>,
@@ -59,7 +59,7 @@ pub(super) struct Done {
 }
 
 impl Access {
-    pub(super) fn new(people: People, granted: Vec<Granted>, has_tenants: bool) -> Access {
+    pub(super) fn new(people: People, granted: Vec<AccessGrant>, has_tenants: bool) -> Access {
         let granted = granted.into_iter().map(|granted| (granted.principal, granted)).collect();
         Access { people, has_tenants, granted, pending: BTreeMap::new() }
     }
@@ -103,8 +103,8 @@ impl Access {
     /// user of this host overrides the user's groups until the grant expires. Root always has all
     /// permissions, since root could edit the ledger anyway.
     pub(super) fn rights(&self, who: &CallerIdentity, now: SystemTime) -> Option<Rights> {
-        let counts = |said: &&Granted| said.expires.is_none_or(|expires| now < expires);
-        let of = |said: &Granted| Rights {
+        let counts = |said: &&AccessGrant| said.expires.is_none_or(|expires| now < expires);
+        let of = |said: &AccessGrant| Rights {
             principal: said.principal,
             role: said.role,
             users: said.users.clone(),
@@ -173,7 +173,7 @@ impl Access {
         let expires = days.and_then(|days| now.checked_add(day * days));
         let budget = Budget { cpu: cpu.map(|cpu| cpu.0), machines };
         let (role, made) = (role.into(), now);
-        let granted = Granted { principal, role, budget, users, proof, made, expires };
+        let granted = AccessGrant { principal, role, budget, users, proof, made, expires };
         Ok(Change { write: AccessChange::Add(granted), token })
     }
 
@@ -252,8 +252,8 @@ fn new_token() -> Result<String, String> {
 }
 
 /// Describes a grant in one line, for the log.
-fn says(granted: &Granted) -> String {
-    let Granted { principal, role, budget, users, .. } = granted;
+fn says(granted: &AccessGrant) -> String {
+    let AccessGrant { principal, role, budget, users, .. } = granted;
     let mut text = format!("{principal} is {}", role.word());
     if let Some(cpu) = budget.cpu {
         text += &format!(", at most {cpu}");
@@ -268,7 +268,7 @@ fn says(granted: &Granted) -> String {
     text
 }
 
-fn shown(granted: &Granted, token: Option<String>) -> Shown {
+fn shown(granted: &AccessGrant, token: Option<String>) -> Shown {
     let ns = |at: SystemTime| {
         let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -17,7 +17,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 use slackline_linux::with_causes;
 
 use super::{POLICY, RESERVE};
-use crate::find::Found;
+use crate::find::FoundMachine;
 
 /// All reservations of the service, as domains of a live session.
 pub(super) struct Scheduler {
@@ -26,7 +26,7 @@ pub(super) struct Scheduler {
     cpus: Vec<CpuId>,
     domains: BTreeMap<DomId, Domain>,
     /// VMs that were looked up. Places of a domain get their threads from these.
-    pub(super) found: BTreeMap<Identity, Found>,
+    pub(super) found: BTreeMap<Identity, FoundMachine>,
     /// Member of the session that has the front's reservation. `None` if the front has none.
     pub(super) front: Option<JoinId>,
 }
@@ -50,7 +50,7 @@ struct Place {
 }
 
 /// A domain whose VM has lost threads because they ended.
-pub(super) struct Thinned {
+pub(super) struct ShrunkDomain {
     pub(super) domain: DomId,
     pub(super) identity: Identity,
 }
@@ -383,8 +383,8 @@ impl Scheduler {
     }
 
     /// Empties the places of members that have ended. Returns each affected domain with its VM.
-    pub(super) fn ended(&mut self, ended: &[JoinId]) -> Vec<Thinned> {
-        let mut thinned: Vec<Thinned> = Vec::new();
+    pub(super) fn ended(&mut self, ended: &[JoinId]) -> Vec<ShrunkDomain> {
+        let mut thinned: Vec<ShrunkDomain> = Vec::new();
         for &id in ended {
             let (domain, number) = (id.vcpu().domain(), usize::from(id.vcpu().number()));
             let Some(known) = self.domains.get_mut(&domain) else { continue };
@@ -395,7 +395,7 @@ impl Scheduler {
             if let Some(identity) = known.identity
                 && thinned.iter().all(|thinned| thinned.domain != domain)
             {
-                thinned.push(Thinned { domain, identity });
+                thinned.push(ShrunkDomain { domain, identity });
             }
             self.vacate(domain, number);
         }

@@ -33,7 +33,7 @@ pub(super) struct Tally {
     /// Start of a domain's recent numbers, if its terms or state changed within the window.
     begun: BTreeMap<DomId, Time>,
     /// Numbers that were last computed, and the time at which they were.
-    looked: Option<(Time, Seen)>,
+    looked: Option<(Time, SummaryWindows)>,
     next_tidy: Time,
     pub(super) timer_late: Histogram,
     pub(super) cpus: Vec<CpuTally>,
@@ -61,7 +61,7 @@ pub(super) struct CpuTally {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct SummaryWindows {
     lately: Vec<VcpuSummary>,
     /// Numbers of recently changed domains, counted from the change of each domain on.
     since: BTreeMap<DomId, Vec<VcpuSummary>>,
@@ -125,11 +125,11 @@ impl Tally {
     }
 
     /// Returns the numbers of all vCPUs, computed again if they are older than [`OLD`].
-    fn look(&mut self, now: Time) -> &Seen {
-        let is_fresh = |(at, _): &(Time, Seen)| now.since(*at) < OLD;
+    fn look(&mut self, now: Time) -> &SummaryWindows {
+        let is_fresh = |(at, _): &(Time, SummaryWindows)| now.since(*at) < OLD;
         if !self.looked.as_ref().is_some_and(is_fresh) {
             let (lately, all) = (vcpus(self.lately.view()), vcpus(self.all.view()));
-            let seen = Seen { lately, since: BTreeMap::new(), all };
+            let seen = SummaryWindows { lately, since: BTreeMap::new(), all };
             self.looked = Some((now, seen));
         }
         &self.looked.as_ref().expect("the numbers were just computed").1

@@ -25,10 +25,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-use super::body::{Kept, No};
+use super::body::{BusyBody, No};
 use super::caller::Caller;
-use super::limits::{Full, Held, Limits, Owner};
-use super::patience::{Patience, Watched};
+use super::limits::{Full, HeldSlot, Limits, Owner};
+use super::patience::{Patience, WatchedStream};
 use super::tls::{certificate_of, token_in};
 use super::{Front, Remote, pages, peer};
 
@@ -108,7 +108,7 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
         // Closed without an answer if there is no place, since its caller is not identified yet.
         let address = address.ip();
         if let Ok((held, end)) = Limits::connect_remote(&front.limits, address) {
-            let place = Place { address, held, end };
+            let place = ConnectionSlot { address, held, end };
             let (acceptor, front) = (acceptor.clone(), Arc::clone(front));
             tokio::spawn(greet(stream, place, acceptor, front, router.clone()));
         }
@@ -123,9 +123,9 @@ async fn after(error: &io::Error) {
 }
 
 /// Slot of a connection from another host.
-struct Place {
+struct ConnectionSlot {
     address: IpAddr,
-    held: Held,
+    held: HeldSlot,
     /// Notified when another connection takes the slot.
     end: Arc<Notify>,
 }
@@ -133,7 +133,7 @@ struct Place {
 /// Does the TLS handshake within its time limit, and then serves the connection.
 async fn greet(
     stream: TcpStream,
-    Place { address, held, end }: Place,
+    ConnectionSlot { address, held, end }: ConnectionSlot,
     acceptor: TlsAcceptor,
     front: Arc<Front>,
     router: Router,
@@ -160,7 +160,7 @@ enum Origin {
     /// A client on this host. The kernel identifies the caller.
     Here(Caller),
     /// A client on another host. The caller is identified by its credentials.
-    Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<Held> },
+    Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<HeldSlot> },
 }
 
 impl Origin {
@@ -220,7 +220,7 @@ async fn stranger(front: &Front, address: IpAddr) -> Response {
 }
 
 /// Returns the caller and its connection slot, or the bytes of a refusal.
-fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> {
+fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u8>> {
     let stranger = || STRANGER.to_vec();
     let (uid, gids) = peer::of(stream.as_fd()).map_err(|_| stranger())?;
     let role = front.people.role(uid, &gids).ok_or_else(stranger)?;
@@ -284,7 +284,7 @@ async fn discard_request(stream: &UnixStream) {
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     from: Origin,
-    held: Arc<Held>,
+    held: Arc<HeldSlot>,
     front: Arc<Front>,
     router: Router,
 ) {
@@ -298,7 +298,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         .header_read_timeout(None)
         .max_headers(HEADERS)
         .max_buf_size(HEAD)
-        .serve_connection(Watched::new(stream, patience.clone()), service);
+        .serve_connection(WatchedStream::new(stream, patience.clone()), service);
     tokio::select! {
         // Errors of a connection concern only its client.
         _ = connection => {}
@@ -313,7 +313,7 @@ async fn answer(
     front: &Front,
     mut router: Router,
     patience: &Patience,
-) -> Result<Response<Kept>, Infallible> {
+) -> Result<Response<BusyBody>, Infallible> {
     let busy = patience.busy();
     let begun = Instant::now();
     let may_ask = |owner: &Owner| {
@@ -338,5 +338,5 @@ async fn answer(
     let route = response.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let mut served = front.served.lock().unwrap_or_else(PoisonError::into_inner);
     served.count(route.unwrap_or("other"), response.status().as_u16(), begun.elapsed());
-    Ok(response.map(|body| Kept { body, _busy: busy }))
+    Ok(response.map(|body| BusyBody { body, _busy: busy }))
 }

@@ -19,7 +19,7 @@ pub(super) struct Caller {
 
 /// A request to the core.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CoreRequest {
     pub(super) who: CallerIdentity,
     pub(super) key: Option<String>,
     pub(super) request: Request,
@@ -27,9 +27,9 @@ pub(super) struct Asked {
 
 impl Caller {
     /// Returns a request to the core on behalf of this caller.
-    pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> Asked {
+    pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> CoreRequest {
         let key = key.map(ToString::to_string);
-        Asked { who: self.who.clone(), key, request }
+        CoreRequest { who: self.who.clone(), key, request }
     }
 
     /// Returns true if the caller is a user of this host. For such a caller the core looks up the

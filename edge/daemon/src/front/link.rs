@@ -15,7 +15,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use super::caller::Asked;
+use super::caller::CoreRequest;
 
 /// Maximum number of requests that the core has not read yet. Each connection has at most one.
 const UNREAD: usize = 128;
@@ -80,9 +80,9 @@ impl Link {
     }
 
     /// Sends a request to the core, and waits for its answer until the time `until`.
-    pub(super) async fn ask(&self, asked: Asked, until: Instant) -> Result<Answer, Problem> {
+    pub(super) async fn ask(&self, asked: CoreRequest, until: Instant) -> Result<Answer, Problem> {
         let (answer, wait) = oneshot::channel();
-        let Asked { who, key, request } = asked;
+        let CoreRequest { who, key, request } = asked;
         let ticket = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.last += 1;
