@@ -57,7 +57,7 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     let report = args.report.as_deref().map(Pending::new).transpose()?;
     let csv = args.csv.as_deref().map(Pending::new).transpose()?;
     let tested = if args.live { live(args)? } else { simulated(args)? };
-    let Tested { form, how, seeds, results, ablations } = &tested;
+    let TestReport { form, how, seeds, results, ablations } = &tested;
     let made = made(args, *seeds);
     let compared = published::compare(*form, results);
     let all: Vec<CaseResult> = tested.all().cloned().collect();
@@ -88,7 +88,7 @@ fn changes_with_quick(args: &Alert) -> bool {
 }
 
 /// Results of all tests.
-struct Tested {
+struct TestReport {
     form: Form,
     /// Sentence that describes the test.
     how: String,
@@ -100,14 +100,14 @@ struct Tested {
     ablations: Vec<(CaseResult, Vec<CaseResult>)>,
 }
 
-impl Tested {
+impl TestReport {
     fn all(&self) -> impl Iterator<Item = &CaseResult> {
         let more = self.ablations.iter().flat_map(|(_, ablated)| ablated);
         self.results.iter().chain(more)
     }
 }
 
-fn simulated(args: &Alert) -> Result<Tested, Problem> {
+fn simulated(args: &Alert) -> Result<TestReport, Problem> {
     let Plan { cases, trials } = Plan::of(args)?;
     let changed: Vec<Vec<Case>> = match args.ablate {
         true => cases.iter().map(Case::ablations).collect(),
@@ -127,10 +127,10 @@ fn simulated(args: &Alert) -> Result<Tested, Problem> {
     };
     let ablations = results.iter().zip(&changed).map(ablated).collect();
     let (how, seeds) = (how(&trials), Some(trials.seeds));
-    Ok(Tested { form: trials.form, how, seeds, results, ablations })
+    Ok(TestReport { form: trials.form, how, seeds, results, ablations })
 }
 
-fn live(args: &Alert) -> Result<Tested, Problem> {
+fn live(args: &Alert) -> Result<TestReport, Problem> {
     let targets = match (&args.targets[..], args.quick) {
         ([], true) => shares(&QUICK_TARGETS),
         ([], false) => shares(&TARGETS),
@@ -139,7 +139,7 @@ fn live(args: &Alert) -> Result<Tested, Problem> {
     let usual = if args.quick { Span::from_secs(3) } else { LENGTH };
     let plan = LivePlan::of(args, targets, length(args, usual)?)?;
     let (how, results) = (plan.how(), plan.run()?);
-    Ok(Tested { form: Form::One, how, seeds: None, results, ablations: Vec::new() })
+    Ok(TestReport { form: Form::One, how, seeds: None, results, ablations: Vec::new() })
 }
 
 /// Returns a sentence that describes the simulated test.

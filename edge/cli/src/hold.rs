@@ -32,7 +32,7 @@ use crate::run::choose_cpus;
 use crate::signals::stop_signal;
 use crate::terminal;
 use part::Parts;
-use show::Shown;
+use show::HoldOutput;
 
 /// Default period of a reservation, for a user who gives only a share.
 const PERIOD: Span = Span::from_ms(10);
@@ -88,7 +88,7 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let refused = |error: RequestError| in_same_terms(args, parts, error);
     let ids = session.join(requests).map_err(|error| refused(error.error))?;
     command.as_mut().map_or(Ok(()), HeldCommand::go)?;
-    let shown = Shown::begin(args, &target.name, each, (target.parts(), &cpus))?;
+    let shown = HoldOutput::begin(args, &target.name, each, (target.parts(), &cpus))?;
     let (began, guest) = (session.now(), target.guest());
     let parts = Parts::new(names, target.width(), knowledge().sleep, began);
     let mut holding = Holding { began, session, ids, guest, parts, shown };
@@ -367,7 +367,7 @@ struct Holding {
     /// `None` if the target is not a VM.
     guest: Option<(i32, usize)>,
     parts: Parts,
-    shown: Shown,
+    shown: HoldOutput,
 }
 
 impl Holding {

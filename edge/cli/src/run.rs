@@ -22,7 +22,7 @@ use slackline_terminal::over_runs;
 use slackline_units::frame::VERSION;
 use slackline_units::{CpuId, Span};
 
-use crate::args::{Keeping, Run};
+use crate::args::{Keeping, RunArgs};
 use crate::load::words;
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
@@ -30,7 +30,7 @@ use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 use crate::{claims, grid, input, json, seeds};
 
-pub(crate) fn run(args: &Run) -> Result<(), Problem> {
+pub(crate) fn run(args: &RunArgs) -> Result<(), Problem> {
     let places = args.keeping.places()?;
     let mut scenario = grid::scenario(&args.file, args.length, &places)?;
     if let Some(policy) = &args.policy {
@@ -56,11 +56,11 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
         terminal::say(&(text + &live.notes(&scenario)))?;
     }
     live.was_whole()?;
-    claims::check(&args.file, &scenario, &[claims::Checked::live(live.summary())])
+    claims::check(&args.file, &scenario, &[claims::CheckedRun::live(live.summary())])
 }
 
 /// Runs a scenario with several seeds, and prints statistics over them.
-fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
+fn over_seeds(args: &RunArgs, scenario: &Scenario) -> Result<(), Problem> {
     let seeds = seeds::seeds(scenario, args.seeds)?;
     let mut lives: Vec<Live> = Vec::new();
     for &seed in &seeds {
@@ -83,7 +83,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
         terminal::say(&text)?;
     }
     lives.iter().try_for_each(Live::was_whole)?;
-    let checked: Vec<_> = runs.iter().map(claims::Checked::live).collect();
+    let checked: Vec<_> = runs.iter().map(claims::CheckedRun::live).collect();
     claims::check(&args.file, scenario, &checked)
 }
 
