@@ -9,9 +9,9 @@ use crate::live_host::{Joining, NotDone};
 use crate::vcpu_threads::{Body, VcpuThreads};
 
 impl Session {
-    /// Replaces members without threads ([`JoinTarget::Nobody`](super::JoinTarget::Nobody)) by a group, at one
-    /// instant. So no other vCPU gets the capacity that was reserved for them. A vCPU with the id
-    /// of one of them takes over its account.
+    /// Replaces members without threads ([`JoinTarget::Nobody`](super::JoinTarget::Nobody)) by a
+    /// group, at one instant. So no other vCPU gets the capacity that was reserved for them. A vCPU
+    /// with the id of one of them takes over its account.
     ///
     /// # Errors
     /// The request that failed, and the reason. The replaced members are present again with their
