@@ -138,7 +138,7 @@ impl Calibration {
         Ok(pairs.map(|(ours, target)| ((ours - target.theirs) / target.theirs).powi(2)).sum())
     }
 
-    /// Returns our number for each target. An unknown one counts as zero.
+    /// Returns our number for each calibration target. An unknown number counts as zero.
     fn stats(&self, factors: &[f64]) -> Result<Vec<f64>, PaperError> {
         let mut which: Vec<usize> = self.targets.iter().map(|target| target.point).collect();
         which.sort_unstable();

@@ -46,7 +46,8 @@ pub enum Verdict {
     SameShape,
     /// Neither the size nor the order agrees.
     Differs,
-    /// Agreement would prove nothing: only the axis of a plot is known, or all of ours are zero.
+    /// Agreement would prove nothing: either only the axis of a plot is known, or all of our values
+    /// are zero.
     NothingToCompare,
     /// No experiment compares the value.
     NotAttempted,
@@ -118,8 +119,9 @@ impl Verdict {
         self <= Verdict::Differs
     }
 
-    /// Worst of the comparisons among these verdicts. Without a comparison, *nothing to compare* if
-    /// a row has it, else *not attempted*. `None` if there are no verdicts.
+    /// Returns the worst verdict of those that are comparisons. Without a comparison, returns
+    /// *nothing to compare* if a row has it, otherwise *not attempted*. `None` if there are no
+    /// verdicts.
     pub(crate) fn worst(verdicts: impl Iterator<Item = Verdict> + Clone) -> Option<Verdict> {
         let compared = verdicts.clone().filter(|verdict| verdict.is_comparison()).max();
         compared.or_else(|| verdicts.min())
@@ -282,7 +284,7 @@ impl ComparisonContext<'_> {
         cells.iter().map(|&(point, measure)| self.results.measured[point][measure]).collect()
     }
 
-    /// Returns the same cells at the other assumption.
+    /// Returns the same points and measures under a changed assumption.
     fn moved(&self, cells: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
         let Some(axis) = self.experiment.sensitivity.filter(|_| self.instead > 0) else {
             return cells;
@@ -368,7 +370,7 @@ impl ComparisonContext<'_> {
         }
     }
 
-    /// Tests which of several measures at one point is lowest.
+    /// Tests if the measure with the published name is the lowest of several at one point.
     fn lowest(&self, case: &Case<'_>, name: &str) -> Finding {
         let measures = &self.experiment.measures;
         let known = case.cells.iter().zip(&case.stats);

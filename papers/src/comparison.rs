@@ -31,11 +31,12 @@ pub(crate) struct RowSpec {
     pub(crate) published: Spanned<String>,
     /// Our points, as texts.
     pub(crate) at: Spanned<Names>,
-    /// Points that ours are compared with, if the value compares two.
+    /// Points with which ours are compared, if the published value compares two groups of points.
+    /// Empty otherwise.
     pub(crate) against: Option<Spanned<Names>>,
-    /// Measure at those points. `None` for the same measure.
+    /// Measure at the points of `against`. `None` for the measure at our points.
     pub(crate) against_measure: Option<Spanned<String>>,
-    /// Calculation of our value from the two.
+    /// Calculation of our value from the numbers at our points and at those of `against`.
     #[serde(rename = "as")]
     pub(crate) by: Option<Formula>,
     /// Measures of the row. `None` for the measure of its group.
@@ -108,9 +109,11 @@ pub(crate) enum Test {
     Inside,
     /// Our numbers have the order of the published series.
     Ranked,
-    /// Each number is nearer to the first of the two that it is compared with.
+    /// Each number is nearer to the first than to the second of the two numbers that it is compared
+    /// with.
     First,
-    /// Each number is nearer to the second of the two that it is compared with.
+    /// Each number is nearer to the second than to the first of the two numbers that it is compared
+    /// with.
     Second,
     /// All numbers are alike.
     Alike,

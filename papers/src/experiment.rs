@@ -90,9 +90,9 @@ pub(crate) struct RepeatRule {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Quick {
-    /// Number of seeds. `None` leaves it.
+    /// Number of seeds in the quick form. `None` keeps the number of the full experiment.
     seeds: Option<u64>,
-    /// Points that are left, by axis.
+    /// Points that the quick form keeps, by axis.
     #[serde(default)]
     only: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
     /// New values, by path.
@@ -117,10 +117,10 @@ pub struct Measure {
     pub(crate) each: f64,
     /// Metric or number to divide by, or `second` for the length of the window.
     pub(crate) per: Option<Spanned<String>>,
-    /// Number to add after that.
+    /// Number to add to the measure after the division.
     #[serde(default)]
     pub(crate) plus: f64,
-    /// Factor to multiply with after that.
+    /// Factor by which the measure is multiplied after the addition.
     #[serde(default = "one")]
     pub(crate) times: f64,
     /// Unit for readers. `%`, `ms` and `us` also set the scale.
@@ -386,12 +386,12 @@ impl Experiment {
         Ok((0..points.len()).filter(|&index| is_meant(&points[index])).collect())
     }
 
-    /// Returns the points of several such texts, one after the other.
+    /// Returns the points that several texts such as `bvt-5ms/*` mean, one text after the other.
     pub(crate) fn points_of(&self, texts: &Spanned<Names>) -> Result<Vec<usize>, PaperError> {
         Ok(self.points_by_text(texts)?.concat())
     }
 
-    /// Returns the points of each of several such texts.
+    /// Returns the points of each of several texts such as `bvt-5ms/*`.
     pub(crate) fn points_by_text(
         &self,
         texts: &Spanned<Names>,

@@ -204,7 +204,8 @@ impl<'a> PaperSection<'a> {
         }
     }
 
-    /// Returns the plot of a measure along an axis, with a line for each combination of the others.
+    /// Returns the plot of a measure along an axis, with a line for each combination of points on
+    /// the other axes.
     fn panel(&self, plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Panel> {
         let measure = plot.measure.as_ref()?.get_ref();
         let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
@@ -311,7 +312,8 @@ impl<'a> PaperSection<'a> {
             .table(table)
     }
 
-    /// Returns the effect of another assumption on numbers and verdicts. `None` if it was not run.
+    /// Returns the effect of a changed assumption on numbers and verdicts. `None` if it was not
+    /// run.
     fn effect(&self, change: &str) -> Option<String> {
         let (experiment, kept) = self.came.iter().find(|(experiment, _)| {
             let axis = experiment.sensitivity.map(|axis| &experiment.axes[axis]);

@@ -20,7 +20,7 @@ use crate::run::Results;
 pub struct Provenance {
     /// Commit of the tree, with a mark if it had changes.
     pub commit: String,
-    /// Command that made them.
+    /// Command that made the results.
     pub command: String,
     /// Date, such as `2007-09-30`.
     pub date: String,
@@ -51,7 +51,7 @@ pub struct StoredResults {
 /// A comparison as it was written.
 #[derive(Clone, Debug)]
 pub struct KeptRow {
-    /// Assumption that was changed. Empty if none was.
+    /// Assumption that was changed for this comparison. Empty if none was.
     pub change: String,
     /// Title of the group.
     pub group: String,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::FedHost;
-use slackline_live::watch::What;
+use slackline_live::watch::ThreadEventKind;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use super::LiveSetting;
@@ -193,7 +193,7 @@ impl FakeDrive {
             let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
             let joined = host.join(vcpu, &share, true);
             joined.map_err(|error| anyhow::anyhow!("{error}"))?;
-            host.note(CpuId::new(slot as usize % cpus), now, vcpu, What::Woke);
+            host.note(CpuId::new(slot as usize % cpus), now, vcpu, ThreadEventKind::Woke);
         }
         host.at(now);
         for cpu in (0..cpus).map(CpuId::new) {
@@ -215,8 +215,8 @@ impl FakeDrive {
                 let slot = turn * u32::try_from(self.cpus)? + u32::try_from(cpu.index())?;
                 let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
                 let end = self.now + SLICE;
-                self.host.note(cpu, self.now, vcpu, What::SwitchedIn);
-                self.host.note(cpu, end, vcpu, What::SwitchedOut { ready: true });
+                self.host.note(cpu, self.now, vcpu, ThreadEventKind::SwitchedIn);
+                self.host.note(cpu, end, vcpu, ThreadEventKind::SwitchedOut { ready: true });
                 self.host.count(vcpu, SLICE);
                 self.host.at(end);
                 let begun = Instant::now();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use slackline_control::client::{Answered, Client, ClientError};
-use slackline_control::{Kind, Length, Wanted};
+use slackline_control::{Kind, Length, ReservationParameters};
 use slackline_linux::sys::{Tid, die_with_us, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
@@ -244,13 +244,13 @@ impl Drop for Processes {
 }
 
 /// Returns the reservation of a slice in every period for a process, as a hard limit.
-pub(super) fn wanted(pid: u32, slice: Span, period: Span) -> Wanted {
-    Wanted {
+pub(super) fn wanted(pid: u32, slice: Span, period: Span) -> ReservationParameters {
+    ReservationParameters {
         slice: Some(Length(slice)),
         period: Some(Length(period)),
         exact: true,
         binding: Some(format!("pid:{pid}")),
-        ..Wanted::default()
+        ..ReservationParameters::default()
     }
 }
 

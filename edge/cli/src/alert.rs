@@ -63,7 +63,7 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
         terminal::print(&show::interrupted(&made(args, None)))?;
     }
     let tested = tested?;
-    let Tested { form, how, seeds, results, ablations } = &tested;
+    let TestReport { form, how, seeds, results, ablations } = &tested;
     let made = made(args, *seeds);
     let compared = published::compare(*form, results);
     let all: Vec<CaseResult> = tested.all().cloned().collect();
@@ -94,7 +94,7 @@ fn changes_with_quick(args: &Alert) -> bool {
 }
 
 /// Results of all tests.
-struct Tested {
+struct TestReport {
     form: Form,
     /// Sentence that describes the test.
     how: String,
@@ -106,14 +106,14 @@ struct Tested {
     ablations: Vec<(CaseResult, Vec<CaseResult>)>,
 }
 
-impl Tested {
+impl TestReport {
     fn all(&self) -> impl Iterator<Item = &CaseResult> {
         let more = self.ablations.iter().flat_map(|(_, ablated)| ablated);
         self.results.iter().chain(more)
     }
 }
 
-fn simulated(args: &Alert) -> Result<Tested, Problem> {
+fn simulated(args: &Alert) -> Result<TestReport, Problem> {
     let Plan { cases, trials } = Plan::of(args)?;
     let changed: Vec<Vec<Case>> = match args.ablate {
         true => cases.iter().map(Case::ablations).collect(),
@@ -136,10 +136,10 @@ fn simulated(args: &Alert) -> Result<Tested, Problem> {
     };
     let ablations = results.iter().zip(&changed).map(ablated).collect();
     let (how, seeds) = (how(&trials), Some(trials.seeds));
-    Ok(Tested { form: trials.form, how, seeds, results, ablations })
+    Ok(TestReport { form: trials.form, how, seeds, results, ablations })
 }
 
-fn live(args: &Alert) -> Result<Tested, Problem> {
+fn live(args: &Alert) -> Result<TestReport, Problem> {
     let targets = match (&args.targets[..], args.quick) {
         ([], true) => shares(&QUICK_TARGETS),
         ([], false) => shares(&TARGETS),
@@ -148,7 +148,7 @@ fn live(args: &Alert) -> Result<Tested, Problem> {
     let usual = if args.quick { Span::from_secs(3) } else { LENGTH };
     let plan = LivePlan::of(args, targets, length(args, usual)?)?;
     let (how, results) = (plan.how(), plan.run()?);
-    Ok(Tested { form: Form::One, how, seeds: None, results, ablations: Vec::new() })
+    Ok(TestReport { form: Form::One, how, seeds: None, results, ablations: Vec::new() })
 }
 
 /// Returns a sentence that describes the simulated test.

@@ -9,11 +9,11 @@ use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
 use crate::input::file;
-use crate::load::args::Load;
+use crate::load::args::LoadArgs;
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, Named, Pause, Place,
-    PredictionsArgs, RecordArgs, Reserve, Room, TopArgs, Which, WhyArgs,
+    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, Pause,
+    PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
 };
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
@@ -41,7 +41,7 @@ pub(crate) enum Command {
     /// Simulate a scenario and print its metrics.
     Sim(Sim),
     /// Run a scenario on this host with real processes or VMs. Needs root.
-    Run(Run),
+    Run(RunArgs),
     Hold(Hold),
     /// Run the daemon that keeps CPU reservations for VMs. Needs root.
     Serve(Serve),
@@ -52,7 +52,7 @@ pub(crate) enum Command {
     /// Reserve CPU time for a VM under a name.
     Reserve(Reserve),
     /// Reserve CPU time on one of several hosts with enough capacity.
-    Place(Place),
+    Place(PlaceArgs),
     /// Reserve for VMs on several hosts, all or none, with periods in phase.
     Gang(Gang),
     /// Apply a file of reservations: all of them or none.
@@ -62,13 +62,13 @@ pub(crate) enum Command {
     /// Stop a VM until it is resumed; its reservation stays.
     Pause(Pause),
     /// Resume a paused VM.
-    Resume(Named),
+    Resume(NamedArgs),
     /// End a reservation; its VM returns to ordinary scheduling.
-    Release(Named),
+    Release(NamedArgs),
     /// List reservations and the CPU time each received.
     List(List),
     /// Show reservations every second and events as they happen, until Ctrl-C.
-    Watch(Which),
+    Watch(SelectionArgs),
     /// Show the largest slice that each CPU can still admit.
     Room(Room),
     /// Show the latest events: when, who and what.
@@ -96,7 +96,7 @@ pub(crate) enum Command {
     /// Run a paper's experiments and compare with its published values.
     Paper(PaperArgs),
     /// Run a workload or a client of a scenario as a real process.
-    Load(Load),
+    Load(LoadArgs),
     /// Run the guest agent: report urgent tasks to the host.
     Agent(crate::agent::Agent),
     /// Check what this host supports, and how to fix what is missing.
@@ -179,7 +179,7 @@ pub(crate) struct Sim {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// Scenario file; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,

@@ -10,18 +10,18 @@ use crate::problem::Problem;
 use crate::terminal;
 
 /// A run on which claims are checked.
-pub(crate) struct Checked<'a> {
+pub(crate) struct CheckedRun<'a> {
     on: ClaimHosts,
     summary: &'a Summary,
 }
 
-impl<'a> Checked<'a> {
-    pub(crate) fn sim(summary: &'a Summary) -> Checked<'a> {
-        Checked { on: ClaimHosts::Sim, summary }
+impl<'a> CheckedRun<'a> {
+    pub(crate) fn sim(summary: &'a Summary) -> CheckedRun<'a> {
+        CheckedRun { on: ClaimHosts::Sim, summary }
     }
 
-    pub(crate) fn live(summary: &'a Summary) -> Checked<'a> {
-        Checked { on: ClaimHosts::Live, summary }
+    pub(crate) fn live(summary: &'a Summary) -> CheckedRun<'a> {
+        CheckedRun { on: ClaimHosts::Live, summary }
     }
 }
 
@@ -48,7 +48,11 @@ pub(crate) fn check_measured(file: &Path, scenario: &Scenario) -> Result<(), Pro
 }
 
 /// Checks every claim on every run that it applies to, and reports those that do not hold.
-pub(crate) fn check(file: &Path, scenario: &Scenario, runs: &[Checked<'_>]) -> Result<(), Problem> {
+pub(crate) fn check(
+    file: &Path,
+    scenario: &Scenario,
+    runs: &[CheckedRun<'_>],
+) -> Result<(), Problem> {
     check_at("", file, scenario, runs)
 }
 
@@ -57,11 +61,11 @@ pub(crate) fn check_at(
     point: &str,
     file: &Path,
     scenario: &Scenario,
-    runs: &[Checked<'_>],
+    runs: &[CheckedRun<'_>],
 ) -> Result<(), Problem> {
     let at = if point.is_empty() { String::new() } else { format!(", at {point}") };
     let mut count = 0;
-    for Checked { on, summary } in runs {
+    for CheckedRun { on, summary } in runs {
         for claim in failed(scenario, *on, summary).map_err(|bad| problem(file, &bad))? {
             count += 1;
             terminal::tell(&format!(

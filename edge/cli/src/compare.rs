@@ -17,7 +17,7 @@ use crate::run::{self, Live};
 use crate::{claims, input, json, points, seeds, terminal};
 
 /// A comparison of policies, with its results.
-struct Compared {
+struct PolicyComparison {
     /// The scenario with the policy that its file names.
     scenario: Scenario,
     /// Names of the compared policies, as given by the user.
@@ -51,7 +51,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let simulated = runs.finished();
     let lives = if runs.was_whole().is_ok() { live(args, &scenarios, &seeds)? } else { Vec::new() };
     let not_run = runs.missing(&policies, &seeds);
-    let compared = Compared { scenario, policies, scenarios, simulated, lives };
+    let compared = PolicyComparison { scenario, policies, scenarios, simulated, lives };
     let cases = compared.cases();
     let mut lives = compared.lives.iter().flatten();
     let whole = runs.was_whole().and_then(|()| lives.try_for_each(Live::was_whole));
@@ -117,7 +117,7 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec
     Ok(lives)
 }
 
-impl Compared {
+impl PolicyComparison {
     /// Returns the columns of the table. With one policy they are named `simulated` or `live`, with
     /// several by policy.
     fn cases(&self) -> Vec<Case> {
@@ -174,9 +174,9 @@ impl Compared {
     fn check(&self, args: &Compare) -> Result<(), Problem> {
         let mut checked = Vec::new();
         for number in (0..self.policies.len()).filter(|&number| self.is_own(number)) {
-            checked.extend(self.simulated[number].iter().map(claims::Checked::sim));
+            checked.extend(self.simulated[number].iter().map(claims::CheckedRun::sim));
             let lives = self.lives.get(number).into_iter().flatten();
-            checked.extend(lives.map(|live| claims::Checked::live(live.summary())));
+            checked.extend(lives.map(|live| claims::CheckedRun::live(live.summary())));
         }
         claims::check(&args.file, &self.scenario, &checked)
     }

@@ -8,14 +8,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// A moment on the host's clock, and the CPU time that this process had used by then.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Started {
+pub(crate) struct CostStart {
     at: Instant,
     cpu: Duration,
 }
 
-impl Started {
-    pub(crate) fn now() -> Started {
-        Started { at: Instant::now(), cpu: cpu_time() }
+impl CostStart {
+    pub(crate) fn now() -> CostStart {
+        CostStart { at: Instant::now(), cpu: cpu_time() }
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// Returns the cost of a simulation that began at `started`.
-    pub(crate) fn since(started: Started, events: u64) -> Cost {
+    pub(crate) fn since(started: CostStart, events: u64) -> Cost {
         let cpu = cpu_time().saturating_sub(started.cpu);
         Cost { took: started.at.elapsed(), cpu, events, peak_kib: peak() }
     }

@@ -123,7 +123,7 @@ struct Claims {
 }
 
 /// A scenario with axes as TOML, with the changed tables for each point.
-pub(crate) struct Varied {
+pub(crate) struct VariedScenario {
     pub(crate) axes: Vec<Axis>,
     /// Points where the axes cross. The value on the last axis varies fastest.
     pub(crate) points: Vec<VariedPoint>,
@@ -147,10 +147,10 @@ impl VariedPoint {
     }
 }
 
-impl Varied {
+impl VariedScenario {
     /// Parses a scenario with axes. `None` if it has no axes. Also `None` if it is not TOML, which
     /// the parser of scenarios reports.
-    pub(crate) fn read(file: &Path, text: &str) -> Result<Option<Varied>, Problem> {
+    pub(crate) fn read(file: &Path, text: &str) -> Result<Option<VariedScenario>, Problem> {
         if !text.contains("axis") {
             return Ok(None);
         }
@@ -190,7 +190,7 @@ impl Varied {
             Ok(point)
         };
         let points = points(&axes).into_iter().map(point).collect::<Result<_, Problem>>()?;
-        Ok(Some(Varied { axes, points }))
+        Ok(Some(VariedScenario { axes, points }))
     }
 }
 
@@ -198,7 +198,7 @@ impl Grid {
     /// Parses a scenario with axes. `None` if it has no axes. Also `None` if it is not TOML, which
     /// the parser of scenarios reports.
     pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
-        let Some(Varied { axes, points }) = Varied::read(source.file, text)? else {
+        let Some(VariedScenario { axes, points }) = VariedScenario::read(source.file, text)? else {
             return Ok(None);
         };
         let lines = claim_lines(text);

@@ -16,7 +16,8 @@ use slackline_linux::thread::{TaskFd, ThreadError, ThreadRef};
 use slackline_linux::with_causes;
 use slackline_live::Punctual;
 use slackline_live::session::{
-    Called, JoinId, Options, Request, RequestError, Session, SessionError, Who, knowledge,
+    JoinId, JoinTarget, Options, Request, RequestError, RequestedId, Session, SessionError,
+    knowledge,
 };
 use slackline_live::vcpus;
 use slackline_play::play::LiveError;
@@ -31,7 +32,7 @@ use crate::run::choose_cpus;
 use crate::signals::stop_signal;
 use crate::terminal;
 use part::Parts;
-use show::Shown;
+use show::HoldOutput;
 
 /// Default period of a reservation, for a user who gives only a share.
 const PERIOD: Span = Span::from_ms(10);
@@ -87,7 +88,7 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let refused = |error: RequestError| in_same_terms(args, parts, error);
     let ids = session.join(requests).map_err(|error| refused(error.error))?;
     command.as_mut().map_or(Ok(()), HeldCommand::go)?;
-    let shown = Shown::begin(args, &target.name, each, (target.parts(), &cpus))?;
+    let shown = HoldOutput::begin(args, &target.name, each, (target.parts(), &cpus))?;
     let (began, guest) = (session.now(), target.guest());
     let parts = Parts::new(names, target.width(), knowledge().sleep, began);
     let mut holding = Holding { began, session, ids, guest, parts, shown };
@@ -183,7 +184,7 @@ struct Target {
     /// Name of the target in the output.
     name: String,
     /// Threads or groups with a reservation each: the vCPUs, or the target as a whole.
-    who: Vec<Who>,
+    who: Vec<JoinTarget>,
     /// Names of the vCPUs. Empty if the target is not a VM.
     vcpus: Vec<String>,
 }
@@ -192,11 +193,11 @@ impl Target {
     fn find(args: &Hold, command: Option<&HeldCommand>) -> Result<Target, Problem> {
         if let Some(unit) = &args.unit {
             let place = TreePlace::of_unit(unit).map_err(|error| of_group(&error))?;
-            return Ok(Target::whole(unit.clone(), Who::Group(place)));
+            return Ok(Target::whole(unit.clone(), JoinTarget::Group(place)));
         }
         if let Some(path) = &args.cgroup {
             let place = TreePlace::existing(Path::new(path)).map_err(|error| of_group(&error))?;
-            return Ok(Target::whole(format!("cgroup {path}"), Who::Group(place)));
+            return Ok(Target::whole(format!("cgroup {path}"), JoinTarget::Group(place)));
         }
         let (number, name) = match command {
             Some(command) => (command.pid().raw(), args.command[0].clone()),
@@ -207,7 +208,7 @@ impl Target {
         };
         let pid = Tid::new(number).ok_or_else(|| no_process(number))?;
         if !args.vcpus {
-            return Ok(Target::whole(name, Who::Tree(pid)));
+            return Ok(Target::whole(name, JoinTarget::Tree(pid)));
         }
         let deadline = Instant::now() + VCPUS_WITHIN;
         let found = loop {
@@ -224,13 +225,14 @@ impl Target {
         };
         let open = |tid| ThreadRef::open(pid, tid).map_err(|error| of_thread(&error));
         let tids = found.iter().filter_map(|vcpu| Tid::new(vcpu.tid));
-        let who = tids.map(|tid| Ok(Who::Thread(open(tid)?))).collect::<Result<_, Problem>>()?;
+        let who =
+            tids.map(|tid| Ok(JoinTarget::Thread(open(tid)?))).collect::<Result<_, Problem>>()?;
         let vcpus = found.iter().map(|vcpu| format!("vCPU {}", vcpu.index)).collect();
         Ok(Target { name, who, vcpus })
     }
 
     /// Returns a target with one reservation for the whole of it.
-    fn whole(name: String, who: Who) -> Target {
+    fn whole(name: String, who: JoinTarget) -> Target {
         Target { name, who: vec![who], vcpus: Vec::new() }
     }
 
@@ -239,7 +241,7 @@ impl Target {
         let online = slackline_linux::sys::online_cpus().map_or(1, |cpus| cpus.iter().count());
         let needed = match (amount, &self.who[..]) {
             // A tree gets the smallest number of CPUs that is enough.
-            (Amount::Together(cpu, _), [Who::Tree(_)]) if cpu.ppm() > 1_000_000 => {
+            (Amount::Together(cpu, _), [JoinTarget::Tree(_)]) if cpu.ppm() > 1_000_000 => {
                 usize::try_from(cpu.ppm().div_ceil(FULL)).unwrap_or(usize::MAX)
             }
             _ => self.who.len(),
@@ -251,13 +253,15 @@ impl Target {
     /// needs. `None` if the cpuset allows all CPUs, or fewer than needed.
     fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
         let (pid, tid) = match self.who.first()? {
-            Who::Tree(pid) | Who::Process(pid) | Who::Wide(pid, _) => (*pid, *pid),
-            Who::Thread(thread) => (thread.pid(), thread.tid()),
-            Who::Group(place) => {
+            JoinTarget::Tree(pid) | JoinTarget::Process(pid) | JoinTarget::Wide(pid, _) => {
+                (*pid, *pid)
+            }
+            JoinTarget::Thread(thread) => (thread.pid(), thread.tid()),
+            JoinTarget::Group(place) => {
                 let first = place.processes().ok()?.first().copied()?;
                 (first, first)
             }
-            Who::Nobody => return None,
+            JoinTarget::Nobody => return None,
         };
         let granted = Cpuset::of(pid, tid).ok()??.cpus;
         let online = slackline_linux::sys::online_cpus().ok()?;
@@ -270,11 +274,11 @@ impl Target {
     /// Returns the target as it runs on these CPUs. A process tree that needs more than one CPU
     /// runs on all of them at once.
     fn on(mut self, amount: Amount, cpus: &[CpuId]) -> Target {
-        if let (Amount::Together(cpu, _), [Who::Tree(root)]) = (amount, &self.who[..])
+        if let (Amount::Together(cpu, _), [JoinTarget::Tree(root)]) = (amount, &self.who[..])
             && cpu.ppm() > 1_000_000
             && cpus.len() > 1
         {
-            self.who = vec![Who::Wide(*root, cpus.iter().copied().collect())];
+            self.who = vec![JoinTarget::Wide(*root, cpus.iter().copied().collect())];
         }
         self
     }
@@ -283,7 +287,7 @@ impl Target {
     /// other targets.
     fn guest(&self) -> Option<(i32, usize)> {
         match self.who.first()? {
-            Who::Thread(thread) => Some((thread.pid().raw(), self.who.len())),
+            JoinTarget::Thread(thread) => Some((thread.pid().raw(), self.who.len())),
             _ => None,
         }
     }
@@ -291,7 +295,7 @@ impl Target {
     /// Returns the number of CPUs on which the target runs at once.
     fn width(&self) -> usize {
         match &self.who[..] {
-            [Who::Wide(_, cpus)] => cpus.iter().count(),
+            [JoinTarget::Wide(_, cpus)] => cpus.iter().count(),
             _ => 1,
         }
     }
@@ -311,8 +315,8 @@ impl Target {
     /// Returns what limits the target's CPU time, and advice on that, for an error message.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
-            [Who::Thread(_), ..] => ("its vCPUs together", "reserve less"),
-            [Who::Group(_)] => (
+            [JoinTarget::Thread(_), ..] => ("its vCPUs together", "reserve less"),
+            [JoinTarget::Group(_)] => (
                 "a cgroup",
                 "hold a process by its `--pid`, or start it as a command: it can use several CPUs",
             ),
@@ -331,11 +335,11 @@ impl Target {
         ];
         let share = Values::read(policy.share_fields, given.into_iter());
         let share = share.expect("every reservation is valid in the policy's parameters");
-        let request = |(index, who): (usize, &Who)| Request {
+        let request = |(index, who): (usize, &JoinTarget)| Request {
             who: who.clone(),
             name: self.vcpus.get(index).unwrap_or(&self.name).clone(),
             domain: self.name.clone(),
-            called: Called::Anything,
+            called: RequestedId::Anything,
             share: share.clone(),
             cpus: None,
         };
@@ -363,7 +367,7 @@ struct Holding {
     /// `None` if the target is not a VM.
     guest: Option<(i32, usize)>,
     parts: Parts,
-    shown: Shown,
+    shown: HoldOutput,
 }
 
 impl Holding {

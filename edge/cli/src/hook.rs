@@ -33,11 +33,11 @@ PROGRAM hook libvirt --socket SOCKET -- \"$1\" \"$2\" \"$3\"
 #[derive(Debug, Args)]
 pub(crate) struct Hook {
     #[command(subcommand)]
-    of: Of,
+    of: HookCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Of {
+enum HookCommand {
     /// Reserve as a guest's metadata asks; reads its domain XML from standard input.
     Libvirt(Libvirt),
 }
@@ -65,7 +65,7 @@ struct Libvirt {
 /// Makes the reservation that a guest's metadata asks for. Returns failure only if the guest must
 /// not start.
 pub(crate) fn hook(args: &Hook) -> ExitCode {
-    let Of::Libvirt(args) = &args.of;
+    let HookCommand::Libvirt(args) = &args.of;
     if args.script {
         let program = std::env::current_exe().unwrap_or_else(|_| "slackline".into());
         let quoted = |path: &std::path::Path| format!("'{}'", path.display());
@@ -90,13 +90,13 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
 }
 
 /// Reason why a guest has no reservation, and whether the guest requires one.
-struct Refused {
+struct ReservationRefusal {
     why: String,
     is_required: bool,
 }
 
-fn reserve(args: &Libvirt) -> Result<(), Refused> {
-    let not_ours = |why: String| Refused { why, is_required: false };
+fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
+    let not_ours = |why: String| ReservationRefusal { why, is_required: false };
     // The connection is opened with full privileges. The guest's metadata is parsed without any.
     let client = Client::connect(&args.socket);
     give_up_rights().map_err(|error| not_ours(format!("cannot drop privileges: {error}")))?;
@@ -105,8 +105,8 @@ fn reserve(args: &Libvirt) -> Result<(), Refused> {
     let read = stdin().take(most + 1).read_to_end(&mut xml);
     read.map_err(|error| not_ours(format!("cannot read the domain XML: {error}")))?;
     let found = hook::read(&xml);
-    let found =
-        found.map_err(|bad| Refused { why: bad.to_string(), is_required: bad.is_required })?;
+    let found = found
+        .map_err(|bad| ReservationRefusal { why: bad.to_string(), is_required: bad.is_required })?;
     let Some(metadata) = found else { return Ok(()) };
     let within = std::time::Duration::from_nanos(args.within.ns());
     let asked = client.and_then(|client| ask(&mut client.within(within), &metadata));
@@ -116,7 +116,7 @@ fn reserve(args: &Libvirt) -> Result<(), Refused> {
             _ => None,
         };
         let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-        Refused { why: format!("{error}{hint}"), is_required: metadata.is_required }
+        ReservationRefusal { why: format!("{error}{hint}"), is_required: metadata.is_required }
     })
 }
 

@@ -22,13 +22,13 @@ use crate::input;
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
-use args::{Kind, Load, PingTo};
+use args::{Kind, LoadArgs, PingTo};
 
 /// Descriptor on which finished jobs are reported: standard output.
 const STANDARD_OUTPUT: u32 = 1;
 
 /// Role of the process, derived from the kind of load.
-enum Part {
+enum ProcessRole {
     Program(Program, Option<Node>),
     Serving(SystemParameters),
     Guest(Guest),
@@ -36,7 +36,7 @@ enum Part {
     Files,
 }
 
-pub(crate) fn load(args: &Load) -> Result<(), Problem> {
+pub(crate) fn load(args: &LoadArgs) -> Result<(), Problem> {
     let part = part(args)?;
     let jobs = args.report_jobs.then(|| jobs_on(STANDARD_OUTPUT)).transpose()?;
     let options = Options {
@@ -46,8 +46,8 @@ pub(crate) fn load(args: &Load) -> Result<(), Problem> {
         ..Options::default()
     };
     match part {
-        Part::Program(program, node) => compute(args, &program, Options { node, ..options }),
-        Part::Serving(serving) => with_devices(args, options, |options| {
+        ProcessRole::Program(program, node) => compute(args, &program, Options { node, ..options }),
+        ProcessRole::Serving(serving) => with_devices(args, options, |options| {
             Ok(serve(&serving, options, &mut |ports| {
                 let ports = [ports.requests, ports.inward, ports.outward];
                 for port in ports.into_iter().filter(|&port| port > 0 && !args.report_jobs) {
@@ -55,25 +55,25 @@ pub(crate) fn load(args: &Load) -> Result<(), Problem> {
                 }
             })?)
         }),
-        Part::Guest(guest) => with_devices(args, options, |options| {
+        ProcessRole::Guest(guest) => with_devices(args, options, |options| {
             Ok(slackline_load::guest::play(&guest, options, &mut |port| {
                 if !args.report_jobs {
                     terminal::tell(&format!("listening on 127.0.0.1:{port}\n"));
                 }
             })?)
         }),
-        Part::Asking(mut asking) => {
+        ProcessRole::Asking(mut asking) => {
             // Requests sent before the end are still answered.
             asking.until = asking.until.or(args.length);
             let options = Options { limit: None, ..options };
             with_devices(args, options, |options| Ok(ask(&asking, options)?))
         }
-        Part::Files => Ok(file_server(options)?),
+        ProcessRole::Files => Ok(file_server(options)?),
     }
 }
 
 /// Runs a program that needs no devices.
-fn compute(args: &Load, program: &Program, options: Options) -> Result<(), Problem> {
+fn compute(args: &LoadArgs, program: &Program, options: Options) -> Result<(), Problem> {
     let (domain, number) = args.who;
     let vcpu = VcpuId::new(0, DomId::new(domain), number);
     let draws = Stream::of_vcpu(args.seed, vcpu, Purpose::Work);
@@ -90,7 +90,7 @@ fn compute(args: &Load, program: &Program, options: Options) -> Result<(), Probl
 
 /// Runs a load with devices, or a client. After a signal it still prints its report.
 fn with_devices(
-    args: &Load,
+    args: &LoadArgs,
     options: Options,
     body: impl FnOnce(Options) -> Result<LoadResults, Problem>,
 ) -> Result<(), Problem> {
@@ -111,7 +111,7 @@ fn with_devices(
     }
 }
 
-fn part(args: &Load) -> Result<Part, Problem> {
+fn part(args: &LoadArgs) -> Result<ProcessRole, Problem> {
     let mut keys = Keys::default();
     match &args.kind {
         Kind::Spin => keys.kind("spin"),
@@ -133,27 +133,27 @@ fn part(args: &Load) -> Result<Part, Problem> {
             keys.maybe("exchange", exchange.as_ref());
             let socket = UdpSocket::bind(listen);
             let socket = socket.map_err(|source| LoadError::NoSocket { at: *listen, source })?;
-            let node = node(socket, peers)?;
-            return domain(&keys, None).map(|domain| Part::Program(domain.program, Some(node)));
+            let node = Some(node(socket, peers)?);
+            return domain(&keys, None).map(|domain| ProcessRole::Program(domain.program, node));
         }
         Kind::Batch { total } => keys.kind("batch").text("total", total),
         Kind::Replay { file } => {
             keys.kind("replay").text("file", &file.display().to_string());
             let domain = domain(&keys, Some(&recorded(file)?))?;
-            return Ok(Part::Program(domain.program, None));
+            return Ok(ProcessRole::Program(domain.program, None));
         }
         Kind::Guest { each, agent, lies, port } => {
             let (each, port, agent, lies) = (*each, port.port, agent.clone(), *lies);
-            return Ok(Part::Guest(Guest { each, port, agent, lies }));
+            return Ok(ProcessRole::Guest(Guest { each, port, agent, lies }));
         }
         Kind::Serving(kind) => return serving(args, kind),
         Kind::Client(kind) => return client(args, kind),
         Kind::Steps { peers, steps } => {
             let node = (!peers.is_empty()).then(|| node(own_socket()?, peers)).transpose()?;
-            return Ok(Part::Program(words::program(steps)?, node));
+            return Ok(ProcessRole::Program(words::program(steps)?, node));
         }
         Kind::Tasks { from, connections, files, tasks } => {
-            return Ok(Part::Serving(SystemParameters {
+            return Ok(ProcessRole::Serving(SystemParameters {
                 tasks: words::tasks(tasks)?,
                 seed: args.seed,
                 domain: DomId::new(args.who.0),
@@ -167,7 +167,7 @@ fn part(args: &Load) -> Result<Part, Problem> {
         Kind::Caller { number, to, until, client } => {
             let draws = Stream::new(args.seed, *number, Purpose::Client);
             let (kind, until) = (words::client(client)?, *until);
-            return Ok(Part::Asking(ClientTask {
+            return Ok(ProcessRole::Asking(ClientTask {
                 kind,
                 port: *to,
                 draws,
@@ -176,9 +176,9 @@ fn part(args: &Load) -> Result<Part, Problem> {
                 count: None,
             }));
         }
-        Kind::Files => return Ok(Part::Files),
+        Kind::Files => return Ok(ProcessRole::Files),
     };
-    domain(&keys, None).map(|domain| Part::Program(domain.program, None))
+    domain(&keys, None).map(|domain| ProcessRole::Program(domain.program, None))
 }
 
 /// Returns the socket that the parent process passed.
@@ -204,7 +204,7 @@ fn node(socket: UdpSocket, others: &[SocketAddr]) -> Result<Node, Problem> {
     Ok(Node { socket, others: others.to_vec() })
 }
 
-fn serving(args: &Load, kind: &args::Serving) -> Result<Part, Problem> {
+fn serving(args: &LoadArgs, kind: &args::Serving) -> Result<ProcessRole, Problem> {
     let mut keys = Keys::default();
     let (mut listens_on, mut reads_in) = (0, None);
     match kind {
@@ -240,7 +240,7 @@ fn serving(args: &Load, kind: &args::Serving) -> Result<Part, Problem> {
     let domain = domain(&keys, None)?;
     let system = domain.system.expect("a load with devices has a system");
     let inward = matches!(kind, args::Serving::Sink { .. });
-    Ok(Part::Serving(SystemParameters {
+    Ok(ProcessRole::Serving(SystemParameters {
         tasks: system.tasks,
         seed: args.seed,
         domain: DomId::new(args.who.0),
@@ -252,7 +252,7 @@ fn serving(args: &Load, kind: &args::Serving) -> Result<Part, Problem> {
     }))
 }
 
-fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
+fn client(args: &LoadArgs, kind: &args::Client) -> Result<ProcessRole, Problem> {
     let mut keys = Keys::default();
     let mut socket = None;
     let (port, count) = match kind {
@@ -289,7 +289,7 @@ fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
     let mut io = scenario(&text, None)?.io.expect("the scenario has a driver");
     let kind = io.clients.remove(0).kind;
     let draws = Stream::new(args.seed, 0, Purpose::Client);
-    Ok(Part::Asking(ClientTask { kind, port, socket, draws, until: None, count }))
+    Ok(ProcessRole::Asking(ClientTask { kind, port, socket, draws, until: None, count }))
 }
 
 /// Keys of a scenario's TOML, each with its value.

@@ -20,7 +20,7 @@ use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal::{self, Counter};
 
-use live::Here;
+use live::PaperHost;
 
 pub(crate) fn command(args: &PaperArgs) -> Result<(), Problem> {
     let folder = &args.papers;
@@ -85,11 +85,11 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
     }
     let made = provenance(&paper.folder, &words_of_command());
     let is_live = |one: &Experiment| one.is_live;
-    let here = experiments.iter().any(is_live).then(Here::new).transpose()?;
+    let here = experiments.iter().any(is_live).then(PaperHost::new).transpose()?;
     for experiment in &experiments {
         let results = results_of(experiment, here.as_ref())?;
         let made = match experiment.is_live {
-            true => Provenance { machine: Some(Here::described()), ..made.clone() },
+            true => Provenance { machine: Some(PaperHost::described()), ..made.clone() },
             false => made.clone(),
         };
         let published = paper.published()?;
@@ -113,7 +113,7 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
 }
 
 /// Runs an experiment, simulated or on this host.
-fn results_of(experiment: &Experiment, here: Option<&Here>) -> Result<Results, Problem> {
+fn results_of(experiment: &Experiment, here: Option<&PaperHost>) -> Result<Results, Problem> {
     let counter = Counter::new(&experiment.name);
     let watch = |done| {
         counter.at(done);

@@ -22,11 +22,11 @@ const MODE: u32 = 0o666;
 
 /// An output file that is not complete yet.
 pub(crate) struct Pending {
-    file: Begun,
+    file: PendingFile,
     name: PathBuf,
 }
 
-enum Begun {
+enum PendingFile {
     /// A device or a pipe, which is written under its own name.
     Itself,
     /// An unnamed file, and the folder in which it will get its name.
@@ -50,7 +50,7 @@ impl Pending {
             Ok(found) if !found.is_file() => {
                 let out = File::options().write(true).open(name)?;
                 return Ok((
-                    Pending { file: Begun::Itself, name: name.into() },
+                    Pending { file: PendingFile::Itself, name: name.into() },
                     BufWriter::new(out),
                 ));
             }
@@ -70,12 +70,12 @@ impl Pending {
     pub(crate) fn keep(self, written: io::Result<()>) -> Result<(), Problem> {
         let Pending { file, name } = self;
         let named = || match file {
-            Begun::Itself => Ok(()),
-            Begun::Nameless(file, folder) => {
+            PendingFile::Itself => Ok(()),
+            PendingFile::Nameless(file, folder) => {
                 file.sync_all()?;
                 give_name(&file, &folder, &name)
             }
-            Begun::Hidden(file) => {
+            PendingFile::Hidden(file) => {
                 file.as_file().sync_all()?;
                 file.persist(&name).map(|_| ()).map_err(|error| plain(error.error))
             }
@@ -85,20 +85,20 @@ impl Pending {
 }
 
 /// Creates a new output file in a folder. Returns it and a second handle, for writing.
-fn begin(folder: &Path) -> io::Result<(Begun, File)> {
+fn begin(folder: &Path) -> io::Result<(PendingFile, File)> {
     let nameless = OFlags::TMPFILE.bits().cast_signed();
     let opened = File::options().write(true).mode(MODE).custom_flags(nameless).open(folder);
     // If unnamed files are not supported, a hidden one is used. Other errors occur again with it,
     // and are reported then.
     if let Ok(file) = opened {
         let out = file.try_clone()?;
-        return Ok((Begun::Nameless(file, folder.into()), out));
+        return Ok((PendingFile::Nameless(file, folder.into()), out));
     }
     let mut hidden = tempfile::Builder::new();
     let hidden = hidden.prefix(PREFIX).permissions(Permissions::from_mode(MODE));
     let hidden = hidden.tempfile_in(folder).map_err(plain)?;
     let out = hidden.reopen()?;
-    Ok((Begun::Hidden(hidden), out))
+    Ok((PendingFile::Hidden(hidden), out))
 }
 
 /// Gives a name to an unnamed file. An existing file is replaced in one step. For that, the new

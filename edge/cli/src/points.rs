@@ -27,7 +27,7 @@ pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
     let others = Keeping { csv: None, ..args.keeping.clone() };
     others.is_of_one_run("axes")?;
     let policies: Vec<String> = args.policy.iter().cloned().collect();
-    let asked = Asked {
+    let asked = PointOptions {
         file: &args.file,
         seed: args.seed,
         seeds: args.seeds,
@@ -48,12 +48,12 @@ pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
     let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
     let cdf = args.cdf.as_deref().map(CumulativeFile::begin).transpose()?;
     let (file, policies, metrics) = (&args.file, &args.policies, args.metric.as_slice());
-    let asked = Asked { file, seed: args.seed, seeds: args.seeds, policies, metrics };
+    let asked = PointOptions { file, seed: args.seed, seeds: args.seeds, policies, metrics };
     run(grid, &asked, args.json, (csv, cdf))
 }
 
 /// Options that apply to all points.
-struct Asked<'a> {
+struct PointOptions<'a> {
     file: &'a Path,
     seed: Option<u64>,
     seeds: Option<u64>,
@@ -65,7 +65,7 @@ struct Asked<'a> {
 
 fn run(
     grid: &Grid,
-    asked: &Asked<'_>,
+    asked: &PointOptions<'_>,
     as_json: bool,
     (csv, cdf): (Option<Csv>, Option<CumulativeFile>),
 ) -> Result<(), Problem> {
@@ -154,7 +154,7 @@ fn check(
         if scenario.policy.to_string() != point.scenario.policy.to_string() {
             continue;
         }
-        let checked: Vec<_> = case.runs.iter().map(claims::Checked::sim).collect();
+        let checked: Vec<_> = case.runs.iter().map(claims::CheckedRun::sim).collect();
         match claims::check_at(&point.name, file, scenario, &checked) {
             Err(Problem::ClaimsFailed(count)) => failed += count,
             result => result?,

@@ -9,8 +9,8 @@ use slackline_experiments::claims::expects_refusal;
 use slackline_experiments::{Numbers, Outputs, header, with_seed};
 use slackline_fence::KeeperCommand;
 use slackline_linux::sys::online_cpus;
-use slackline_live::agents::{Counts, Heard};
-use slackline_live::relay::Relayed;
+use slackline_live::agents::{AgentStatistics, Counts};
+use slackline_live::relay::RelayStatistics;
 use slackline_live::session::SessionError;
 use slackline_live::topology;
 use slackline_metrics::Summary;
@@ -22,7 +22,7 @@ use slackline_terminal::over_runs;
 use slackline_units::frame::VERSION;
 use slackline_units::{CpuId, Span};
 
-use crate::args::{Keeping, Run};
+use crate::args::{Keeping, RunArgs};
 use crate::load::words;
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
@@ -30,7 +30,7 @@ use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 use crate::{claims, grid, input, json, seeds};
 
-pub(crate) fn run(args: &Run) -> Result<(), Problem> {
+pub(crate) fn run(args: &RunArgs) -> Result<(), Problem> {
     let places = args.keeping.places()?;
     let mut scenario = grid::scenario(&args.file, args.length, &places)?;
     if let Some(policy) = &args.policy {
@@ -56,11 +56,11 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
         terminal::say(&(text + &live.notes(&scenario)))?;
     }
     live.was_whole()?;
-    claims::check(&args.file, &scenario, &[claims::Checked::live(live.summary())])
+    claims::check(&args.file, &scenario, &[claims::CheckedRun::live(live.summary())])
 }
 
 /// Runs a scenario with several seeds, and prints statistics over them.
-fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
+fn over_seeds(args: &RunArgs, scenario: &Scenario) -> Result<(), Problem> {
     let seeds = seeds::seeds(scenario, args.seeds)?;
     let mut lives: Vec<Live> = Vec::new();
     for &seed in &seeds {
@@ -83,7 +83,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
         terminal::say(&text)?;
     }
     lives.iter().try_for_each(Live::was_whole)?;
-    let checked: Vec<_> = runs.iter().map(claims::Checked::live).collect();
+    let checked: Vec<_> = runs.iter().map(claims::CheckedRun::live).collect();
     claims::check(&args.file, scenario, &checked)
 }
 
@@ -144,8 +144,8 @@ impl Live {
 }
 
 /// Adds a note on the traffic of a relay.
-fn relay(text: &mut String, relayed: &Relayed) {
-    let Relayed { name, guest, connected, inward, outward, unanswered } = relayed;
+fn relay(text: &mut String, relayed: &RelayStatistics) {
+    let RelayStatistics { name, guest, connected, inward, outward, unanswered } = relayed;
     let _ = match connected {
         None => writeln!(text, "note: relay of {name}: no process listened at {}", guest.display()),
         Some(_) => {
@@ -157,8 +157,8 @@ fn relay(text: &mut String, relayed: &Relayed) {
 }
 
 /// Adds a note on the agent of a guest.
-fn agent(text: &mut String, heard: &Heard) {
-    let Heard { name, path, connected, lost, counts } = heard;
+fn agent(text: &mut String, heard: &AgentStatistics) {
+    let AgentStatistics { name, path, connected, lost, counts } = heard;
     if connected.is_none() {
         let _ = writeln!(text, "note: agent of {name}: no process listened at {}", path.display());
         return;
@@ -337,7 +337,7 @@ mod tests {
         let connected = Some(slackline_units::Time::START);
         let (name, path) = ("web".into(), "/run/web.gaps".into());
         let mut text = String::new();
-        agent(&mut text, &Heard { name, path, connected, lost: None, counts });
+        agent(&mut text, &AgentStatistics { name, path, connected, lost: None, counts });
         let (note, warning) = text.split_once('\n').expect("the text has two lines");
         assert!(note.starts_with("note: agent of web: 0 frames received; dropped: 8 "), "{note}");
         let expected = "warning: agent of web: it sends frames of version 1, this host reads 2:";

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use slackline_control::client::{Answered, Client, ClientError, Frame, Heard, Stream, Text};
+use slackline_control::client::{Answered, Client, ClientError, Frame, Stream, Text, WaitOutcome};
 use slackline_control::{
     Change as Changed, Culprits, Event, Grant, Kind, Length, PAGE, Recording, Reservation, Share,
 };
@@ -28,8 +28,8 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
 use args::{
-    AccessArgs, AccessCommand, Add, At, Change, Find, HowMuch, IncidentsArgs, List, Log, Named,
-    Pause, PredictionsArgs, Reserve, Room, Which,
+    AccessArgs, AccessCommand, Add, AmountArgs, Change, DaemonArgs, Find, IncidentsArgs, List, Log,
+    NamedArgs, Pause, PredictionsArgs, Reserve, Room, SelectionArgs,
 };
 
 pub(crate) use apply::apply;
@@ -70,7 +70,7 @@ pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
 }
 
 pub(crate) fn change(args: &Change) -> Result<(), Problem> {
-    let HowMuch { slice, period, cpu, vcpus, exact, at_least, phase, until } = args.much;
+    let AmountArgs { slice, period, cpu, vcpus, exact, at_least, phase, until } = args.much;
     let exact = (exact || at_least).then_some(exact);
     let change = Changed { slice, period, cpu, exact, phase, vcpus, until, binding: None };
     let is_bare = change == Changed::default();
@@ -130,11 +130,11 @@ fn is_meant(name: &str) -> Result<bool, Problem> {
     Ok(matches!(said.trim(), "y" | "Y" | "yes"))
 }
 
-pub(crate) fn resume(args: &Named) -> Result<(), Problem> {
+pub(crate) fn resume(args: &NamedArgs) -> Result<(), Problem> {
     each(&args.at, &args.name, args.if_revision, Client::resume)
 }
 
-pub(crate) fn release(args: &Named) -> Result<(), Problem> {
+pub(crate) fn release(args: &NamedArgs) -> Result<(), Problem> {
     let mut client = connect(&args.at)?;
     for name in meant(&mut client, &args.name, args.if_revision)? {
         let (reservation, text) = patiently(|| client.release(&name, args.if_revision))?;
@@ -147,7 +147,7 @@ pub(crate) fn release(args: &Named) -> Result<(), Problem> {
 /// Sends a request for one reservation, or one after another for each that a pattern matches. Stops
 /// at the first refusal.
 fn each(
-    at: &At,
+    at: &DaemonArgs,
     name: &str,
     revision: Option<u64>,
     mut ask: impl FnMut(&mut Client, &str, Option<u64>) -> Answered<Reservation>,
@@ -273,7 +273,7 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
 }
 
 /// Returns the causes of a VM's waiting in the last minute, as a value and as JSON.
-pub(crate) fn why(at: &At, name: &str) -> Result<(Culprits, String), Problem> {
+pub(crate) fn why(at: &DaemonArgs, name: &str) -> Result<(Culprits, String), Problem> {
     let (why, text) = connect(at)?.why(name)?;
     Ok((why, text.0))
 }
@@ -350,18 +350,19 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
 }
 
 /// Shows all reservations every second, and events as they happen, until Ctrl-C.
-pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
+pub(crate) fn watch(args: &SelectionArgs) -> Result<(), Problem> {
     let stop = stop_flag()?;
     if let Some(name) = &args.name {
         connect(&args.at)?.show(name)?;
     }
     let mut stream = connect(&args.at)?.watch()?;
-    let mut seen = Seen { json: args.at.json, name: args.name.as_deref(), events: Vec::new() };
+    let mut seen =
+        ReceivedEvents { json: args.at.json, name: args.name.as_deref(), events: Vec::new() };
     while !stop.load(Ordering::Relaxed) {
         match stream.hear(OFTEN) {
-            Ok(Heard::Frame(frame)) => seen.hear(&frame)?,
-            Ok(Heard::Quiet) => {}
-            Ok(Heard::End) | Err(ClientError::Lost(_)) => match again(&args.at, &stop)? {
+            Ok(WaitOutcome::Frame(frame)) => seen.hear(&frame)?,
+            Ok(WaitOutcome::Quiet) => {}
+            Ok(WaitOutcome::End) | Err(ClientError::Lost(_)) => match again(&args.at, &stop)? {
                 Some(next) => stream = next,
                 None => return Ok(()),
             },
@@ -373,7 +374,7 @@ pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
 
 /// Reconnects to the daemon. The attempts last longer than the daemon needs to replace its front or
 /// to restart. Returns `None` if a signal asks to stop in that time.
-fn again(at: &At, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
+fn again(at: &DaemonArgs, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
     for _ in 0..BACK_WITHIN {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
@@ -387,14 +388,14 @@ fn again(at: &At, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
 }
 
 /// Events that `watch` has received.
-struct Seen<'a> {
+struct ReceivedEvents<'a> {
     json: bool,
     name: Option<&'a str>,
     /// The latest events, oldest first.
     events: Vec<Event>,
 }
 
-impl Seen<'_> {
+impl ReceivedEvents<'_> {
     fn hear(&mut self, frame: &Frame) -> Result<(), Problem> {
         let Frame { kind, data, .. } = frame;
         if self.json {
@@ -434,17 +435,17 @@ impl Seen<'_> {
 }
 
 /// Connects to the daemon of this host, or to that of another host.
-fn open(at: &At) -> Result<Client, ClientError> {
+fn open(at: &DaemonArgs) -> Result<Client, ClientError> {
     let Some(url) = &at.host else { return Client::connect(&at.socket) };
     Client::connect_to(&at.trust.at(url))
 }
 
-pub(crate) fn connect(at: &At) -> Result<Client, Problem> {
+pub(crate) fn connect(at: &DaemonArgs) -> Result<Client, Problem> {
     Ok(open(at)?)
 }
 
 /// Returns a refusal for lack of capacity. If the user requested a share, its hint is a share too.
-fn in_same_terms(much: &HowMuch, error: ClientError) -> ClientError {
+fn in_same_terms(much: &AmountArgs, error: ClientError) -> ClientError {
     let Some(Share(share)) = much.cpu else { return error };
     let ClientError::Refused(mut problem) = error else { return error };
     let room = problem.room.as_deref().and_then(|room| {
@@ -461,7 +462,7 @@ fn in_same_terms(much: &HowMuch, error: ClientError) -> ClientError {
 }
 
 /// Prints a reservation after a change.
-fn done(at: &At, answered: Answered<Reservation>) -> Result<(), Problem> {
+fn done(at: &DaemonArgs, answered: Answered<Reservation>) -> Result<(), Problem> {
     let (reservation, text) = answered?;
     warn(&reservation);
     if at.json {
@@ -477,7 +478,7 @@ fn warn(reservation: &Reservation) {
 }
 
 /// Prints an answer as JSON, or as `shown` formats it.
-fn answer(at: &At, text: &Text, shown: impl FnOnce() -> String) -> Result<(), Problem> {
+fn answer(at: &DaemonArgs, text: &Text, shown: impl FnOnce() -> String) -> Result<(), Problem> {
     if at.json {
         return terminal::print(&format!("{}\n", text.0));
     }

@@ -12,7 +12,7 @@ use slackline_terminal::over_runs;
 use slackline_units::{Time, VcpuId};
 
 use crate::args::{Keeping, Sim};
-use crate::cost::{Cost, Started};
+use crate::cost::{Cost, CostStart};
 use crate::grid::{self, Input};
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
@@ -42,7 +42,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         args.keeping.is_of_one_run("--seeds")?;
         return over_seeds(args, &scenario);
     }
-    let started = Started::now();
+    let started = CostStart::now();
     let SimulationResults { numbers, finished } = simulate(&args.file, &scenario, &args.keeping)?;
     let cost = args.cost.then(|| Cost::since(started, finished.events));
     // The run was stopped during the warm-up, so nothing was measured.
@@ -84,7 +84,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     if finished.stopped.is_some() {
         return Err(Problem::Interrupted);
     }
-    claims::check(&args.file, &scenario, &[claims::Checked::sim(&numbers.summary)])
+    claims::check(&args.file, &scenario, &[claims::CheckedRun::sim(&numbers.summary)])
 }
 
 /// Simulates a scenario with several seeds, and prints statistics over them.
@@ -103,7 +103,7 @@ fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
     }
     terminal::tell(&simulated.missing(&[name.to_string()], &seeds));
     simulated.was_whole()?;
-    let checked: Vec<_> = runs.iter().map(claims::Checked::sim).collect();
+    let checked: Vec<_> = runs.iter().map(claims::CheckedRun::sim).collect();
     claims::check(&args.file, scenario, &checked)
 }
 

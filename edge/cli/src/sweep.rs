@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use slackline_experiments::grid::{self, GridError};
 
 use crate::args::Sweep;
-use crate::cost::{Cost, Started};
+use crate::cost::{Cost, CostStart};
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
@@ -38,7 +38,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     let already = done.len();
     let (csv, mut out) = Pending::new(&args.csv)?;
     let page = args.page.as_deref().map(Pending::new).transpose()?;
-    let started = Started::now();
+    let started = CostStart::now();
     let events = AtomicU64::new(0);
     let rows = run(args, &jobs, &journal, Rows::new(&jobs, done), &events)?;
     csv.keep(out.write_all(rows.csv().as_bytes()).and_then(|()| out.flush()))?;
@@ -89,8 +89,8 @@ fn run(
         Ok(Some((job, cells)))
     };
     let results = grid::run_some(&missing, &[0], &watch, one).map_err(|error| match error {
-        GridError::Run { error: jobs::Failed::Problem(problem), .. } => *problem,
-        GridError::Run { error: jobs::Failed::Run(failed), .. } => {
+        GridError::Run { error: jobs::JobError::Problem(problem), .. } => *problem,
+        GridError::Run { error: jobs::JobError::Run(failed), .. } => {
             let (scenario, error) = *failed;
             bug::explain(&args.file, &scenario, error)
         }

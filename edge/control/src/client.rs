@@ -27,12 +27,12 @@ use crate::link::LONGEST_SAID;
 use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::{Kind, Problem};
 use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
-use crate::requests::{Apply, Change, GangWord, Wanted};
+use crate::requests::{Apply, Change, GangWord, ReservationParameters};
 use crate::times::Length;
 
-use remote::Known;
 pub use remote::Remote;
-pub use stream::{Frame, Heard, Stream};
+use remote::RemoteCredentials;
+pub use stream::{Frame, Stream, WaitOutcome};
 
 /// Time limit for an answer. The daemon itself gives up after five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -137,34 +137,34 @@ impl Text {
 pub type Answered<T> = Result<(T, Text), ClientError>;
 
 /// A request in a form that can be sent again if the connection is lost.
-struct Sent {
+struct RepeatableRequest {
     method: Method,
     path: String,
     headers: Vec<(HeaderName, String)>,
     body: Bytes,
 }
 
-impl Sent {
-    fn get(path: impl Into<String>) -> Sent {
+impl RepeatableRequest {
+    fn get(path: impl Into<String>) -> RepeatableRequest {
         let (path, headers) = (path.into(), Vec::new());
-        Sent { method: Method::GET, path, headers, body: Bytes::new() }
+        RepeatableRequest { method: Method::GET, path, headers, body: Bytes::new() }
     }
 
     /// Returns a request that changes something. It carries an idempotency key, so sending it twice
     /// has the same effect as sending it once.
-    fn write(method: Method, path: String) -> Sent {
+    fn write(method: Method, path: String) -> RepeatableRequest {
         let key = (HeaderName::from_static("idempotency-key"), new_key());
-        Sent { method, path, headers: vec![key], body: Bytes::new() }
+        RepeatableRequest { method, path, headers: vec![key], body: Bytes::new() }
     }
 
-    fn with<B: Serialize>(self, body: &B) -> Sent {
+    fn with<B: Serialize>(self, body: &B) -> RepeatableRequest {
         let body = serde_json::to_vec(body).expect("string keys serialize to JSON");
         let mut headers = self.headers;
         headers.push((CONTENT_TYPE, "application/json".into()));
-        Sent { body: body.into(), headers, ..self }
+        RepeatableRequest { body: body.into(), headers, ..self }
     }
 
-    fn only_if(mut self, revision: Option<u64>) -> Sent {
+    fn only_if(mut self, revision: Option<u64>) -> RepeatableRequest {
         self.headers.extend(revision.map(|revision| (IF_MATCH, format!("\"{revision}\""))));
         self
     }
@@ -203,7 +203,7 @@ pub struct Client {
 #[derive(Debug)]
 enum Place {
     Socket(PathBuf),
-    Remote(Box<Known>),
+    Remote(Box<RemoteCredentials>),
 }
 
 impl Client {
@@ -244,15 +244,15 @@ impl Client {
     /// If the request is refused or not answered.
     pub fn find(&mut self, text: Option<&str>) -> Answered<Vec<Machine>> {
         let query = text.map(|text| format!("?text={}", escaped(text)));
-        self.ask(&Sent::get(format!("/v1/machines{}", query.unwrap_or_default())))
+        self.ask(&RepeatableRequest::get(format!("/v1/machines{}", query.unwrap_or_default())))
     }
 
     /// Makes a reservation. Changes nothing if an equal one exists.
     ///
     /// # Errors
     /// If the request is refused or not answered.
-    pub fn reserve(&mut self, name: &str, wanted: &Wanted) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::PUT, of(name)).with(wanted))
+    pub fn reserve(&mut self, name: &str, wanted: &ReservationParameters) -> Answered<Reservation> {
+        self.ask(&RepeatableRequest::write(Method::PUT, of(name)).with(wanted))
     }
 
     /// Applies a list of reservations: all of them or none.
@@ -260,7 +260,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn apply(&mut self, list: &Apply) -> Answered<Vec<AppliedChange>> {
-        self.ask(&Sent::write(Method::POST, "/v1/apply".into()).with(list))
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/apply".into()).with(list))
     }
 
     /// Sends a command for a member of a gang.
@@ -268,7 +268,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn gang(&mut self, word: &GangWord) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::POST, "/v1/gangs".into()).with(word))
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/gangs".into()).with(word))
     }
 
     /// Changes the terms of a reservation. If `if_revision` is given, it must be its revision.
@@ -281,7 +281,9 @@ impl Client {
         change: &Change,
         if_revision: Option<u64>,
     ) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::PATCH, of(name)).with(change).only_if(if_revision))
+        self.ask(
+            &RepeatableRequest::write(Method::PATCH, of(name)).with(change).only_if(if_revision),
+        )
     }
 
     /// Stops the vCPUs of a reservation. If `if_revision` is given, it must be its revision.
@@ -289,7 +291,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn pause(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::POST, of(name) + "/pause").only_if(if_revision))
+        self.ask(&RepeatableRequest::write(Method::POST, of(name) + "/pause").only_if(if_revision))
     }
 
     /// Resumes a paused reservation. If `if_revision` is given, it must be the reservation's
@@ -298,7 +300,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn resume(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::POST, of(name) + "/resume").only_if(if_revision))
+        self.ask(&RepeatableRequest::write(Method::POST, of(name) + "/resume").only_if(if_revision))
     }
 
     /// Ends a reservation. If `if_revision` is given, it must be its revision.
@@ -306,7 +308,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn release(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::DELETE, of(name)).only_if(if_revision))
+        self.ask(&RepeatableRequest::write(Method::DELETE, of(name)).only_if(if_revision))
     }
 
     /// Returns the reservation of that name.
@@ -314,7 +316,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn show(&mut self, name: &str) -> Answered<Reservation> {
-        self.ask(&Sent::get(of(name)))
+        self.ask(&RepeatableRequest::get(of(name)))
     }
 
     /// Returns a page of reservations in the order of their names, beginning after the name
@@ -324,7 +326,7 @@ impl Client {
     /// If the request is refused or not answered.
     pub fn list(&mut self, after: Option<&str>) -> Answered<Vec<Reservation>> {
         let query = after.map(|after| format!("?after={}", escaped(after)));
-        self.ask(&Sent::get(format!("/v1/reservations{}", query.unwrap_or_default())))
+        self.ask(&RepeatableRequest::get(format!("/v1/reservations{}", query.unwrap_or_default())))
     }
 
     /// Returns the largest slice in every `period` that each CPU would admit now.
@@ -332,7 +334,10 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn room(&mut self, period: Length) -> Answered<Room> {
-        self.ask(&Sent::get(format!("/v1/room?period={}", escaped(&period.0.to_string()))))
+        self.ask(&RepeatableRequest::get(format!(
+            "/v1/room?period={}",
+            escaped(&period.0.to_string())
+        )))
     }
 
     /// Returns the latest events, newest first. With a name, only those of that reservation. With
@@ -348,7 +353,7 @@ impl Client {
     ) -> Answered<Vec<Event>> {
         let name = name.map(|name| format!("&name={}", escaped(name))).unwrap_or_default();
         let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
-        self.ask(&Sent::get(format!("/v1/log?limit={limit}{name}{before}")))
+        self.ask(&RepeatableRequest::get(format!("/v1/log?limit={limit}{name}{before}")))
     }
 
     /// Returns the programs and causes that kept a VM from running in the last minute.
@@ -356,7 +361,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn why(&mut self, name: &str) -> Answered<Culprits> {
-        self.ask(&Sent::get(format!("/v1/why/{}", escaped(name))))
+        self.ask(&RepeatableRequest::get(format!("/v1/why/{}", escaped(name))))
     }
 
     /// Returns the saved incidents, newest first.
@@ -364,7 +369,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn incidents(&mut self) -> Answered<Vec<Incident>> {
-        self.ask(&Sent::get("/v1/incidents"))
+        self.ask(&RepeatableRequest::get("/v1/incidents"))
     }
 
     /// Has the service watch what comes of predictions that were applied.
@@ -372,7 +377,9 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn predict(&mut self, predictions: &[Prediction]) -> Answered<Vec<PredictionRecord>> {
-        self.ask(&Sent::write(Method::POST, "/v1/predictions".into()).with(&predictions))
+        self.ask(
+            &RepeatableRequest::write(Method::POST, "/v1/predictions".into()).with(&predictions),
+        )
     }
 
     /// Returns all predictions that were applied, oldest first.
@@ -380,7 +387,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn predictions(&mut self) -> Answered<Vec<PredictionRecord>> {
-        self.ask(&Sent::get("/v1/predictions"))
+        self.ask(&RepeatableRequest::get("/v1/predictions"))
     }
 
     /// Saves what the flight recorder has of this length of time until now, on the daemon's host.
@@ -388,7 +395,10 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn record(&mut self, since: Length) -> Answered<Recording> {
-        self.ask(&Sent::write(Method::POST, format!("/v1/recordings?since={}", since.0)))
+        self.ask(&RepeatableRequest::write(
+            Method::POST,
+            format!("/v1/recordings?since={}", since.0),
+        ))
     }
 
     /// Returns the CPU time that a reservation received, by hour or by day. The first entry is that
@@ -399,7 +409,7 @@ impl Client {
     pub fn history(&mut self, name: &str, since_ns: u64, by_day: bool) -> Answered<Vec<Account>> {
         let by = if by_day { "day" } else { "hour" };
         let name = escaped(name);
-        self.ask(&Sent::get(format!("/v1/history/{name}?since={since_ns}&by={by}")))
+        self.ask(&RepeatableRequest::get(format!("/v1/history/{name}?since={since_ns}&by={by}")))
     }
 
     /// Returns a description of the host.
@@ -407,7 +417,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn host(&mut self) -> Answered<Host> {
-        self.ask(&Sent::get("/v1/host"))
+        self.ask(&RepeatableRequest::get("/v1/host"))
     }
 
     /// Returns the grants of all principals that have one.
@@ -415,7 +425,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn access(&mut self) -> Answered<Vec<Access>> {
-        self.ask(&Sent::get("/v1/access"))
+        self.ask(&RepeatableRequest::get("/v1/access"))
     }
 
     /// Grants access to a user or a remote client.
@@ -424,7 +434,7 @@ impl Client {
     /// If the request is refused or not answered.
     pub fn grant(&mut self, whom: &str, grant: &Grant) -> Answered<Access> {
         let path = format!("/v1/access/{}", escaped(whom));
-        self.ask(&Sent::write(Method::PUT, path).with(grant))
+        self.ask(&RepeatableRequest::write(Method::PUT, path).with(grant))
     }
 
     /// Makes all members of the group `slackline` without a grant tenants.
@@ -432,7 +442,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn migrate_access(&mut self) -> Answered<Vec<Access>> {
-        self.ask(&Sent::write(Method::POST, "/v1/access".into()))
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/access".into()))
     }
 
     /// Revokes the grant of a user or a remote client.
@@ -440,7 +450,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn revoke(&mut self, whom: &str) -> Answered<Access> {
-        self.ask(&Sent::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
+        self.ask(&RepeatableRequest::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
     }
 
     /// Returns the body of a page unchanged. `path` is that of a page such as `/metrics`, `/health`
@@ -449,7 +459,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn page(&mut self, path: &str) -> Result<Text, ClientError> {
-        self.send(&Sent::get(path))
+        self.send(&RepeatableRequest::get(path))
     }
 
     /// Returns a stream of all events from now on, and of the state of all reservations every
@@ -458,7 +468,7 @@ impl Client {
     /// # Errors
     /// If the request is refused or not answered.
     pub fn watch(mut self) -> Result<Stream, ClientError> {
-        let sent = Sent::get("/v1/events?reservations=true");
+        let sent = RepeatableRequest::get("/v1/events?reservations=true");
         let response = self.response(&sent)?;
         if response.status() != StatusCode::OK {
             let (status, text) = self.runtime.block_on(whole(response))?;
@@ -467,12 +477,12 @@ impl Client {
         Ok(Stream::new(self.runtime, response.into_body(), self.connection))
     }
 
-    fn ask<T: DeserializeOwned>(&mut self, sent: &Sent) -> Answered<T> {
+    fn ask<T: DeserializeOwned>(&mut self, sent: &RepeatableRequest) -> Answered<T> {
         let text = self.send(sent)?;
         Ok((text.read()?, text))
     }
 
-    fn send(&mut self, sent: &Sent) -> Result<Text, ClientError> {
+    fn send(&mut self, sent: &RepeatableRequest) -> Result<Text, ClientError> {
         let response = self.response(sent)?;
         let (status, text) = self.runtime.block_on(whole(response))?;
         if status.is_success() { Ok(Text(text)) } else { Err(refused(status, &text)) }
@@ -480,7 +490,7 @@ impl Client {
 
     /// Sends a request, once more if the connection is lost. Returns the response. A request that
     /// changes something carries an idempotency key, so the repetition has no second effect.
-    fn response(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
+    fn response(&mut self, sent: &RepeatableRequest) -> Result<Response<Incoming>, ClientError> {
         match self.once(sent) {
             Err(ClientError::Lost(_)) => {
                 self.connection = None;
@@ -490,7 +500,7 @@ impl Client {
         }
     }
 
-    fn once(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
+    fn once(&mut self, sent: &RepeatableRequest) -> Result<Response<Incoming>, ClientError> {
         let request = sent.request(&self.place)?;
         let (connection, within) = (self.connection.take(), self.within);
         let asked = async {

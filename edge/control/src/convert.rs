@@ -10,8 +10,8 @@ use slackline_units::{self as units, Span};
 
 use crate::link::Request;
 use crate::problem::{Kind, NoRoom, OverBudget, Problem};
-use crate::replies::{Account, AppliedChange, Delivered, Event, Reservation, Room, RoomOn, State};
-use crate::requests::{Apply, Change, GangWord, Wanted, name_hint};
+use crate::replies::{Account, AppliedChange, Delivery, Event, Reservation, Room, RoomOn, State};
+use crate::requests::{Apply, Change, GangWord, ReservationParameters, name_hint};
 use crate::times::{Length, Moment};
 
 impl Request {
@@ -64,7 +64,9 @@ impl Request {
                 Of::Change { name, amount, exact, phase, vcpus, until, if_revision }
             }
             Request::Apply { list: Apply { reservations, prune, dry_run } } => {
-                let target = |(name, wanted): (String, Wanted)| reserve(read_name(&name)?, &wanted);
+                let target = |(name, wanted): (String, ReservationParameters)| {
+                    reserve(read_name(&name)?, &wanted)
+                };
                 let targets = reservations.into_iter().map(target).collect::<Result<_, _>>()?;
                 Of::Apply { targets, prune, dry_run }
             }
@@ -133,13 +135,13 @@ fn bad(detail: String, hint: &str) -> Problem {
 ///
 /// # Errors
 /// If no amount is given, or the terms are invalid.
-pub fn each(wanted: &Wanted, vcpus: u16) -> Result<units::Reservation, Problem> {
+pub fn each(wanted: &ReservationParameters, vcpus: u16) -> Result<units::Reservation, Problem> {
     let terms = wanted_amount(wanted)?.terms(wanted.exact, vcpus);
     let terms = terms.map_err(|error| problem(&Refusal::Terms(error)))?;
     Ok(terms.each())
 }
 
-fn wanted_amount(wanted: &Wanted) -> Result<Amount, Problem> {
+fn wanted_amount(wanted: &ReservationParameters) -> Result<Amount, Problem> {
     let period = wanted.period.map(|it| it.0);
     match (wanted.slice, wanted.cpu) {
         (Some(slice), None) => each_of(slice.0, period.unwrap_or(Amount::USUAL_PERIOD)),
@@ -152,7 +154,7 @@ fn wanted_amount(wanted: &Wanted) -> Result<Amount, Problem> {
     }
 }
 
-fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
+fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Request, Problem> {
     let (exact, vcpus) = (wanted.exact, wanted.vcpus);
     let amount = wanted_amount(wanted)?;
     let binding = wanted.binding.as_deref().map(read_binding).transpose()?;
@@ -263,8 +265,8 @@ impl From<service::State> for State {
 #[must_use]
 pub fn reservation(
     listed: &ListedReservation,
-    recent: Option<Delivered>,
-    total: Option<Delivered>,
+    recent: Option<Delivery>,
+    total: Option<Delivery>,
 ) -> Reservation {
     let ListedReservation { row, state, reason, served } = listed;
     let (slice, period) = (row.terms.each().slice(), row.terms.each().period());

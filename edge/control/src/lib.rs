@@ -27,10 +27,10 @@ pub use numbers::{
 pub use predictions::{Prediction, PredictionOutcome, PredictionRecord};
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{
-    Account, AppliedChange, Clock, Cost, Cpu, Delivered, Event, Health, Host, MOST_ACCOUNTS,
+    Account, AppliedChange, Clock, Cost, Cpu, Delivery, Event, Health, Host, MOST_ACCOUNTS,
     Machine, Overload, Reservation, Room, RoomOn, State, Thread, money,
 };
-pub use requests::{Apply, Change, GangWord, NAME, Wanted, name_hint};
+pub use requests::{Apply, Change, GangWord, NAME, ReservationParameters, name_hint};
 pub use slackline_service::{EventKind, gang};
 pub use times::{End, Length, Moment, Phase, Share};
 

@@ -12,7 +12,7 @@ use crate::numbers::Numbers;
 use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
-use crate::requests::{Apply, Change, GangWord, Wanted};
+use crate::requests::{Apply, Change, GangWord, ReservationParameters};
 use crate::times::Length;
 
 /// Maximum length of a line to the core, in bytes: a list of reservations and the fields that the
@@ -30,7 +30,7 @@ pub struct Ask {
     /// Number that the answer will carry. Unique among the requests without an answer.
     pub ticket: u64,
     /// Caller of the request.
-    pub who: Who,
+    pub who: CallerIdentity,
     /// Idempotency key of the request, at most [`LONGEST_KEY`] visible characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -41,7 +41,7 @@ pub struct Ask {
 /// Caller as the front identified it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub enum Who {
+pub enum CallerIdentity {
     /// A user of this host, as the kernel reports.
     User {
         /// Number of the user.
@@ -80,7 +80,7 @@ pub enum Request {
         /// Name of the reservation.
         name: String,
         /// Parameters of the reservation.
-        wanted: Wanted,
+        wanted: ReservationParameters,
     },
     /// Command for a member of a gang: [`Answer::Done`].
     Gang {
@@ -242,7 +242,7 @@ pub enum Answer {
 /// Message from the core to the front.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub enum Said {
+pub enum CoreMessage {
     /// Answer to a request that was executed.
     Answer {
         /// Ticket of the request.
@@ -336,7 +336,7 @@ mod tests {
     fn daemon_link_messages_round_trip_for_any_chunk_size() {
         let request = Request::Log { name: Some("web".into()), before: None, limit: 7 };
         let ask = |ticket| {
-            let who = Who::User { uid: 0, gids: vec![0] };
+            let who = CallerIdentity::User { uid: 0, gids: vec![0] };
             Ask { ticket, who, key: None, request: request.clone() }
         };
         let bytes: Vec<u8> = (0..3).flat_map(|ticket| line(&ask(ticket))).collect();

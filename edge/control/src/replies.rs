@@ -62,8 +62,8 @@ impl State {
 
 /// CPU time reserved and used over some time, for all vCPUs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Delivered {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Delivered))]
+pub struct Delivery {
     /// Length of that time.
     pub over_ns: u64,
     /// Sum of the slices of all periods, whether the VM was runnable or blocked.
@@ -135,10 +135,10 @@ pub struct Reservation {
     pub revision: u64,
     /// CPU time received recently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recent: Option<Delivered>,
+    pub recent: Option<Delivery>,
     /// CPU time received since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub total: Option<Delivered>,
+    pub total: Option<Delivery>,
     /// Cost, if the daemon has prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,

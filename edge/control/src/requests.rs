@@ -25,9 +25,9 @@ pub fn name_hint(text: &str) -> String {
 ///
 /// With `cpu`, each vCPU is guaranteed an equal share and may use what the others leave unused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Wanted))]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct ReservationParameters {
     /// CPU time of each vCPU per period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Length>,
@@ -69,7 +69,7 @@ pub struct Wanted {
 pub struct Apply {
     /// Parameters by name of the reservation, at most 1,000. A new reservation needs `for` and
     /// `vcpus`. The binding of an existing one cannot be changed.
-    pub reservations: BTreeMap<String, Wanted>,
+    pub reservations: BTreeMap<String, ReservationParameters>,
     /// True to release reservations that are not listed. Only administrators release those of
     /// other owners.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -125,7 +125,7 @@ pub enum GangWord {
         /// Name of the member's reservation.
         name: String,
         /// Parameters of the reservation.
-        wanted: Wanted,
+        wanted: ReservationParameters,
     },
     /// Starts a held member at a given time. From then on it is an ordinary reservation.
     Begin {
@@ -168,7 +168,7 @@ mod tests {
             "until":"2126-12-01T18:00:00Z"}}"#,
             "n".repeat(255)
         );
-        let wanted: Wanted = serde_json::from_str(&text).unwrap();
+        let wanted: ReservationParameters = serde_json::from_str(&text).unwrap();
         let name = |number: usize| format!("{}{number:03}", "n".repeat(60));
         let reservations = (0..1_000).map(|number| (name(number), wanted.clone())).collect();
         let list = Apply { reservations, prune: true, dry_run: true };
@@ -179,7 +179,9 @@ mod tests {
 
     #[test]
     fn unknown_json_key_in_a_request_is_refused_by_name() {
-        let wanted = |text: &str| serde_json::from_str::<Wanted>(text).map_err(|e| e.to_string());
+        let wanted = |text: &str| {
+            serde_json::from_str::<ReservationParameters>(text).map_err(|e| e.to_string())
+        };
         let error = wanted(r#"{"slice":"2ms","perod":"10ms"}"#).unwrap_err();
         assert!(error.starts_with("unknown field `perod`, expected one of `slice`, `period`"));
         assert!(wanted(r#"{"slice":"2ms","slice":"3ms"}"#).unwrap_err().contains("duplicate"));

@@ -49,7 +49,7 @@ impl Serialize for Moment {
 
 impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Moment, D::Error> {
-        from.deserialize_str(Text(MOMENT, |text| read_moment(text).map(Moment)))
+        from.deserialize_str(TextVisitor(MOMENT, |text| read_moment(text).map(Moment)))
     }
 }
 
@@ -64,7 +64,7 @@ impl Serialize for End {
 
 impl<'de> Deserialize<'de> for End {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<End, D::Error> {
-        from.deserialize_str(Text(MOMENT, |text| match text {
+        from.deserialize_str(TextVisitor(MOMENT, |text| match text {
             "none" => Ok(End(None)),
             text => read_moment(text).map(|until| End(Some(until))),
         }))
@@ -82,11 +82,13 @@ impl Serialize for Phase {
 
 impl<'de> Deserialize<'de> for Phase {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Phase, D::Error> {
-        from.deserialize_str(Text("a time such as `\"4ms\"`, or `\"none\"`", |text| match text {
-            "none" => Ok(Phase(None)),
-            text => text.parse().map(|phase| Phase(Some(phase))).map_err(|why| {
-                format!("`{}` {why}; write it as `4ms`, `250us` or `none`", shown(text))
-            }),
+        from.deserialize_str(TextVisitor("a time such as `\"4ms\"`, or `\"none\"`", |text| {
+            match text {
+                "none" => Ok(Phase(None)),
+                text => text.parse().map(|phase| Phase(Some(phase))).map_err(|why| {
+                    format!("`{}` {why}; write it as `4ms`, `250us` or `none`", shown(text))
+                }),
+            }
         }))
     }
 }
@@ -99,11 +101,14 @@ impl Serialize for Length {
 
 impl<'de> Deserialize<'de> for Length {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Length, D::Error> {
-        from.deserialize_str(Text("a time such as `\"4ms\"`, `\"250us\"` or `\"2s\"`", |text| {
-            text.parse().map(Length).map_err(|why| {
-                format!("`{}` {why}; write it as `4ms`, `250us` or `2s`", shown(text))
-            })
-        }))
+        from.deserialize_str(TextVisitor(
+            "a time such as `\"4ms\"`, `\"250us\"` or `\"2s\"`",
+            |text| {
+                text.parse().map(Length).map_err(|why| {
+                    format!("`{}` {why}; write it as `4ms`, `250us` or `2s`", shown(text))
+                })
+            },
+        ))
     }
 }
 
@@ -115,11 +120,14 @@ impl Serialize for Share {
 
 impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Share, D::Error> {
-        from.deserialize_str(Text("an amount of CPU such as `\"25%\"` or `\"1.5cpu\"`", |text| {
-            text.parse()
-                .map(Share)
-                .map_err(|why| format!("`{}` {why}; write it as `25%` or `1.5cpu`", shown(text)))
-        }))
+        from.deserialize_str(TextVisitor(
+            "an amount of CPU such as `\"25%\"` or `\"1.5cpu\"`",
+            |text| {
+                text.parse().map(Share).map_err(|why| {
+                    format!("`{}` {why}; write it as `25%` or `1.5cpu`", shown(text))
+                })
+            },
+        ))
     }
 }
 
@@ -129,9 +137,9 @@ fn shown(text: &str) -> String {
 }
 
 /// Visitor of the deserializer that parses a text. Contains a description of the expected form.
-struct Text<T>(&'static str, fn(&str) -> Result<T, String>);
+struct TextVisitor<T>(&'static str, fn(&str) -> Result<T, String>);
 
-impl<T> de::Visitor<'_> for Text<T> {
+impl<T> de::Visitor<'_> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -62,7 +62,7 @@ pub use socket::SocketError;
 
 use crate::front::TlsFiles;
 use crate::front::rights::DESCRIPTORS;
-use crate::ledger::{Keep, Ledger, Opened, Reply as Written, boot_id};
+use crate::ledger::{Keep, Ledger, OpenedLedger, Reply as Written, boot_id};
 use crate::people::{People, members};
 use access::Access;
 use alive::Alive;
@@ -76,7 +76,7 @@ use scheduler::Scheduler;
 use scout::Scout;
 use systemd::Systemd;
 use tally::Tally;
-use wire::Heard;
+use wire::ValidRequest;
 
 /// Policy of the session: EDF with a slice before each deadline, on the CPU to which the vCPU is
 /// pinned.
@@ -168,7 +168,7 @@ pub fn serve(
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
     let boot = boot_id().map_err(unreadable("the boot id"))?;
-    let Opened { ledger, loaded, access, history, has_tenants, .. } =
+    let OpenedLedger { ledger, loaded, access, history, has_tenants, .. } =
         Ledger::open(&options.state, &boot, Keep::USUAL)?;
     let people = People::of_this_host().map_err(unreadable("the host's groups"))?;
     let (listener, warning) = socket::listen(&options.socket, people)?;
@@ -366,30 +366,30 @@ impl Core {
             let wall_ahead = self.host.scheduler.session.wall_ahead().unwrap_or(Span::ZERO);
             match wire::heard(ask, &self.access, (each, wall_ahead)) {
                 Err((ticket, problem)) => self.host.say(&wire::refused(ticket, problem)),
-                Ok(Heard::Host(ticket)) => self.host.answer_host(ticket, &self.service),
-                Ok(Heard::Health(ticket)) => {
+                Ok(ValidRequest::Host(ticket)) => self.host.answer_host(ticket, &self.service),
+                Ok(ValidRequest::Health(ticket)) => {
                     let troubles = self.troubles();
                     self.host.answer_health(ticket, troubles);
                 }
-                Ok(Heard::Numbers(ticket, tenant)) => {
+                Ok(ValidRequest::Numbers(ticket, tenant)) => {
                     self.host.answer_numbers((ticket, tenant), &self.service);
                 }
-                Ok(Heard::MigrateAccess(ticket, by)) => self.migrate_access(ticket, by),
-                Ok(Heard::Access(ticket)) => {
+                Ok(ValidRequest::MigrateAccess(ticket, by)) => self.migrate_access(ticket, by),
+                Ok(ValidRequest::Access(ticket)) => {
                     let listed = self.access.listed();
                     self.host.say(&wire::answered(ticket, Answer::Access(listed)));
                 }
-                Ok(Heard::Flight(ticket, question, tenant)) => {
+                Ok(ValidRequest::Flight(ticket, question, tenant)) => {
                     self.host.ask_flight((ticket, question), tenant, &self.service);
                 }
-                Ok(Heard::Cancel(ticket)) => self.host.cancel(ticket),
-                Ok(Heard::Whoami(ticket, role)) => {
+                Ok(ValidRequest::Cancel(ticket)) => self.host.cancel(ticket),
+                Ok(ValidRequest::Whoami(ticket, role)) => {
                     self.host.say(&wire::answered(ticket, Answer::You(role.into())));
                 }
-                Ok(Heard::ChangeAccess(ticket, by, change)) => {
+                Ok(ValidRequest::ChangeAccess(ticket, by, change)) => {
                     self.change_access(ticket, by, change);
                 }
-                Ok(Heard::Service(asked, rest)) => {
+                Ok(ValidRequest::Service(asked, rest)) => {
                     self.host.remember(&asked, rest);
                     self.hear_asked(asked);
                 }
@@ -416,31 +416,31 @@ impl Core {
     fn hear_scout(&mut self) {
         for seen in self.host.scout.seen() {
             match seen {
-                scout::Seen::Here(binding, found) => {
+                scout::ScoutFinding::Here(binding, found) => {
                     self.host.keep_found(Some(&binding), found);
                     self.step(Input::Appeared { binding });
                 }
-                scout::Seen::Renamed(from, found) => {
+                scout::ScoutFinding::Renamed(from, found) => {
                     let to = found.machine.binding.clone();
                     self.host.keep_found(Some(&to), found);
                     self.step(Input::Renamed { from, to });
                 }
-                scout::Seen::Suspended(domain, identity, what) => {
+                scout::ScoutFinding::Suspended(domain, identity, what) => {
                     if self.service.suspended(domain) != what.as_deref() {
                         self.host.begin_numbers(domain);
                     }
                     self.step(Input::Suspended { domain, identity, what });
                 }
                 // The VM is looked up again, and the service then learns why it cannot be held.
-                scout::Seen::Unclear(binding) => self.step(Input::Appeared { binding }),
-                scout::Seen::Vcpus(domain, found) => {
+                scout::ScoutFinding::Unclear(binding) => self.step(Input::Appeared { binding }),
+                scout::ScoutFinding::Vcpus(domain, found) => {
                     let machine = found.machine.in_service();
                     self.host.keep_found(None, found);
                     self.step(Input::Vcpus { domain, machine });
                 }
                 // The other messages answer look-ups of single requests.
-                scout::Seen::Machines(_) | scout::Seen::Looked(_) => {}
-                scout::Seen::Around => {
+                scout::ScoutFinding::Machines(_) | scout::ScoutFinding::Looked(_) => {}
+                scout::ScoutFinding::Around => {
                     self.host.forget_around();
                     self.host.scheduler.forget_found();
                 }

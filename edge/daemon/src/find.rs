@@ -27,16 +27,16 @@ use std::{fmt, fs, io};
 use slackline_linux::cgroup::TreePlace;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
-use slackline_live::session::Who;
+use slackline_live::session::JoinTarget;
 use slackline_live::vcpus::{self, FindError, VcpuThread};
 use slackline_service::{Binding, BindingKind, Identity};
 
 use crate::monitors::{self, NotTold};
 
 pub use absent::Absent;
-use called::{Called, called, is_called};
+use called::{MachineIdentity, called, is_called};
 pub use ending::Ending;
-use line::Said;
+use line::VmCommandLine;
 use process::Process;
 pub use shown::shown;
 
@@ -135,7 +135,7 @@ pub struct Vcpu {
 
 /// A machine with a descriptor that reports its end.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundMachine {
     /// Description of the machine.
     pub machine: Machine,
     /// Descriptor of the process or cgroup, opened before the machine was read. As long as it
@@ -144,7 +144,7 @@ pub struct Found {
     place: Option<TreePlace>,
 }
 
-impl Found {
+impl FoundMachine {
     /// Returns the thread of vCPU `number`, for a live session to schedule. A machine without vCPUs
     /// is scheduled as a whole, as number 0: a process with all its descendants, or a group.
     ///
@@ -152,18 +152,18 @@ impl Found {
     ///
     /// # Errors
     /// If the machine has ended, has no such vCPU, or must not be scheduled.
-    pub fn who(&self, number: u16) -> Result<Who, Absent> {
+    pub fn who(&self, number: u16) -> Result<JoinTarget, Absent> {
         if let Some(place) = &self.place {
-            return Ok(Who::Group(place.clone()));
+            return Ok(JoinTarget::Group(place.clone()));
         }
         let gone = || not_here(&self.machine.binding);
         let pid = self.machine.pid().ok_or_else(gone)?;
         let who = if self.machine.vcpus.is_empty() && number == 0 {
-            Who::Tree(pid)
+            JoinTarget::Tree(pid)
         } else {
             let is_it = |vcpu: &&Vcpu| vcpu.number == u32::from(number);
             let vcpu = self.machine.vcpus.iter().find(is_it).ok_or_else(gone)?;
-            Who::Thread(ThreadRef::open(pid, vcpu.tid)?)
+            JoinTarget::Thread(ThreadRef::open(pid, vcpu.tid)?)
         };
         // The process existed during the whole look-up, so the ids were its own.
         match self.ending.has_ended() {
@@ -253,7 +253,7 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
 ///
 /// # Errors
 /// If there is no such machine, there are several, or it must not be scheduled.
-pub fn find(binding: &Binding) -> Result<Found, Absent> {
+pub fn find(binding: &Binding) -> Result<FoundMachine, Absent> {
     find_of(binding, None)
 }
 
@@ -262,7 +262,7 @@ pub fn find(binding: &Binding) -> Result<Found, Absent> {
 ///
 /// # Errors
 /// As for [`find`].
-pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
+pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Absent> {
     find_asking(binding, user, Asks::Monitors)
 }
 
@@ -270,7 +270,7 @@ pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
 ///
 /// # Errors
 /// As for [`find`], and [`Absent::NotAsked`] if only a monitor knows the vCPUs.
-pub fn find_at_once(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
+pub fn find_at_once(binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Absent> {
     find_asking(binding, user, Asks::Nobody)
 }
 
@@ -281,7 +281,7 @@ enum Asks {
     Nobody,
 }
 
-fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found, Absent> {
+fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<FoundMachine, Absent> {
     match binding.kind() {
         BindingKind::Unit => {
             let place = TreePlace::of_unit(binding.name())?;
@@ -346,13 +346,13 @@ fn all() -> Result<Vec<Tid>, Absent> {
     process::all().map_err(|source| Absent::Unreadable { path: "/proc".into(), source })
 }
 
-fn found_by_name(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found, Absent> {
+fn found_by_name(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<FoundMachine, Absent> {
     let mut fitting = Vec::new();
     for pid in all()? {
         let Ok(Some(process)) = Process::read(pid) else { continue };
         let Some(said) = line::read(&process.line) else { continue };
         let groups = process.groups().unwrap_or_default();
-        let Called { kind, name, uuid } = called(&said, &groups);
+        let MachineIdentity { kind, name, uuid } = called(&said, &groups);
         let is_it = is_called((kind, &name, uuid.as_deref()), binding);
         if is_it && process::may_be_held(pid).is_ok() {
             let is_roots = kind == Kind::Libvirt && user == Some(0);
@@ -380,7 +380,7 @@ fn found_by_name(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Fou
 }
 
 /// Opens a descriptor of a process, then reads the process's properties.
-fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absent> {
+fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<FoundMachine, Absent> {
     process::may_be_held(pid)?;
     let gone = || not_here(binding);
     let (ending, inode) = match Ending::of_process(pid) {
@@ -394,7 +394,9 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absen
     let groups = process.groups().map_err(|source| unreadable(pid, "cgroup", source))?;
     let called = match line::read(&process.line) {
         Some(said) => called(&said, &groups),
-        None => Called { kind: Kind::Process, name: program_of(&process.line), uuid: None },
+        None => {
+            MachineIdentity { kind: Kind::Process, name: program_of(&process.line), uuid: None }
+        }
     };
     let mut threads = vcpus::find_named(pid.raw())?;
     let mut all_threads = Vec::new();
@@ -420,7 +422,7 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absen
     if !machine.is(binding) || ending.has_ended().map_err(|source| unreadable(pid, "", source))? {
         return Err(gone());
     }
-    Ok(Found { machine, ending, place: None })
+    Ok(FoundMachine { machine, ending, place: None })
 }
 
 fn is_missing(error: &io::Error) -> bool {
@@ -445,7 +447,11 @@ fn program_of(line: &[u8]) -> String {
 
 /// Returns a VM with the vCPUs that its thread names identify. `None` if the VM must not be
 /// scheduled.
-fn named_machine(process: &Process, said: &Said, groups: &[u8]) -> Result<Option<Machine>, Absent> {
+fn named_machine(
+    process: &Process,
+    said: &VmCommandLine,
+    groups: &[u8],
+) -> Result<Option<Machine>, Absent> {
     let pid = process.pid;
     if process::may_be_held(pid).is_err() {
         return Ok(None);
@@ -475,7 +481,7 @@ fn why_not_named(pid: Tid) -> Option<String> {
 
 fn described(
     process: &Process,
-    called: Called,
+    called: MachineIdentity,
     groups: &[u8],
     (threads, inode): (&[VcpuThread], Option<u64>),
 ) -> io::Result<Machine> {
@@ -489,7 +495,7 @@ fn described(
     let group =
         groups::unified(groups).map(|group| PathBuf::from(std::ffi::OsStr::from_bytes(group)));
     let vcpus = threads.iter().filter_map(|thread| vcpu(pid, *thread)).collect();
-    let Called { kind, name, uuid } = called;
+    let MachineIdentity { kind, name, uuid } = called;
     let owner = process.owner()?;
     let is_vouched = kind == Kind::Libvirt;
     Ok(Machine {
@@ -517,10 +523,10 @@ fn vcpu(pid: Tid, thread: VcpuThread) -> Option<Vcpu> {
 
 /// Returns a machine for a cgroup of a known kind. `None` if it must not be scheduled or has just
 /// been removed.
-fn group_of(known: &groups::Known) -> Option<Machine> {
+fn group_of(known: &groups::KnownGroup) -> Option<Machine> {
     let (kind, binding) = match known.what {
-        groups::What::Container => (Kind::Container, None),
-        groups::What::Unit => {
+        groups::GroupKind::Container => (Kind::Container, None),
+        groups::GroupKind::Unit => {
             let name = std::str::from_utf8(&known.name).ok()?;
             (Kind::Unit, Binding::new(BindingKind::Unit, name).ok())
         }
@@ -528,13 +534,13 @@ fn group_of(known: &groups::Known) -> Option<Machine> {
     let by_path = || Binding::new(BindingKind::Group, known.group.to_str()?).ok();
     let binding = binding.or_else(by_path)?;
     let place = TreePlace::existing(&known.group).ok()?;
-    let Found { mut machine, .. } = found_group(&binding, kind, &place).ok()?;
+    let FoundMachine { mut machine, .. } = found_group(&binding, kind, &place).ok()?;
     machine.name = shown(&known.name);
     machine.group = Some(known.group.clone());
     Some(machine)
 }
 
-fn found_group(binding: &Binding, kind: Kind, place: &TreePlace) -> Result<Found, Absent> {
+fn found_group(binding: &Binding, kind: Kind, place: &TreePlace) -> Result<FoundMachine, Absent> {
     let path = &place.group;
     let failed = |source| Absent::Unreadable { path: path.clone(), source };
     let (ending, inode) = Ending::of_group(path).map_err(failed)?;
@@ -562,5 +568,5 @@ fn found_group(binding: &Binding, kind: Kind, place: &TreePlace) -> Result<Found
         why: None,
         group: Some(path.clone()),
     };
-    Ok(Found { machine, ending, place: Some(place.clone()) })
+    Ok(FoundMachine { machine, ending, place: Some(place.clone()) })
 }

@@ -38,7 +38,7 @@ use tokio_rustls::rustls::ServerConfig;
 use crate::people::{People, front_user};
 use limits::Limits;
 use link::Link;
-use metrics::Served;
+use metrics::RequestMetrics;
 
 #[cfg(feature = "openapi")]
 pub use openapi::built;
@@ -126,7 +126,7 @@ pub fn serve(
             link,
             people,
             limits: Arc::new(Mutex::new(Limits::default())),
-            served: Mutex::new(Served::default()),
+            served: Mutex::new(RequestMetrics::default()),
         });
         let listener = tokio::net::UnixListener::from_std(listener)?;
         tokio::select! {
@@ -143,5 +143,5 @@ struct Front {
     link: Link,
     people: People,
     limits: Arc<Mutex<Limits>>,
-    served: Mutex<Served>,
+    served: Mutex<RequestMetrics>,
 }

@@ -17,8 +17,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slackline_control::link::{Ask, LONGEST_ASKED, Lines, Said, message};
-use slackline_control::{Change, GangWord, Wanted};
+use slackline_control::link::{Ask, CoreMessage, LONGEST_ASKED, Lines, message};
+use slackline_control::{Change, GangWord, ReservationParameters};
 use slackline_live::vcpus::find_by_qmp;
 
 use crate::people::People;
@@ -159,9 +159,9 @@ fn fuzzed_domain_xml_is_parsed_or_refused() {
 fn fuzzed_request_bodies_are_parsed_or_refused() {
     each("body", &BODIES, |json| {
         // A value that is parsed, written and parsed again stays the same.
-        if let Ok(wanted) = serde_json::from_slice::<Wanted>(json) {
+        if let Ok(wanted) = serde_json::from_slice::<ReservationParameters>(json) {
             let text = serde_json::to_string(&wanted).unwrap();
-            assert_eq!(serde_json::from_str::<Wanted>(&text).unwrap(), wanted);
+            assert_eq!(serde_json::from_str::<ReservationParameters>(&text).unwrap(), wanted);
         }
         if let Ok(word) = serde_json::from_slice::<GangWord>(json) {
             let text = serde_json::to_string(&word).unwrap();
@@ -184,7 +184,7 @@ fn fuzzed_messages_between_front_and_core_are_parsed_or_refused() {
         lines.push(rest);
         while let Ok(Some(line)) = lines.next_line() {
             let _ = message::<Ask>(&line);
-            let _ = message::<Said>(&line);
+            let _ = message::<CoreMessage>(&line);
         }
     });
 }
@@ -256,7 +256,9 @@ fn unmodified_fuzz_samples_are_valid_and_complete() {
     // Otherwise the changes would apply to meaningless input.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/find/lines");
     assert_eq!(fs::read_dir(folder).unwrap().count(), LINES.len());
-    assert!(BODIES.iter().any(|body| serde_json::from_slice::<Wanted>(body).is_ok()));
+    assert!(
+        BODIES.iter().any(|body| serde_json::from_slice::<ReservationParameters>(body).is_ok())
+    );
     assert!(hook::read(OURS).unwrap().is_some());
     assert!(message::<Ask>(LINK[0].trim_ascii_end()).is_ok());
 }

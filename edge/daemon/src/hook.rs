@@ -11,7 +11,7 @@
 
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::{Map, Value};
-use slackline_control::Wanted;
+use slackline_control::ReservationParameters;
 
 use crate::find::libvirt_binding;
 
@@ -31,7 +31,7 @@ pub struct Metadata {
     /// Name of the reservation.
     pub name: String,
     /// Parameters of the reservation.
-    pub wanted: Wanted,
+    pub wanted: ReservationParameters,
     /// True if the domain must not start without the reservation.
     pub is_required: bool,
 }
@@ -189,14 +189,14 @@ mod tests {
     #[test]
     fn domain_metadata_is_parsed_into_a_reservation() {
         let found = ours("slice='2ms' period='20ms' exact='yes' phase='3ms'").unwrap().unwrap();
-        let wanted = Wanted {
+        let wanted = ReservationParameters {
             slice: Some(Length(Span::from_ms(2))),
             period: Some(Length(Span::from_ms(20))),
             exact: true,
             phase: Some(Length(Span::from_ms(3))),
             vcpus: Some(2),
             binding: Some("libvirt:web.1".into()),
-            ..Wanted::default()
+            ..ReservationParameters::default()
         };
         assert_eq!(found, Metadata { name: "web.1".into(), wanted, is_required: false });
         let found = ours("cpu='40%' vcpus='1' name='other' require='yes'").unwrap().unwrap();

@@ -34,14 +34,15 @@ use slackline_service::history::Hour;
 use slackline_service::{Commit, LedgerContents};
 use slackline_units::Time;
 
-pub use doctor::{Examined, Rebuilt, Source, Table, check, rebuild};
+pub use doctor::{LedgerCheck, Rebuilt, Source, Table, check, rebuild};
 pub use error::LedgerError;
 pub use place::Backup;
-use store::Begun;
+use store::OpeningContents;
 pub use words::{
-    AccessChange, Asked, AskedHours, Before, Granted, Keep, Logged, MOST_EVENTS, MOST_HOURS, Proof,
+    AccessChange, AccessGrant, Before, EventQuery, HoursQuery, Keep, LoggedEvent, MOST_EVENTS,
+    MOST_HOURS, Proof,
 };
-use writer::{Answered, Order, Writer, signal};
+use writer::{ReplyCounter, Writer, WriterOrder, signal};
 
 /// Default folder of the ledger.
 pub const FOLDER: &str = "/var/lib/slackline";
@@ -56,7 +57,7 @@ const STACK: usize = 1 << 19;
 /// An open ledger. Dropping it completes all orders and closes it.
 #[derive(Debug)]
 pub struct Ledger {
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<WriterOrder>>,
     /// Event counter that announces orders to the writer.
     ordered: OwnedFd,
     answers: Receiver<Reply>,
@@ -69,13 +70,13 @@ pub struct Ledger {
 
 /// A ledger that was just opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedLedger {
     /// Handle for orders and replies.
     pub ledger: Ledger,
     /// Contents for the service.
     pub loaded: LedgerContents,
     /// Grants of access to principals.
-    pub access: Vec<Granted>,
+    pub access: Vec<AccessGrant>,
     /// Last account of each reservation, if it has one.
     pub history: Vec<Hour>,
     /// End of the process that had the ledger open before. `None` for a new ledger.
@@ -105,7 +106,7 @@ pub enum Reply {
         /// Ticket that was given with the query.
         ticket: u64,
         /// Events found, newest first.
-        events: Result<Vec<Logged>, LedgerError>,
+        events: Result<Vec<LoggedEvent>, LedgerError>,
     },
     /// Rows of the history were written, or the write failed.
     History {
@@ -151,7 +152,7 @@ impl Ledger {
     ///
     /// # Errors
     /// If the ledger cannot be opened. A damaged ledger is left unchanged.
-    pub fn open(folder: &Path, boot_id: &str, keep: Keep) -> Result<Opened, LedgerError> {
+    pub fn open(folder: &Path, boot_id: &str, keep: Keep) -> Result<OpenedLedger, LedgerError> {
         let failed = |errno: Errno| LedgerError::NoWriter(errno.into());
         let counter = |flags| eventfd(0, EventfdFlags::CLOEXEC | flags).map_err(failed);
         let (ordered, answered) =
@@ -175,18 +176,18 @@ impl Ledger {
                 }
             };
             let (orders, answers) = (orders_there, answers_there);
-            let (ordered, answered) = (ordered_there, Answered(answered_there));
+            let (ordered, answered) = (ordered_there, ReplyCounter(answered_there));
             Writer { store, orders, ordered, answers, answered }.work()
         };
         let writer = Builder::new().name("slackline-ledger".to_owned()).stack_size(STACK);
         let writer = writer.spawn(body).map_err(LedgerError::NoWriter)?;
         let ended = |_| LedgerError::NoWriter(io::ErrorKind::BrokenPipe.into());
-        let Begun { loaded, access, history, before, has_tenants } =
+        let OpeningContents { loaded, access, history, before, has_tenants } =
             opened.recv().map_err(ended)??;
         let (orders, writer) = (Some(orders), Some(writer));
         let (under_way, has_writer) = (0, true);
         let ledger = Ledger { orders, ordered, answers, answered, under_way, has_writer, writer };
-        Ok(Opened { ledger, loaded, access, history, before, has_tenants })
+        Ok(OpenedLedger { ledger, loaded, access, history, before, has_tenants })
     }
 
     /// Orders a commit. `now` is the current time of the service's clock, by which event times are
@@ -201,15 +202,15 @@ impl Ledger {
             wall.checked_sub(std::time::Duration::from_nanos(age.ns())).unwrap_or(wall)
         };
         let wall = commit.events.iter().map(|event| when(event.at)).collect();
-        self.hand_over(Order::Commit(commit, wall))
+        self.hand_over(WriterOrder::Commit(commit, wall))
     }
 
     /// Orders a query for events, which is replied to with `ticket`. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
-    pub fn look_up(&mut self, ticket: u64, asked: Asked) -> Result<(), NotHandedOver> {
-        self.hand_over(Order::Events(ticket, asked))
+    pub fn look_up(&mut self, ticket: u64, asked: EventQuery) -> Result<(), NotHandedOver> {
+        self.hand_over(WriterOrder::Events(ticket, asked))
     }
 
     /// Orders to write accounts, which are replied to with [`Reply::History`]. Never waits.
@@ -221,15 +222,15 @@ impl Ledger {
         if self.under_way >= MOST_UNDER_WAY {
             return Err((NotHandedOver::TooMany, rows));
         }
-        self.hand_over(Order::History(rows)).map_err(|error| (error, Vec::new()))
+        self.hand_over(WriterOrder::History(rows)).map_err(|error| (error, Vec::new()))
     }
 
     /// Orders a query for accounts, which is replied to with `ticket`. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
-    pub fn look_up_hours(&mut self, ticket: u64, asked: AskedHours) -> Result<(), NotHandedOver> {
-        self.hand_over(Order::Hours(ticket, asked))
+    pub fn look_up_hours(&mut self, ticket: u64, asked: HoursQuery) -> Result<(), NotHandedOver> {
+        self.hand_over(WriterOrder::Hours(ticket, asked))
     }
 
     /// Orders a change of access, which is replied to with `ticket`. Never waits.
@@ -241,7 +242,7 @@ impl Ledger {
         ticket: u64,
         change: AccessChange,
     ) -> Result<(), NotHandedOver> {
-        self.hand_over(Order::Access(ticket, change))
+        self.hand_over(WriterOrder::Access(ticket, change))
     }
 
     /// Orders the migration that makes members of the operators' group without a grant tenants. The
@@ -250,10 +251,10 @@ impl Ledger {
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
     pub fn migrate_access(&mut self, ticket: u64) -> Result<(), NotHandedOver> {
-        self.hand_over(Order::MigrateAccess(ticket))
+        self.hand_over(WriterOrder::MigrateAccess(ticket))
     }
 
-    fn hand_over(&mut self, order: Order) -> Result<(), NotHandedOver> {
+    fn hand_over(&mut self, order: WriterOrder) -> Result<(), NotHandedOver> {
         if self.under_way >= MOST_UNDER_WAY {
             return Err(NotHandedOver::TooMany);
         }

@@ -69,18 +69,18 @@ pub struct Family {
     /// Period of the reservations.
     #[serde(default)]
     pub period: Length,
-    /// Mean time until a reserved part jumps to another one. `None` if it never does.
+    /// Mean time until a reserved part changes to another value. `None` if it never changes.
     pub jumps: Option<Length>,
-    /// Parts to which it jumps. One is drawn for each jump.
+    /// Reserved parts of a CPU to which a reservation changes. One is drawn for each change.
     #[serde(default)]
     pub jumps_to: AtLeastOne<Part>,
     /// Part of the guests that sleep now and then. The others never do.
     #[serde(default)]
     pub sleepers: Portion,
-    /// Range of the mean computing time, which is drawn for each of these guests.
+    /// Range of the mean computing time, drawn for each guest that sleeps.
     #[serde(default)]
     pub compute: Lengths,
-    /// Range of the mean sleep, which is drawn for each of these guests.
+    /// Range of the mean sleep, drawn for each guest that sleeps.
     #[serde(default)]
     pub sleep: Lengths,
     /// Maximum deviation of a time from the mean, as a fraction of the mean.

@@ -43,7 +43,8 @@ impl Meters {
         }
     }
 
-    /// Starts them with XenMon's metrics of each domain and the use of each CPU in each second.
+    /// Creates the sink with XenMon's metrics of each domain, and with the use of each CPU in each
+    /// second.
     #[must_use]
     pub fn with_xenmon(header: &Header) -> Meters {
         let xenmon = Some(XenMon::new(header));
@@ -51,7 +52,7 @@ impl Meters {
         Meters { xenmon, cpu_seconds, ..Meters::new(header) }
     }
 
-    /// Starts them with cumulative distributions.
+    /// Creates the sink with cumulative distributions.
     #[must_use]
     pub fn with_cumulative(header: &Header) -> Meters {
         Meters { wants_cumulative: true, ..Meters::new(header) }

@@ -34,7 +34,7 @@ use crate::proto::{
     TracePacket, TrackDescriptor, TrackEvent, UNIT_TIME_NS,
 };
 
-/// Most events of a CPU in one bundle. A kernel's page of events holds about as many.
+/// Maximum number of events of a CPU in one bundle. A kernel's page of events holds about as many.
 const BUNDLE: usize = 256;
 /// Number of buffered bytes that are written at once.
 const FLUSH_AT: usize = 1 << 16;
@@ -47,7 +47,7 @@ const SEQUENCE: u32 = 1;
 
 /// Kernel priority of a vCPU that runs within its reservation: a real-time one.
 const PRIO_DUE: i32 = 2;
-/// Kernel priority of a vCPU that uses slack, and of an idle CPU: an ordinary one.
+/// Kernel priority of a vCPU that uses slack, and of an idle CPU: that of an ordinary thread.
 const PRIO_SPARE: i32 = 120;
 
 /// Writes a trace as a Perfetto file.
@@ -61,7 +61,8 @@ pub struct Perfetto<W: Write> {
     next_tid: i32,
     cpus: Vec<CpuState>,
     places: BTreeMap<ThreadKey, Place>,
-    /// The vCPUs whose threads are in the trace: these say more exactly when they were on a CPU.
+    /// vCPUs whose threads are in the trace. The records of these threads say more exactly when the
+    /// vCPUs were on a CPU.
     watched: BTreeMap<HostThreadId, VcpuId>,
     observed: BTreeSet<VcpuId>,
 }
@@ -82,7 +83,7 @@ struct CpuState {
     is_counted: bool,
 }
 
-/// A run interval of a vCPU on a CPU.
+/// Run interval of a vCPU on a CPU.
 #[derive(Clone, Copy)]
 struct Stretch {
     thread: ThreadKey,
@@ -92,7 +93,7 @@ struct Stretch {
     state: i64,
 }
 
-/// CPU on which a vCPU last ran, the end of that, and its last wake-up.
+/// CPU on which a vCPU last ran, the end of that run interval, and the last wake-up of the vCPU.
 #[derive(Clone, Copy)]
 struct Place {
     cpu: CpuId,
@@ -260,8 +261,8 @@ impl<W: Write> Perfetto<W> {
         self.state_of(cpu).open = next;
     }
 
-    /// Writes the wake-ups up to `at`. One at that very time comes before a switch that it may have
-    /// caused, but after the switch with which its own thread blocked.
+    /// Writes the wake-ups up to `at`. A wake-up exactly at `at` precedes a switch that it may have
+    /// caused. It follows the switch with which its own thread blocked.
     fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<ThreadKey>) {
         let comes_first = |&mut (woke, thread): &mut (Time, ThreadKey)| {
             woke < at || woke == at && leaving != Some(thread)
@@ -295,7 +296,7 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
-    /// Shows a vCPU that has left as blocked from then on.
+    /// Shows a vCPU that has left the host as blocked from then on.
     fn left(&mut self, vcpu: VcpuId) {
         let thread = ThreadKey::Vcpu(vcpu);
         let open = self.places.get(&thread).map(|place| place.cpu);
@@ -342,8 +343,8 @@ impl<W: Write> Perfetto<W> {
         self.instant(vcpu, at, "promised", &more);
     }
 
-    /// Draws a late timer as a block on the counter of its CPU, from when the timer was due until
-    /// it expired. The value of the counter is the lateness.
+    /// Draws a late timer as a block on the counter of its CPU, from the time at which the timer
+    /// was due until it expired. The value of the counter is the lateness.
     fn rang_late(&mut self, at: Time, cpu: CpuId, late: Span) {
         let uuid = FIRST_CPU_TRACK + cpu.index() as u64;
         if !std::mem::replace(&mut self.state_of(cpu).is_counted, true) {

@@ -1,4 +1,5 @@
-//! A Perfetto file agrees with the records, by this reader and by Perfetto's own definitions.
+//! Tests that a Perfetto file agrees with the records, as read by the tests' reader and by
+//! Perfetto's own definitions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -52,7 +53,7 @@ fn ran(vcpu: VcpuId, cpu: usize, us: std::ops::Range<u64>, end: RanEnd) -> Recor
     Record::Ran { vcpu, cpu, from, to, used: to - from, granted: None, late: Span::ZERO, end, due }
 }
 
-/// Returns the same run interval, but as slack.
+/// Returns a run interval as slack instead of reserved time.
 fn spare(record: Record) -> Record {
     let Record::Ran { vcpu, cpu, from, to, used, late, end, .. } = record else {
         panic!("{record:?} is not a stretch")
@@ -285,7 +286,8 @@ impl Story {
     }
 }
 
-/// Memory of the writer does not grow with the run: it writes as it goes.
+/// Memory of the Perfetto writer does not grow with the length of the run, since it writes as
+/// records arrive.
 #[test]
 fn perfetto_export_of_a_long_trace_uses_bounded_memory() {
     let written = std::cell::Cell::new(0);

@@ -46,8 +46,8 @@ impl Axis {
         Axis { label, kind, said: None, includes: Vec::new(), breaks: Vec::new() }
     }
 
-    /// Sets the range, whatever the data are. Values outside are not drawn, and the figure should
-    /// say so.
+    /// Sets the range of an axis, whatever the data are. Values outside the range are not drawn,
+    /// and the figure should say so.
     #[must_use]
     pub fn range(self, (from, to): (f64, f64)) -> Axis {
         Axis { said: Some(Range { from, to }), ..self }

@@ -20,7 +20,7 @@ const LABEL: Font = Font::of(12.0, Anchor::Start, Ink::Muted);
 const HEAD: Font = Font::of(13.0, Anchor::Start, Ink::Text).bold();
 const NOTE: Font = Font::of(11.0, Anchor::Start, Ink::Muted);
 
-/// Part of a name's place that is used. The rest is the gap to the next.
+/// Part of the width of a name on an axis that bars use. The rest is the gap to the next name.
 const SLOTS: f64 = 0.8;
 
 /// Largest number of points that are drawn as markers. More are drawn as dots.
@@ -37,13 +37,13 @@ struct Canvas<'a> {
     svg: &'a mut Svg,
     plot: &'a Plot,
     legend: &'a Legend<'a>,
-    /// The area between the axes.
+    /// Rectangle between the axes of the plot.
     area: Area,
     x: Scale,
     y: Scale,
     /// Names of the layers that share the place of each name on the x axis.
     slots: Vec<&'a str>,
-    /// Height of the stack so far at each of its places, in their order.
+    /// Height of the stack so far at each of its x positions, in their order.
     stacked: Vec<f64>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
     x.zip(of_y.iter().map(|own| scale_of(own, &of_y, &ys))).collect()
 }
 
-/// Returns the scale of an axis, for the values of all axes that are like it.
+/// Returns the scale of an axis, for the values of all axes with the same label, kind and range.
 fn scale_of(own: &Axis, axes: &[&Axis], values: &[Values]) -> Scale {
     let alike =
         |axis: &Axis| axis.label == own.label && axis.kind == own.kind && axis.said == own.said;
@@ -251,7 +251,8 @@ impl Canvas<'_> {
         Some(Spot { x: self.x_at(at.x)?, y: self.y_at(at.y)? })
     }
 
-    /// Returns the width of a layer's place, and its offset from the middle of the name's place.
+    /// Returns the width that a layer has at each name on the x axis, and its offset from the
+    /// middle of the name's width.
     fn slot(&self, layer: &Layer) -> (f64, f64) {
         let Kind::Names(names) = &self.x.kind else { return (self.area.width / 40.0, 0.0) };
         let all = self.area.width / names.len().max(1) as f64 * SLOTS;
@@ -493,7 +494,7 @@ impl Canvas<'_> {
         corners.chain(inside).find(is_free).unwrap_or(first)
     }
 
-    /// Returns true if a line or a mark runs through this area.
+    /// Returns true if a line or a mark of the plot runs through this rectangle.
     fn is_crossed(&self, part: Area) -> bool {
         let is_in = |spot: &Spot| {
             (part.left..=part.right()).contains(&spot.x)

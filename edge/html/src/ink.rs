@@ -1,9 +1,9 @@
 //! Colours: those of Okabe and Ito ("Color Universal Design", 2008), for light and dark
 //! backgrounds.
 //!
-//! An element names an ink. It has the light colour as an attribute, for programs without style
-//! sheets (slides, vector editors). The style sheet of the page or picture overrides it, and has
-//! the dark colour.
+//! A drawn element names an ink. The element has the light colour as an attribute, for programs
+//! without style sheets (slides, vector editors). The style sheet of the page or picture overrides
+//! the attribute, and has the dark colour.
 
 /// Colour of an element, by its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ pub use old_kernel::{as_on_linux_4_4, without_perf_events};
 pub use owner_rights::OwnerRights;
 pub use peer::peer_groups;
 pub use perf::{
-    Counted, TaskClock, Tell, open_all_hits, open_hits, open_holder, open_switches, open_use,
+    CountTarget, TaskClock, Tell, open_all_hits, open_hits, open_holder, open_switches, open_use,
     share_ring, switch_off, switch_on,
 };
 pub use pidfd::{

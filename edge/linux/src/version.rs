@@ -5,36 +5,36 @@ use std::io;
 
 /// Version of a kernel, as its first two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub struct KernelVersion {
     /// First number, as in `6.1.0`.
     pub major: u32,
     /// Second number, as in `6.1.0`.
     pub minor: u32,
 }
 
-impl Version {
+impl KernelVersion {
     /// Oldest supported version. Perf events record switches since 4.3, and 4.4 was maintained for
     /// many years.
-    pub const OLDEST: Version = Version { major: 4, minor: 4 };
+    pub const OLDEST: KernelVersion = KernelVersion { major: 4, minor: 4 };
     /// First version whose perf events report whether a thread that left its CPU is still runnable.
-    pub const TELLS_READINESS: Version = Version { major: 4, minor: 17 };
+    pub const TELLS_READINESS: KernelVersion = KernelVersion { major: 4, minor: 17 };
 
     /// Parses a release such as `6.18.44-cloud-amd64` or `6.1-rc3`. `None` if it does not begin
     /// with two numbers.
     #[must_use]
-    pub fn parse(release: &str) -> Option<Version> {
+    pub fn parse(release: &str) -> Option<KernelVersion> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         let mut next = || numbers.next()?.parse().ok();
-        Some(Version { major: next()?, minor: next()? })
+        Some(KernelVersion { major: next()?, minor: next()? })
     }
 
     /// Returns the version of this host's kernel.
     ///
     /// # Errors
     /// If procfs cannot be read.
-    pub fn of_host() -> io::Result<Version> {
+    pub fn of_host() -> io::Result<KernelVersion> {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-        Version::parse(&release).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        KernelVersion::parse(&release).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -44,13 +44,13 @@ mod tests {
 
     #[test]
     fn kernel_versions_are_compared_by_number() {
-        let version = |major, minor| Some(Version { major, minor });
-        assert_eq!(Version::parse("6.18.44-fc-v669"), version(6, 18));
-        assert_eq!(Version::parse("6.1-rc3"), version(6, 1));
-        assert_eq!(Version::parse("5.15.0-1084-aws"), version(5, 15));
-        assert_eq!(Version::parse("7.2+deb14-amd64"), version(7, 2));
-        assert_eq!(Version::parse("mainline"), None);
-        assert!(version(4, 9) < Some(Version::TELLS_READINESS));
-        assert!(version(5, 4) > Some(Version::TELLS_READINESS));
+        let version = |major, minor| Some(KernelVersion { major, minor });
+        assert_eq!(KernelVersion::parse("6.18.44-fc-v669"), version(6, 18));
+        assert_eq!(KernelVersion::parse("6.1-rc3"), version(6, 1));
+        assert_eq!(KernelVersion::parse("5.15.0-1084-aws"), version(5, 15));
+        assert_eq!(KernelVersion::parse("7.2+deb14-amd64"), version(7, 2));
+        assert_eq!(KernelVersion::parse("mainline"), None);
+        assert!(version(4, 9) < Some(KernelVersion::TELLS_READINESS));
+        assert!(version(5, 4) > Some(KernelVersion::TELLS_READINESS));
     }
 }

@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use slackline_units::{Span, Time, VcpuId};
 
 use crate::dispatcher::{DispatcherError, wait_for};
-use crate::live_host::{At, LiveHost};
+use crate::live_host::{LiveHost, VcpuActivity};
 
 pub use hearing::{BAD_AT_MOST, Counts, LEASE, LEASE_AT_MOST, RATE};
 use hearing::{Hearing, News};
@@ -41,7 +41,7 @@ pub struct AgentError {
 
 /// Statistics of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct AgentStatistics {
     /// Name of the guest.
     pub name: String,
     /// Path of the socket on which the agent listens.
@@ -61,7 +61,7 @@ pub(crate) struct Agents(Mutex<Vec<Agent>>);
 
 #[derive(Debug)]
 struct Agent {
-    heard: Heard,
+    heard: AgentStatistics,
     address: SocketAddrUnix,
     /// vCPUs of the guest, by number in the guest.
     vcpus: Vec<VcpuId>,
@@ -86,7 +86,7 @@ impl Agents {
         let address = SocketAddrUnix::new(path)
             .map_err(|error| AgentError { path: path.into(), source: error.into() })?;
         let count = u16::try_from(vcpus.len()).unwrap_or(u16::MAX);
-        let heard = Heard {
+        let heard = AgentStatistics {
             name,
             path: path.into(),
             connected: None,
@@ -99,8 +99,9 @@ impl Agents {
     }
 
     /// Returns the statistics of each agent.
-    pub(crate) fn heard(&self) -> Vec<Heard> {
-        let counted = |agent: &Agent| Heard { counts: agent.hearing.counts, ..agent.heard.clone() };
+    pub(crate) fn heard(&self) -> Vec<AgentStatistics> {
+        let counted =
+            |agent: &Agent| AgentStatistics { counts: agent.hearing.counts, ..agent.heard.clone() };
         self.all().iter().map(counted).collect()
     }
 
@@ -197,7 +198,7 @@ impl Agent {
         let vcpus = &self.vcpus;
         let at = |number| {
             let vcpu = vcpus.get(usize::from(number));
-            vcpu.map_or(At::Asleep, |&vcpu| host.is_at(vcpu))
+            vcpu.map_or(VcpuActivity::Asleep, |&vcpu| host.is_at(vcpu))
         };
         self.hearing.look(now, at, news);
         let lost = |counts: Counts| [counts.lapsed, counts.silenced, counts.hung_up];

@@ -24,7 +24,7 @@ const PART: u64 = 16;
 /// Times at which a CPU needs a dispatcher pass, one for each reason. `None` if a reason does not
 /// apply.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct PassTimes {
     /// Time at which the chosen vCPU will have used its slice, if it runs from now on without
     /// interruption.
     pub(crate) limit: Option<Time>,
@@ -38,7 +38,7 @@ pub(crate) struct Wanted {
 /// Timer of one dispatcher.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AlarmClock {
-    set: Option<Set>,
+    set: Option<AlarmSetting>,
     /// Minimum wait until the timer expires. With a shorter wait the chosen vCPU might not get to
     /// run at all.
     least: Span,
@@ -50,7 +50,7 @@ pub(crate) struct AlarmClock {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Set {
+struct AlarmSetting {
     at: Time,
     /// True if the timer marks the end of a slice and includes the whole margin, so that the clock
     /// may learn from it.
@@ -94,14 +94,14 @@ impl AlarmClock {
 
     /// Sets the timer to the earliest of the wanted times and returns that time. `None` if no pass
     /// is needed.
-    pub(crate) fn set(&mut self, now: Time, wanted: Wanted) -> Option<Time> {
+    pub(crate) fn set(&mut self, now: Time, wanted: PassTimes) -> Option<Time> {
         // The chosen vCPU must get to run before the next pass, or passes would follow each other
         // forever.
         let margin = |limit: Time| self.margin.min(limit.since(now) / PART);
         let limit = wanted.limit.map(|limit| limit.after(margin(limit)).max(now.after(self.least)));
         let at = [limit, wanted.alarm, wanted.glance].into_iter().flatten().min();
         let is_whole = wanted.limit.is_some_and(|limit| margin(limit) == self.margin);
-        self.set = at.map(|at| Set { at, teaches: limit == Some(at) && is_whole });
+        self.set = at.map(|at| AlarmSetting { at, teaches: limit == Some(at) && is_whole });
         at
     }
 }
@@ -112,8 +112,8 @@ mod tests {
 
     const START: Time = Time::START;
 
-    fn limit(at: Time) -> Wanted {
-        Wanted { limit: Some(at), alarm: None, glance: None }
+    fn limit(at: Time) -> PassTimes {
+        PassTimes { limit: Some(at), alarm: None, glance: None }
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
         let us = |number| START.after(Span::from_us(number));
         clock.costs(MOST);
         for alarm in [901, 950, 1000] {
-            let wanted = Wanted { alarm: Some(us(alarm)), ..limit(us(900)) };
+            let wanted = PassTimes { alarm: Some(us(alarm)), ..limit(us(900)) };
             assert_eq!(clock.set(START, wanted), Some(us(900)));
         }
     }
@@ -177,7 +177,7 @@ mod tests {
     fn alarm_clock_supports_seven_day_periods() {
         let day = Span::from_secs(24 * 3_600);
         let now = START.after(day * 365);
-        let wanted = |slice| Wanted {
+        let wanted = |slice| PassTimes {
             limit: Some(now.after(slice)),
             alarm: Some(now.after(day * 7)),
             glance: None,

@@ -32,12 +32,12 @@ struct CpuBooks {
     real: CpuId,
     dispatcher: Tid,
     /// Time and counts of the latest entry of the CPU. `None` before the first entry.
-    last: Option<(Time, Counts)>,
+    last: Option<(Time, CpuTimeCounts)>,
 }
 
 /// Counts of a CPU since the host booted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Counts {
+struct CpuTimeCounts {
     idle: Span,
     stolen: Span,
     dispatching: Span,
@@ -69,7 +69,7 @@ impl Books {
             let counted = counted(&text, books.real, self.tick);
             let Some((idle, stolen)) = counted else { continue };
             let Ok(dispatching) = thread_cpu_time(books.dispatcher) else { continue };
-            let counts = Counts { idle, stolen, dispatching };
+            let counts = CpuTimeCounts { idle, stolen, dispatching };
             into.push(Entry::Record(books.entry(now, counts)));
         }
     }
@@ -78,7 +78,7 @@ impl Books {
 impl CpuBooks {
     /// Returns an entry of the time counted since the last entry of this CPU. The first entry of a
     /// CPU covers no time.
-    fn entry(&mut self, now: Time, counts: Counts) -> Record {
+    fn entry(&mut self, now: Time, counts: CpuTimeCounts) -> Record {
         let (from, before) = self.last.unwrap_or((now, counts));
         // The kernel may reduce idle time a little when it finds that the time was something else.
         let [idle, stolen, dispatching] = [
@@ -87,7 +87,7 @@ impl CpuBooks {
             (counts.dispatching, before.dispatching),
         ]
         .map(|(now, before)| now.left_after(before));
-        let kept = Counts {
+        let kept = CpuTimeCounts {
             idle: counts.idle.max(before.idle),
             stolen: counts.stolen.max(before.stolen),
             dispatching: counts.dispatching.max(before.dispatching),
@@ -138,7 +138,7 @@ mod tests {
         let mut books = CpuBooks { cpu, real, dispatcher, last: None };
         let mut told = |at, idle, stolen, dispatching| {
             let [idle, stolen, dispatching] = [idle, stolen, dispatching].map(ms);
-            let counts = Counts { idle, stolen, dispatching };
+            let counts = CpuTimeCounts { idle, stolen, dispatching };
             match books.entry(Time::START + ms(at), counts) {
                 Record::Accounted { from, to, idle, stolen, dispatching, .. } => {
                     ((from, to - from), [idle, stolen, dispatching])

@@ -13,8 +13,8 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use crate::live_host::{HostClock, LiveHost, LiveHostError, Watching};
 use crate::vcpu_threads::UsedClock;
 use crate::watch::fed::FedEvents;
-use crate::watch::{Event, What};
-use crate::way::{Assignment, Failed, HeldThreads, Place, VcpuHandle, Way};
+use crate::watch::{Event, ThreadEventKind};
+use crate::way::{Assignment, FailedAssignment, HeldThreads, Place, VcpuHandle, Way};
 use slackline_linux::step::{Act, ActError};
 use slackline_linux::sys::Tid;
 
@@ -23,14 +23,14 @@ pub struct FedHost {
     host: LiveHost,
     events: Vec<FedEvents>,
     now: Arc<AtomicU64>,
-    way: Arc<Counted>,
+    way: Arc<RecordingEnforcement>,
     /// CPU time used by each vCPU, by slot. Each vCPU is one thread or one process tree.
     used: Vec<Arc<AtomicU64>>,
 }
 
 /// Scheduling class that an order gave to a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum OrderedClass {
     /// Real-time: the chosen vCPU, or one in line behind the vCPU ordered before it.
     InLine,
     /// Highest priority among ordinary threads.
@@ -45,36 +45,36 @@ pub enum Told {
 
 /// Enforcement for tests: it records the orders and makes no system call.
 #[derive(Debug, Default)]
-struct Counted {
+struct RecordingEnforcement {
     orders: AtomicU64,
-    told: std::sync::Mutex<Vec<(VcpuId, Told)>>,
+    told: std::sync::Mutex<Vec<(VcpuId, OrderedClass)>>,
     /// Threads that the tree most recently ordered to run is to run first, in order.
     front: std::sync::Mutex<Vec<Tid>>,
     /// vCPUs that a test has made the enforcement refuse to run.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
 }
 
-impl Way for Arc<Counted> {
-    fn carry_out(&self, order: &[Assignment], failed: &mut Vec<Failed>) {
+impl Way for Arc<RecordingEnforcement> {
+    fn carry_out(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>) {
         self.orders.fetch_add(order.len() as u64, Ordering::Relaxed);
         for assignment in order {
             let vcpu = assignment.handle.vcpu;
             let told = match assignment.place {
-                Place::InLine => Told::InLine,
-                Place::First => Told::First,
-                Place::Original => Told::Original,
-                Place::Behind => Told::Behind,
-                Place::Held => Told::Held,
+                Place::InLine => OrderedClass::InLine,
+                Place::First => OrderedClass::First,
+                Place::Original => OrderedClass::Original,
+                Place::Behind => OrderedClass::Behind,
+                Place::Held => OrderedClass::Held,
             };
             locked(&self.told).push((vcpu, told));
-            if told == Told::InLine {
+            if told == OrderedClass::InLine {
                 locked(&self.front).clone_from(&assignment.front);
             }
-            if told == Told::InLine && locked(&self.refuses).contains(&vcpu) {
+            if told == OrderedClass::InLine && locked(&self.refuses).contains(&vcpu) {
                 let tid = tid_of(vcpu);
                 let source = io::ErrorKind::PermissionDenied.into();
                 let error = ActError::Refused { tid, act: Act::Stop, source };
-                failed.push(Failed { handle: assignment.handle.clone(), error });
+                failed.push(FailedAssignment { handle: assignment.handle.clone(), error });
             }
         }
     }
@@ -102,7 +102,7 @@ impl FedHost {
         let sources = real.iter().zip(&events).map(|(&cpu, events)| {
             (cpu, Box::new(events.clone()) as Box<dyn crate::watch::EventSource>)
         });
-        let (now, way) = (Arc::<AtomicU64>::default(), Arc::<Counted>::default());
+        let (now, way) = (Arc::<AtomicU64>::default(), Arc::<RecordingEnforcement>::default());
         let clock = HostClock::Fed(Arc::clone(&now));
         let parts = (Watching::Events(sources.collect(), None), clock, Box::new(way.clone()) as _);
         let host = LiveHost::with(Host::new(spec, values, topology), &real, parts)?;
@@ -167,12 +167,12 @@ impl FedHost {
 
     /// Records an event of a vCPU on CPU `on` at time `at`. A wake on `on` may be of a vCPU that
     /// waits on another CPU.
-    pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: What) {
+    pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
     }
 
     /// Records an event of a thread: one of a process tree, or one that belongs to no vCPU.
-    pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: What) {
+    pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: ThreadEventKind) {
         let Some(tid) = Tid::new(number) else { return };
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
     }
@@ -218,7 +218,7 @@ impl FedHost {
 
     /// Returns each order since the last call: the vCPU and the class given to it.
     #[must_use]
-    pub fn told(&self) -> Vec<(VcpuId, Told)> {
+    pub fn told(&self) -> Vec<(VcpuId, OrderedClass)> {
         std::mem::take(&mut locked(&self.way.told))
     }
 

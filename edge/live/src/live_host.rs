@@ -45,14 +45,14 @@ use crate::watch::fed::FedEvents;
 use crate::watch::perf::{PerfRing, PerfWatch, WatchError};
 use crate::watch::tap::{Tap, TappedSource};
 use crate::way::fifo::Fifo;
-use crate::way::{Assignment, Failed, Way};
+use crate::way::{Assignment, FailedAssignment, Way};
 use slackline_linux::step::ActError;
 use slackline_linux::sys::{Tid, get_scheduling, monotonic};
 
 use decider::Decider;
 pub(crate) use join::Joining;
-pub(crate) use tell::At;
-use view::{CpuView, News};
+pub(crate) use tell::VcpuActivity;
+use view::{CpuView, PassEvents};
 
 /// Source from which the live host learns which threads run, block and wake.
 pub(crate) enum Watching {
@@ -131,7 +131,7 @@ impl HostClock {
 /// Threads and trees that are about to join. Their events are requested from the kernel in one call
 /// for all of them, since each call may take tens of milliseconds.
 #[derive(Debug, Default)]
-struct Wanted {
+struct NewcomerThreads {
     threads: Vec<Tid>,
     trees: Vec<(VcpuId, Vec<Tid>)>,
 }
@@ -143,7 +143,7 @@ pub(crate) struct LiveHost {
     decider: Mutex<Decider>,
     way: Box<dyn Way>,
     perf: Mutex<Option<PerfWatch>>,
-    wanted: Mutex<Wanted>,
+    wanted: Mutex<NewcomerThreads>,
     /// Descriptors that wake the dispatchers, by managed CPU.
     calls: Vec<OwnedFd>,
     /// Start of the latest pass of each dispatcher, by managed CPU, in the time of the host's
@@ -312,7 +312,7 @@ impl LiveHost {
         }
     }
 
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+    fn wanted(&self) -> MutexGuard<'_, NewcomerThreads> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -464,7 +464,7 @@ impl LiveHost {
 
     /// Reads the events of a CPU, and forwards those that concern other CPUs to the views of those
     /// CPUs.
-    fn see(&self, view: &CpuView) -> Result<News, LiveHostError> {
+    fn see(&self, view: &CpuView) -> Result<PassEvents, LiveHostError> {
         let mut news = view.look(self.clock.now())?;
         let mut concerned = CpuSet::NONE;
         for (cpu, sighting) in news.elsewhere.drain(..) {
@@ -479,7 +479,7 @@ impl LiveHost {
         Ok(news)
     }
 
-    fn take_in(&self, decider: &mut Decider, news: &News) -> Result<(), LiveHostError> {
+    fn take_in(&self, decider: &mut Decider, news: &PassEvents) -> Result<(), LiveHostError> {
         let now = self.clock.now();
         if let Some(cpu) = news.cpu.filter(|_| self.is_polled) {
             return decider.poll(cpu, now);
@@ -516,7 +516,7 @@ impl LiveHost {
     }
 
     /// Carries out orders to the kernel. Returns those that the kernel refused.
-    fn order(&self, order: &[Assignment]) -> Vec<Failed> {
+    fn order(&self, order: &[Assignment]) -> Vec<FailedAssignment> {
         let mut failed = Vec::new();
         if !order.is_empty() {
             self.way.carry_out(order, &mut failed);

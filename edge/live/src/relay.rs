@@ -45,7 +45,7 @@ pub struct RelayError {
 
 /// Statistics of a relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relayed {
+pub struct RelayStatistics {
     /// Name of the guest.
     pub name: String,
     /// Path of the guest's socket, on which its hypervisor listens.
@@ -62,28 +62,28 @@ pub struct Relayed {
 
 /// State shared by a relay and its session.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RelayState {
     pub(crate) vcpu: VcpuId,
     is_gone: AtomicBool,
-    relayed: Mutex<Relayed>,
+    relayed: Mutex<RelayStatistics>,
 }
 
-impl Shared {
+impl RelayState {
     /// Notes that the guest has left the session, which ends the relay.
     pub(crate) fn end(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }
 
     /// Returns the statistics of the relay so far.
-    pub(crate) fn relayed(&self) -> Relayed {
+    pub(crate) fn relayed(&self) -> RelayStatistics {
         self.relayed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// A running relay, with its sockets.
 pub(crate) struct Relay {
-    shared: Arc<Shared>,
-    relayed: Relayed,
+    shared: Arc<RelayState>,
+    relayed: RelayStatistics,
     address: SocketAddrUnix,
     listener: Listener,
     guest: Option<OwnedFd>,
@@ -107,7 +107,7 @@ impl Drop for Listener {
 }
 
 /// Result of reading from one of the relay's two connections.
-enum Taken {
+enum ReadOutcome {
     Some,
     None,
     /// The guest or the client has closed the connection.
@@ -132,9 +132,10 @@ impl Relay {
         let listener = Listener(listener, outside.into());
         listener.0.set_nonblocking(true).map_err(cannot)?;
         let (guest, connected) = (guest.into(), None);
-        let relayed = Relayed { name, guest, connected, inward: 0, outward: 0, unanswered: 0 };
+        let relayed =
+            RelayStatistics { name, guest, connected, inward: 0, outward: 0, unanswered: 0 };
         let is_gone = AtomicBool::new(false);
-        let shared = Shared { vcpu, is_gone, relayed: Mutex::new(relayed.clone()) };
+        let shared = RelayState { vcpu, is_gone, relayed: Mutex::new(relayed.clone()) };
         Ok(Relay {
             shared: Arc::new(shared),
             relayed,
@@ -149,7 +150,7 @@ impl Relay {
         })
     }
 
-    pub(crate) fn shared(&self) -> Arc<Shared> {
+    pub(crate) fn shared(&self) -> Arc<RelayState> {
         Arc::clone(&self.shared)
     }
 
@@ -198,24 +199,24 @@ impl Relay {
     fn take_in(&mut self, now: Time) {
         if let (Some(guest), true) = (&self.guest, self.outward.is_empty()) {
             match taken_in(guest, &mut self.outward) {
-                Taken::Some => {
+                ReadOutcome::Some => {
                     self.relayed.outward += 1;
                     self.waiting.answered(now);
                 }
-                Taken::None => {}
-                Taken::Gone => self.part(now),
+                ReadOutcome::None => {}
+                ReadOutcome::Gone => self.part(now),
             }
         }
         if let (Some(outside), true, true) =
             (&self.outside, self.guest.is_some(), self.inward.is_empty())
         {
             match taken_in(outside, &mut self.inward) {
-                Taken::Some => {
+                ReadOutcome::Some => {
                     self.relayed.inward += 1;
                     self.waiting.came(now);
                 }
-                Taken::None => {}
-                Taken::Gone => self.outside = None,
+                ReadOutcome::None => {}
+                ReadOutcome::Gone => self.outside = None,
             }
         }
     }
@@ -273,15 +274,15 @@ fn connected(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
     connect(&socket, address).map(|()| socket)
 }
 
-fn taken_in(from: &OwnedFd, into: &mut Vec<u8>) -> Taken {
+fn taken_in(from: &OwnedFd, into: &mut Vec<u8>) -> ReadOutcome {
     let mut bytes = [0; READ];
     match rustix::io::read(from, &mut bytes) {
         Ok(count @ 1..) => {
             into.extend_from_slice(&bytes[..count]);
-            Taken::Some
+            ReadOutcome::Some
         }
-        Err(Errno::AGAIN | Errno::INTR) => Taken::None,
-        Ok(0) | Err(_) => Taken::Gone,
+        Err(Errno::AGAIN | Errno::INTR) => ReadOutcome::None,
+        Ok(0) | Err(_) => ReadOutcome::Gone,
     }
 }
 

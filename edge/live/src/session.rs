@@ -32,9 +32,9 @@ use slackline_trace::{Entry, Knowledge, Record};
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
 pub use error::{RequestError, SessionError};
-pub use finding::Finding;
+pub use finding::ForeignChange;
 pub use ids::JoinId;
-pub use request::{Called, GroupError, Prepared, Request, Who};
+pub use request::{GroupError, JoinTarget, PreparedGroup, Request, RequestedId};
 pub use slackline_linux::owned_cpus::{NotOwned, OwnedCpus};
 pub use told::HearError;
 
@@ -80,7 +80,7 @@ pub struct Options {
 
 /// Events of a session since the last call of [`Session::poll`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct SessionEvents {
     /// Time of the session.
     pub now: Time,
     /// Members whose threads have ended. Their ids are no longer valid.
@@ -92,10 +92,10 @@ pub struct Seen {
     pub clock_stepped: Option<ClockStep>,
     /// Members whose scheduling another program or they themselves changed, each with the change.
     /// These changes were undone.
-    pub meddled: Vec<(JoinId, Finding)>,
+    pub meddled: Vec<(JoinId, ForeignChange)>,
     /// Members that became contested: each is left to the program that has changed it, with the
     /// change.
-    pub contested: Vec<(JoinId, Finding)>,
+    pub contested: Vec<(JoinId, ForeignChange)>,
     /// Members that are no longer contested, since the change was undone. They are scheduled again.
     pub settled: Vec<JoinId>,
 }
@@ -130,7 +130,7 @@ pub struct Session {
     lost: Vec<JoinId>,
     books: Books,
     agents: Arc<Agents>,
-    relays: Vec<Arc<relay::Shared>>,
+    relays: Vec<Arc<relay::RelayState>>,
     tap: Arc<Tap>,
     /// Clock to which phases refer, and its last known offset from the monotonic clock.
     wall_clock: Option<(WallClock, Offset)>,
@@ -286,7 +286,7 @@ impl Session {
     ///
     /// # Errors
     /// The reason why the session is over, or that the keeper cannot be replaced.
-    pub fn poll(&mut self, records: &mut Vec<Entry>) -> Result<Seen, SessionError> {
+    pub fn poll(&mut self, records: &mut Vec<Entry>) -> Result<SessionEvents, SessionError> {
         let mut keeper = [PollFd::from_borrowed_fd(self.urgent_fd(), PollFlags::IN)];
         wait_for(&mut keeper, Span::ZERO);
         let keeper_replaced = !keeper[0].revents().is_empty();
@@ -295,7 +295,8 @@ impl Session {
         }
         let ended = self.take_out_ended();
         let clock_stepped = self.follow_clock()?;
-        let mut seen = Seen { ended, keeper_replaced, clock_stepped, ..Seen::default() };
+        let mut seen =
+            SessionEvents { ended, keeper_replaced, clock_stepped, ..SessionEvents::default() };
         if !self.host.is_over() {
             self.look_for_changes(&mut seen)?;
             self.follow_refused();

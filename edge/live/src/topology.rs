@@ -19,7 +19,7 @@ const ROOT: &str = "/sys/devices/system";
 
 /// Topology as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct KernelTopology {
     pub(crate) topology: Topology,
     /// Levels that the kernel does not report for at least one of the CPUs.
     pub(crate) unsaid: Vec<Level>,
@@ -33,12 +33,15 @@ pub fn of(real: &[CpuId]) -> Topology {
 }
 
 /// Reads the topology of these CPUs. The error names the inconsistency in the kernel's report.
-pub(crate) fn look(real: &[CpuId]) -> Result<Seen, TopologyError> {
+pub(crate) fn look(real: &[CpuId]) -> Result<KernelTopology, TopologyError> {
     arrange(real, &|path| fs::read_to_string(Path::new(ROOT).join(path)).ok())
 }
 
 /// Builds the topology from the texts of the kernel's files.
-fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen, TopologyError> {
+fn arrange(
+    real: &[CpuId],
+    read: &dyn Fn(&str) -> Option<String>,
+) -> Result<KernelTopology, TopologyError> {
     let mut groups = Groups::default();
     let mut unsaid = Vec::new();
     let mut wider = vec![CpuSet::first_n(real.len()); real.len()];
@@ -62,7 +65,7 @@ fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen
             Level::Socket => &mut groups.sockets,
         } = distinct;
     }
-    Ok(Seen { topology: Topology::new(real.len(), &groups)?, unsaid })
+    Ok(KernelTopology { topology: Topology::new(real.len(), &groups)?, unsaid })
 }
 
 /// Converts CPU numbers of the kernel to positions among the managed CPUs. The position `cpu` is
@@ -148,7 +151,7 @@ mod tests {
             self
         }
 
-        fn arrange(&self, real: &[usize]) -> Seen {
+        fn arrange(&self, real: &[usize]) -> KernelTopology {
             let real: Vec<CpuId> = real.iter().map(|&cpu| CpuId::new(cpu)).collect();
             arrange(&real, &|path| self.0.get(path).cloned()).unwrap()
         }

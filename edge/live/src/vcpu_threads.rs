@@ -24,7 +24,7 @@ pub(crate) struct VcpuThreads {
 #[derive(Debug)]
 pub(crate) enum Body {
     /// These threads, as long as they exist. Threads that they start are not included.
-    Threads(Vec<Member>),
+    Threads(Vec<MeteredThread>),
     /// All threads of a process tree, which start and end while it is scheduled.
     Tree(HeldTree),
 }
@@ -41,7 +41,7 @@ pub struct Unreadable {
 
 /// One thread of a vCPU.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct MeteredThread {
     pub(crate) held: HeldThread,
     /// Clock of the thread's CPU time, as the kernel counts it: without interrupts, and without
     /// time stolen by a hypervisor below.
@@ -82,7 +82,7 @@ pub(crate) struct WatchedThread {
 /// Meter of the CPU time of a thread or of a process tree. All threads of a tree share one meter.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    counted: Mutex<Counted>,
+    counted: Mutex<ThreadUsage>,
     /// Latest reading round in which this meter was read.
     round: AtomicU64,
 }
@@ -90,13 +90,13 @@ pub(crate) struct Meter {
 impl Meter {
     /// Creates a meter whose clock showed `used` when it was last read.
     pub(crate) fn new(clock: UsedClock, used: Span) -> Arc<Meter> {
-        let counted = Mutex::new(Counted { clock, used, is_new: true });
+        let counted = Mutex::new(ThreadUsage { clock, used, is_new: true });
         Arc::new(Meter { counted, round: AtomicU64::new(0) })
     }
 }
 
 #[derive(Debug)]
-struct Counted {
+struct ThreadUsage {
     clock: UsedClock,
     used: Span,
     /// True until the thread's first switch after it joined. Until then its clock may lag behind by

@@ -69,12 +69,12 @@ pub struct VcpuThread {
     /// Index of the vCPU in the VM, from 0. Hypervisors may leave gaps.
     pub index: u32,
     /// Source by which the thread was recognised.
-    pub how: How,
+    pub how: RecognitionSource,
 }
 
 /// Source by which a thread was recognised as a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum RecognitionSource {
     /// Thread name given by QEMU: `CPU 0/KVM`, `CPU 0/MSHV`, or `CPU 0/TCG` when emulating with a
     /// thread for each vCPU.
     Qemu,
@@ -94,14 +94,14 @@ pub enum How {
 }
 
 /// Prefix and suffix around the vCPU's index in the thread names of each hypervisor.
-const NAMINGS: [(&str, &str, How); 7] = [
-    ("CPU ", "/KVM", How::Qemu),
-    ("CPU ", "/TCG", How::Qemu),
-    ("CPU ", "/MSHV", How::Qemu),
-    ("fc_vcpu ", "", How::Firecracker),
-    ("vcpu", "", How::CloudHypervisor),
-    ("crosvm_vcpu", "", How::Crosvm),
-    ("kvm-vcpu-", "", How::Kvmtool),
+const NAMINGS: [(&str, &str, RecognitionSource); 7] = [
+    ("CPU ", "/KVM", RecognitionSource::Qemu),
+    ("CPU ", "/TCG", RecognitionSource::Qemu),
+    ("CPU ", "/MSHV", RecognitionSource::Qemu),
+    ("fc_vcpu ", "", RecognitionSource::Firecracker),
+    ("vcpu", "", RecognitionSource::CloudHypervisor),
+    ("crosvm_vcpu", "", RecognitionSource::Crosvm),
+    ("kvm-vcpu-", "", RecognitionSource::Kvmtool),
 ];
 
 /// Name of QEMU's thread that runs all vCPUs, the only known name without an index.
@@ -433,9 +433,9 @@ impl Process {
 
 /// Returns the index of the vCPU that a thread with this name runs, and the source. `None` if the
 /// name is not that of a vCPU thread.
-pub(crate) fn recognise(name: &[u8]) -> Option<(u32, How)> {
+pub(crate) fn recognise(name: &[u8]) -> Option<(u32, RecognitionSource)> {
     if name == ALL_ON_ONE.as_bytes() {
-        return Some((0, How::QemuSingleThread));
+        return Some((0, RecognitionSource::QemuSingleThread));
     }
     NAMINGS.iter().find_map(|&(before, after, how)| {
         let rest = name.strip_prefix(before.as_bytes())?;
@@ -472,7 +472,7 @@ fn ask_for_vcpus(
     let read = |cpu: &Value| -> Option<VcpuThread> {
         let index = cpu.get("cpu-index")?.as_u64()?.try_into().ok()?;
         let tid = cpu.get("thread-id")?.as_i64()?.try_into().ok()?;
-        Some(VcpuThread { tid, index, how: How::Qmp })
+        Some(VcpuThread { tid, index, how: RecognitionSource::Qmp })
     };
     let cpus = answer.as_array().filter(|cpus| !cpus.is_empty());
     let threads = cpus.and_then(|cpus| cpus.iter().map(read).collect::<Option<Vec<_>>>());

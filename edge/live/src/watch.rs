@@ -29,12 +29,12 @@ pub struct Event {
     /// CPU on which the thread was switched in or out or, after a wake, on which it waits to run.
     pub cpu: CpuId,
     /// Kind of the event.
-    pub what: What,
+    pub what: ThreadEventKind,
 }
 
 /// Kind of an event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ThreadEventKind {
     /// The thread starts to run.
     SwitchedIn,
     /// The thread ceases to run.
@@ -60,12 +60,12 @@ pub trait EventSource: Send {
     /// # Errors
     /// [`WatchError::Garbled`]. Events that could be read are delivered before the error is
     /// returned.
-    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError>;
+    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<DrainReport, WatchError>;
 }
 
 /// Result of one drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainReport {
     /// Lower bound of the number of records lost for lack of space. The kernel reports losses with
     /// the next record that fits. Until then, a full ring counts as one lost record. Unless the
     /// number is zero, the state of every thread on the CPU is unknown until its next event.

@@ -19,10 +19,11 @@ use slackline_fence::KeeperCommand;
 use slackline_linux::sys::monotonic;
 use slackline_linux::thread::TaskFd;
 use slackline_live::Punctual;
-use slackline_live::agents::{AgentError, Heard};
-use slackline_live::relay::{RelayError, Relayed};
+use slackline_live::agents::{AgentError, AgentStatistics};
+use slackline_live::relay::{RelayError, RelayStatistics};
 use slackline_live::session::{
-    self, Called, HearError, JoinId, Prepared, Request, RequestError, Session, SessionError,
+    self, HearError, JoinId, PreparedGroup, Request, RequestError, RequestedId, Session,
+    SessionError,
 };
 
 /// Parameters of a live run besides its scenario.
@@ -53,9 +54,9 @@ pub struct PlayResults {
     /// Requests that clients gave up.
     pub lost: Vec<LostRequests>,
     /// Results of the agents in guests.
-    pub heard: Vec<Heard>,
+    pub heard: Vec<AgentStatistics>,
     /// Data that went through relays to guests.
-    pub relayed: Vec<Relayed>,
+    pub relayed: Vec<RelayStatistics>,
     /// Number of times that the keeper died and was replaced.
     pub keepers_lost: u32,
     /// vCPUs whose threads another program changed and controls: time, vCPU and the value found.
@@ -323,7 +324,7 @@ impl<'a> Play<'a> {
     }
 
     /// Finds the threads of a domain and holds them in the fence.
-    fn prepare(&mut self, domain: &Domain) -> Result<Prepared, LiveError> {
+    fn prepare(&mut self, domain: &Domain) -> Result<PreparedGroup, LiveError> {
         let mut group = Vec::new();
         let found = self.processes.find(domain).map_err(|error| of_process(domain, error))?;
         for (vcpu, who) in found {
@@ -332,7 +333,7 @@ impl<'a> Play<'a> {
                 who,
                 name: domain.vcpu_name(vcpu),
                 domain: domain.name.clone(),
-                called: Called::Exactly(vcpu),
+                called: RequestedId::Exactly(vcpu),
                 share,
                 cpus: domain.starts_on(vcpu).map(CpuSet::one).or(domain.cpus(vcpu)),
             });

@@ -22,7 +22,7 @@ use crate::teller::{JobPipe, is_readable, record};
 use slackline_linux::cgroup::{CgroupError, TreePlace};
 use slackline_linux::sys::{Tid, die_with_us};
 use slackline_linux::thread::{TaskFd, ThreadError, ThreadRef};
-use slackline_live::session::Who;
+use slackline_live::session::JoinTarget;
 use slackline_live::vcpus::{self, FindError};
 
 /// Reason why a domain has no threads to be scheduled.
@@ -262,7 +262,10 @@ impl ManagedProcesses {
     }
 
     /// Returns the threads, processes or cgroup to be scheduled as each vCPU of a started domain.
-    pub(crate) fn find(&mut self, domain: &Domain) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
+    pub(crate) fn find(
+        &mut self,
+        domain: &Domain,
+    ) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let by_vcpu = matches!(
             &domain.live,
             Some(
@@ -397,26 +400,26 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
 
 impl Process {
     /// Returns all threads of the process as one vCPU.
-    fn as_one(&mut self) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
+    fn as_one(&mut self) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let [vcpu] = self.vcpus[..] else {
             return Err(ProcessError::OneProcess { pid: self.pid(), wanted: self.vcpus.len() });
         };
         if let Target::Group(place) = &self.target {
-            return Ok(vec![(vcpu, Who::Group(place.clone()))]);
+            return Ok(vec![(vcpu, JoinTarget::Group(place.clone()))]);
         }
         self.check_running()?;
         // Load processes start no others.
-        let who = if self.teller.is_some() { Who::Process } else { Who::Tree };
+        let who = if self.teller.is_some() { JoinTarget::Process } else { JoinTarget::Tree };
         Ok(vec![(vcpu, who(self.tid()?))])
     }
 
     /// Returns each thread that is a vCPU.
-    fn by_vcpu(&mut self) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
+    fn by_vcpu(&mut self) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let tids = self.wait_for_vcpus()?;
         let pid = self.tid()?;
         let mut found = Vec::new();
         for (&vcpu, tid) in self.vcpus.iter().zip(tids) {
-            found.push((vcpu, Who::Thread(ThreadRef::open(pid, tid)?)));
+            found.push((vcpu, JoinTarget::Thread(ThreadRef::open(pid, tid)?)));
         }
         Ok(found)
     }

@@ -14,14 +14,14 @@ pub struct MetricValues {
     pub name: String,
     /// Unit of the values: nanoseconds, millionths, or a count.
     pub unit: MetricUnit,
-    /// Value by case, then by seed. `None` if the run does not know it.
+    /// Value of the metric by case, then by seed. `None` if the run does not know the metric.
     pub values: Vec<Vec<Option<i64>>>,
 }
 
 /// Explanation below a table of several seeds.
 const LEGEND: &str = "mean and its 95 % confidence interval\n";
 
-/// Reason for a dash.
+/// Footnote that explains a dash in the table.
 const NOT_KNOWN: &str = "some runs do not have this metric";
 
 /// Returns a table of metrics with a row for each case.
@@ -92,7 +92,7 @@ fn cell(values: Option<Vec<i64>>, written: impl Fn(&OverRuns) -> String) -> Cell
     over.map_or(Cell::Dash(NOT_KNOWN), |over| Cell::Text(written(&over)))
 }
 
-/// Way in which the values of a column are written.
+/// Format of the values of a column.
 struct Scale {
     unit: MetricUnit,
     time: Unit,

@@ -71,7 +71,7 @@ impl<W: Write> Listing<W> {
         self.out.flush()
     }
 
-    /// Counts run intervals outside the window that were not passed.
+    /// Counts run intervals outside the window that were never given to the list.
     pub fn skip(&mut self, count: u64) {
         self.left_out += count;
     }
@@ -106,7 +106,7 @@ impl<W: Write> Listing<W> {
         )
     }
 
-    /// Lists a pass, after the empty timeslice that it ends.
+    /// Lists a scheduling pass, after the timeslice of zero length that the pass ends.
     fn pass(&mut self, pass: &SchedulingPass) -> io::Result<()> {
         let SchedulingPass { at, cpu, picked, granted, is_refused, empty } = *pass;
         if at < self.from || at >= self.end {

@@ -23,13 +23,13 @@ impl Unit {
     /// Unit of seconds with three decimals.
     pub(crate) const SECONDS: Unit = UNITS[3].1;
 
-    /// The unit for a column whose longest time is `longest`.
+    /// Returns the unit for a column whose longest time is `longest`.
     pub(crate) fn of(longest: Span) -> Unit {
         let fitting = UNITS.iter().find(|(limit, _)| longest < *limit);
         fitting.map_or(Unit::SECONDS, |(_, unit)| *unit)
     }
 
-    /// A time in this unit.
+    /// Formats a time in this unit.
     pub(crate) fn write(self, span: Span) -> String {
         decimal(rounded(span.ns(), self.last_digit), self.decimals)
     }

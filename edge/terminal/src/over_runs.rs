@@ -24,8 +24,8 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
     table(("", &[""]), &cases.collect::<Vec<_>>(), width, paint)
 }
 
-/// Returns the same table at several points, which have a heading and names. Each case has its runs
-/// at each point, in the order of the points.
+/// Returns a table of cases side by side at several points, which have a heading and names. Each
+/// case has its runs at each point, in the order of the points.
 #[must_use]
 pub fn over_points(
     points: (&str, &[&str]),

@@ -11,15 +11,17 @@ use slackline_units::{CpuId, Entitlement, Span, Time, VcpuId};
 pub struct SchedulingPass {
     /// Time of the pass.
     pub at: Time,
-    /// CPU that was rescheduled.
+    /// CPU on which the scheduling pass ran.
     pub cpu: CpuId,
-    /// vCPU to run, by which entitlement. `None` leaves the CPU idle.
+    /// vCPU that the pass ordered to run, with its entitlement (reservation or slack). `None`
+    /// leaves the CPU idle.
     pub picked: Option<(VcpuId, Entitlement)>,
-    /// Timeslice granted from now on. `None` is without limit.
+    /// Timeslice granted from the time of the pass on. `None` is a timeslice without limit.
     pub granted: Option<Span>,
     /// True if the hardware could not carry the order out.
     pub is_refused: bool,
-    /// vCPU whose timeslice on this CPU began at this instant, and ends with no length.
+    /// vCPU whose timeslice on this CPU began at the instant of the pass, so that it ends with zero
+    /// length.
     pub empty: Option<VcpuId>,
 }
 
@@ -32,12 +34,13 @@ pub struct Passes {
 }
 
 impl Passes {
-    /// Takes the time of a record. Exchanges follow the event that they are about.
+    /// Takes the time of a record. Recorded orders follow the event that caused them.
     pub fn record(&mut self, record: &Record) {
         self.now = self.now.max(record.when().1);
     }
 
-    /// Returns the pass that an exchange is the order of.
+    /// Returns the scheduling pass that gave this recorded order. `None` if the exchange is not an
+    /// order.
     pub fn exchange(&mut self, exchange: &Exchange) -> Option<SchedulingPass> {
         let (order, outcome) = match *exchange {
             Exchange::Reported { now, .. } => {
@@ -67,7 +70,7 @@ impl Passes {
     }
 }
 
-/// Entitlement in a word.
+/// Returns the entitlement (reservation or slack) as a word.
 #[must_use]
 pub fn entitled(entitlement: Entitlement) -> &'static str {
     match entitlement {

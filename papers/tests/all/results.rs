@@ -1,4 +1,5 @@
-//! The results in git, with ten seeds, or five on two CPUs, are as the specification states.
+//! Tests that the results in git are as the specification states. They were made with ten seeds, or
+//! five on two CPUs.
 
 use std::path::Path;
 
@@ -84,15 +85,15 @@ fn diestelhorst_ttcp_is_reproduced() {
     all_reproduced(slower.iter().filter(is_throughput), 6);
 }
 
-/// Times to compile, relative to those of dom0, alone and three at once.
+/// Results of compile jobs in a guest, relative to those in dom0: one job alone, and three at once.
 #[test]
 fn diestelhorst_compile_times_are_reproduced() {
     let rows = rows(&read("diestelhorst-2007"), "table-3.2");
     all_reproduced(rows.iter().filter(|row| row.id.ends_with(".ratio")), 6);
 }
 
-/// Three loops beside dom0, and the example without dom0. The loops receive equal shares from every
-/// start. The share of one loop depends on its CPU.
+/// Three always runnable vCPUs beside dom0, and the example without dom0. The three receive equal
+/// shares from every start. The share of a single one depends on its CPU.
 #[test]
 fn diestelhorst_balancer_is_reproduced() {
     let paper = read("diestelhorst-2007");

@@ -1,4 +1,5 @@
-//! Use of a shared CPU by others: the remainder of its time after all known uses.
+//! Use of a shared CPU by programs other than vCPUs: the remainder of the CPU's time after all
+//! known uses.
 //!
 //! The kernel accounts idle and stolen time of a CPU with a resolution of a tick (10 ms) per
 //! reading. The time of vCPUs is the sum of their run intervals. A run interval is recorded when it

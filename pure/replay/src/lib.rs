@@ -1,5 +1,5 @@
-//! Replay of traces: the facts of a run go through host and policy again, and the orders must be
-//! the same.
+//! Replay of traces: the recorded facts (the events reported to the host layer) go through host
+//! layer and policy again. The orders must equal the recorded ones.
 //!
 //! A [`Replay`] is a [`Sink`] for a trace, simulated or live. [`Replay::finish`] returns whether
 //! all that the hardware was told equals the trace: each order, each timer that changed, and each
@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use script::{Mismatch, Script, Step};
 
-/// Number of facts to show up to a difference.
+/// Number of recorded facts to show before a difference.
 const BEFORE: usize = 5;
 
 /// Reason why a trace cannot be replayed.
@@ -46,7 +46,7 @@ pub enum ReplayError {
         /// Fault of the share.
         error: FieldError,
     },
-    /// The trace contains no facts.
+    /// The trace contains no facts: events that were reported to the host layer.
     #[error("the trace has no decisions to replay, only what ran")]
     NoFacts,
 }
@@ -54,31 +54,34 @@ pub enum ReplayError {
 /// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayResult {
-    /// Number of facts that were reported to the host.
+    /// Number of facts that were reported to the host layer.
     pub facts: u64,
-    /// Number of orders that the host gave.
+    /// Number of orders that the host layer gave to the hardware.
     pub orders: u64,
     /// First difference to the trace. `None` if there is none.
     pub difference: Option<Difference>,
-    /// Breach of the contract, which also ended the recorded run. `None` if there is none.
+    /// Breach of the contract between host and policy, which also ended the recorded run. `None` if
+    /// there is none.
     pub broken: Option<String>,
 }
 
 /// First difference between a replay and its trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Time of the fact that caused it.
+    /// Time of the fact that caused the difference.
     pub at: Time,
-    /// Index of the entry in the trace, from zero: the recorded exchange, or the fact if none was
-    /// recorded.
+    /// Index in the trace, from zero, of the recorded exchange that differs. If none was recorded,
+    /// index of the fact that caused the difference.
     pub entry: u64,
-    /// Recorded exchange. `None` if the replay has one more.
+    /// Recorded order, timer or refusal. `None` if the replay has one that was not recorded.
     pub expected: Option<Exchange>,
-    /// Exchange of the replay. `None` if it has none.
+    /// Order, timer or refusal of the replay. `None` if the replay lacks the recorded one.
     pub got: Option<Exchange>,
-    /// Breach of the contract, if the replay has one that the run did not.
+    /// Breach of the contract between host and policy that the replay has and the recorded run had
+    /// not. `None` if there is none.
     pub broken: Option<String>,
-    /// Latest facts up to the difference, each with its entry and time. The last one caused it.
+    /// Latest facts up to the difference, each with its index in the trace and its time. The last
+    /// fact caused the difference.
     pub facts: Vec<(u64, Time, KeptFact)>,
 }
 
@@ -86,7 +89,7 @@ pub struct Difference {
 pub struct Replay {
     spec: &'static Spec,
     host: Host,
-    /// Step whose end has not been read yet, with its entry.
+    /// Step whose end has not been read yet, with the index of its entry in the trace.
     step: Option<(u64, Step)>,
     noticed: Vec<slackline_trace::CpuUse>,
     entries: u64,
@@ -141,7 +144,7 @@ impl Replay {
         self.failed.is_some() || self.replayed.difference.is_some()
     }
 
-    /// Plays the step whose entries have been read.
+    /// Replays the step whose entries have been read.
     fn play(&mut self) {
         let Some((entry, mut step)) = self.step.take() else { return };
         if self.is_over() {

@@ -1,4 +1,5 @@
-//! Hardware that answers as a recorded one did, and compares what it is told with the trace.
+//! Hardware for a replay. It gives the recorded answers, and compares the orders it receives with
+//! the trace.
 
 use std::collections::VecDeque;
 
@@ -11,15 +12,16 @@ use slackline_units::{CpuId, Time};
 pub(crate) struct Step {
     pub(crate) now: Time,
     pub(crate) fact: KeptFact,
-    /// CPU time that came with the fact.
+    /// CPU time that was reported together with the fact.
     pub(crate) noticed: Vec<CpuUse>,
-    /// Answers of the hardware, in order, each with its entry.
+    /// Recorded answers of the hardware, in order, each with its index in the trace.
     pub(crate) measured: VecDeque<(u64, CpuUse)>,
-    /// Orders, timers and refusals of the host, in order, each with its entry.
+    /// Recorded orders, timers and refusals of the host layer, in order, each with its index in the
+    /// trace.
     pub(crate) told: VecDeque<(u64, Exchange)>,
 }
 
-/// Difference of a step to the trace, with its entry.
+/// Difference between a replayed step and the trace, with the index of the entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Mismatch {
     pub(crate) entry: Option<u64>,
@@ -27,17 +29,18 @@ pub(crate) struct Mismatch {
     pub(crate) got: Option<Exchange>,
 }
 
-/// Hardware that plays one step.
+/// Hardware that replays one recorded step.
 pub(crate) struct Script<'a> {
     pub(crate) step: &'a mut Step,
-    /// Timer of each CPU as set last.
+    /// Timer of each CPU as it was last set.
     pub(crate) alarms: &'a mut [Option<Time>],
     pub(crate) orders: u64,
     pub(crate) mismatch: Option<Mismatch>,
 }
 
 impl Script<'_> {
-    /// Compares an exchange with the next recorded one. Returns the recorded outcome.
+    /// Compares an order, timer or refusal with the next recorded one. Returns the recorded
+    /// outcome.
     pub(crate) fn tell(&mut self, got: Exchange) -> Outcome {
         if self.mismatch.is_some() {
             return Outcome::Done;
@@ -57,7 +60,7 @@ impl Script<'_> {
         }
     }
 
-    /// Ends the step. Any exchange that is left in the trace is missing in the replay.
+    /// Ends the step. Any recorded order that is left was missing in the replay.
     pub(crate) fn over(&mut self) {
         let measured =
             self.step.measured.pop_front().map(|(entry, used)| (entry, Exchange::Measured(used)));

@@ -1,4 +1,4 @@
-//! Replays of runs, and of traces that were changed.
+//! Tests of replays of runs, and of traces that were changed.
 
 use std::path::PathBuf;
 
@@ -64,7 +64,8 @@ fn every_scenario_replays_to_the_same_orders_under_every_policy() {
     assert!(runs > 20, "{runs} runs have orders");
 }
 
-/// Orders are refused, changes are declined, and vCPUs pause, resume, migrate and leave.
+/// Scenario in which orders are refused, changes are declined, and vCPUs pause, resume, migrate and
+/// leave.
 const EVENTFUL: &str = r#"
 title  = "eventful"
 length = "2s"

@@ -26,7 +26,7 @@ const FILE: &str = include_str!("../../../../papers/cherkasova-2007/published.to
 
 /// A published value beside our result, with the verdict.
 #[derive(Clone, Debug)]
-pub(super) struct Compared {
+pub(super) struct PublishedComparison {
     pub(super) published: &'static Value,
     pub(super) ours: String,
     pub(super) verdict: Verdict,
@@ -65,7 +65,7 @@ pub(super) fn mean_size(errors: &AllocationErrors) -> Option<f64> {
 
 /// Compares all results of the policies with their published values. Results of other policies are
 /// left out.
-pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<Compared> {
+pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<PublishedComparison> {
     let as_published = |result: &&CaseResult| {
         AS_PUBLISHED.contains(&result.name.as_str()) && matches!(result.limiter, Limiter::Policy(_))
     };
@@ -75,7 +75,8 @@ pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<Compared> {
             results.iter().filter_map(|result| in_axis("figure-11.axis", result)).collect()
         }
         Form::One => {
-            let mut compared: Vec<Compared> = results.iter().flat_map(|of| each(of)).collect();
+            let mut compared: Vec<PublishedComparison> =
+                results.iter().flat_map(|of| each(of)).collect();
             compared.extend(between(&results));
             compared
         }
@@ -83,7 +84,7 @@ pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<Compared> {
 }
 
 /// Compares the numbers that the paper states for one scheduler.
-fn each(result: &CaseResult) -> Vec<Compared> {
+fn each(result: &CaseResult) -> Vec<PublishedComparison> {
     let Limiter::Policy(policy) = result.limiter else { return Vec::new() };
     let mut compared = Vec::new();
     for (name, statistic) in STATISTICS {
@@ -97,7 +98,7 @@ fn each(result: &CaseResult) -> Vec<Compared> {
         let is_same = published.is == PrintedValue::Word(ours.into());
         let verdict = if is_same { Verdict::Reproduced } else { Verdict::Differs };
         let sentence = format!("{under} seconds with too little CPU time, {over} with too much");
-        compared.push(Compared { published, ours: ours.into(), verdict, sentence });
+        compared.push(PublishedComparison { published, ours: ours.into(), verdict, sentence });
     }
     compared
 }
@@ -117,7 +118,7 @@ fn typical(under: usize, over: usize) -> &'static str {
 }
 
 /// Compares a published number with our range over the seeds.
-fn number(published: &'static Value, ours: OverSeeds) -> Compared {
+fn number(published: &'static Value, ours: OverSeeds) -> PublishedComparison {
     let theirs = published.number().unwrap_or(f64::NAN);
     let give = published.give;
     let near = ours.lowest - give <= theirs && theirs <= ours.highest + give;
@@ -134,11 +135,11 @@ fn number(published: &'static Value, ours: OverSeeds) -> Compared {
     // A fraction of all seconds has no sign.
     let is_part = published.id.contains(".below-") || published.id.contains(".above-");
     let ours = if is_part { ranged(ours).replace('+', "") } else { ranged(ours) };
-    Compared { published, ours, verdict, sentence }
+    PublishedComparison { published, ours, verdict, sentence }
 }
 
 /// Compares the paper's statements that concern both schedulers with our results.
-fn between(results: &[&CaseResult]) -> Vec<Compared> {
+fn between(results: &[&CaseResult]) -> Vec<PublishedComparison> {
     let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {
         return Vec::new();
@@ -151,7 +152,7 @@ fn between(results: &[&CaseResult]) -> Vec<Compared> {
         let mean = sizes.iter().sum::<f64>() / sizes.len().max(1) as f64;
         Some(OverSeeds { lowest: mean, median: mean, highest: mean })
     };
-    let mut compared: Vec<Compared> = [
+    let mut compared: Vec<PublishedComparison> = [
         ("alert.credit-against-sedf", size(credit, |_| true), size(sedf, |_| true)),
         (
             "alert.credit-small-targets",
@@ -172,16 +173,16 @@ fn is_large(target: CpuShare) -> bool {
 }
 
 /// Compares a statement that one mean is higher than another.
-fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> Compared {
+fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> PublishedComparison {
     let holds = (a.median > b.median) == (published.is == PrintedValue::Word("higher".into()));
     let verdict = if holds { Verdict::SameShape } else { Verdict::Differs };
     let ours = format!("{:.2} against {:.2} %", a.median, b.median);
     let sentence = "the paper states only the order of the mean absolute errors".to_string();
-    Compared { published, ours, verdict, sentence }
+    PublishedComparison { published, ours, verdict, sentence }
 }
 
 /// Compares the range of both schedulers' averages with the range of the published axis.
-fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<Compared> {
+fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<PublishedComparison> {
     let averages = |of: &CaseResult| -> Vec<OverSeeds> {
         of.targets().into_iter().filter_map(|target| of.averages(target)).collect()
     };
@@ -192,19 +193,19 @@ fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<Compared> {
 }
 
 /// Compares the range of one scheduler's errors per second with the range of the published axis.
-fn in_axis(id: &str, result: &CaseResult) -> Option<Compared> {
+fn in_axis(id: &str, result: &CaseResult) -> Option<PublishedComparison> {
     let errors = result.errors(None, |_| true);
     let range = (percent(errors.smallest()?), percent(errors.largest()?));
     Some(axis(published(id)?, range))
 }
 
-fn axis(published: &'static Value, (least, most): (f64, f64)) -> Compared {
+fn axis(published: &'static Value, (least, most): (f64, f64)) -> PublishedComparison {
     let (low, high) = published.range().unwrap_or((f64::NAN, f64::NAN));
     let inside = low - published.give <= least && most <= high + published.give;
     let verdict = if inside { Verdict::NothingToCompare } else { Verdict::Differs };
     let words = if inside { "ours are within" } else { "ours exceed" };
     let sentence = format!("{words} the axis, the only part of the plot that can be read");
-    Compared { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
+    PublishedComparison { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use slackline_papers::Verdict;
 use slackline_units::CpuShare;
 
 use super::numbers::{fixed, ranged, share};
-use super::published::{Compared, mean_size, published};
+use super::published::{PublishedComparison, mean_size, published};
 
 /// Contents of a page.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Contents<'a> {
     /// Sentence that states the length and number of the trials, and where they were made.
     pub(super) how: &'a str,
     pub(super) results: &'a [CaseResult],
-    pub(super) compared: &'a [Compared],
+    pub(super) compared: &'a [PublishedComparison],
     /// Each result of the base policy, with the results of the same case in which one rule was
     /// changed.
     pub(super) ablations: &'a [(CaseResult, Vec<CaseResult>)],
@@ -365,11 +365,11 @@ fn changed(base: &CaseResult, result: &CaseResult) -> String {
     result.name.split(':').filter(|part| !known.contains(part)).collect::<Vec<_>>().join(" ")
 }
 
-fn verdicts(compared: &[Compared]) -> Table {
+fn verdicts(compared: &[PublishedComparison]) -> Table {
     let headings = ["what", "where", "published", "ours", "verdict", "why"];
     let mut table = Table::new(headings)
         .caption("Ours: median over the seeds, with the range if they differ. In percent.");
-    for Compared { published, ours, verdict, sentence } in compared {
+    for PublishedComparison { published, ours, verdict, sentence } in compared {
         let verdict = match verdict {
             Verdict::Reproduced => Cell::Good(verdict.to_string()),
             Verdict::SameShape => Cell::Fair(verdict.to_string()),

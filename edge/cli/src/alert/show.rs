@@ -11,7 +11,7 @@ use slackline_units::CpuShare;
 use crate::json::Completion;
 
 use super::numbers::{fixed, share};
-use super::published::{Compared, mean_size};
+use super::published::{PublishedComparison, mean_size};
 
 /// Width of a column of numbers, in characters.
 const WIDTH: usize = 9;
@@ -20,7 +20,7 @@ const WIDTH: usize = 9;
 pub(super) fn table(
     how: &str,
     results: &[CaseResult],
-    compared: &[Compared],
+    compared: &[PublishedComparison],
     columns: usize,
 ) -> String {
     let mut text = format!(
@@ -42,7 +42,7 @@ pub(super) fn table(
     if !compared.is_empty() {
         text += "\nCompared with Cherkasova, Gupta, Vahdat 2007, section 5\n";
     }
-    for Compared { published, ours, verdict, sentence } in compared {
+    for PublishedComparison { published, ours, verdict, sentence } in compared {
         let (says, value) = (&published.says, published.shown());
         let _ = writeln!(text, " {verdict:<10}  {says}: {value}; ours {ours}; {sentence}");
     }
@@ -110,7 +110,7 @@ pub(crate) fn packed(
 pub(super) fn as_json(
     made: &FigureOrigin,
     results: &[CaseResult],
-    compared: &[Compared],
+    compared: &[PublishedComparison],
 ) -> String {
     let range = |of: Option<OverSeeds>| {
         of.map(|of| json!({ "least": of.lowest, "median": of.median, "most": of.highest }))
@@ -139,7 +139,7 @@ pub(super) fn as_json(
             "targets": targets,
         })
     };
-    let verdict = |of: &Compared| {
+    let verdict = |of: &PublishedComparison| {
         json!({
             "id": of.published.id,
             "says": of.published.says,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use slackline_daemon::ledger::{Examined, LedgerError, Rebuilt, Source, check, rebuild};
+use slackline_daemon::ledger::{LedgerCheck, LedgerError, Rebuilt, Source, check, rebuild};
 use slackline_linux::with_causes;
 
 use crate::problem::Problem;
@@ -34,8 +34,8 @@ pub(super) fn mend(folder: &Path) -> Result<(), Problem> {
     }
 }
 
-fn told(examined: &Examined) -> String {
-    let Examined { path, is_in_use, problems, tables, backups } = examined;
+fn told(examined: &LedgerCheck) -> String {
+    let LedgerCheck { path, is_in_use, problems, tables, backups } = examined;
     let mut text = format!("{}: ", path.display());
     text += if problems.is_empty() { "intact" } else { "damaged" };
     text += if *is_in_use { "; a daemon uses it\n" } else { "; no daemon uses it\n" };
@@ -80,8 +80,8 @@ fn ago(made: SystemTime) -> String {
     }
 }
 
-fn to_json(examined: &Examined) -> String {
-    let Examined { path, is_in_use, problems, tables, backups } = examined;
+fn to_json(examined: &LedgerCheck) -> String {
+    let LedgerCheck { path, is_in_use, problems, tables, backups } = examined;
     let tables: serde_json::Map<String, Value> =
         tables.iter().map(|(table, rows)| ((*table).to_owned(), json!(rows))).collect();
     let backups: Vec<Value> = backups.iter().map(|backup| json!(backup.path)).collect();

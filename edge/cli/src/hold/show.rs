@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr, stdout};
 
 use serde_json::{Value, json};
-use slackline_live::session::{JoinId, Seen};
+use slackline_live::session::{JoinId, SessionEvents};
 use slackline_units::{CpuId, Reservation, Span, Time};
 
 use super::part::{Part, Parts, Times};
@@ -22,7 +22,7 @@ const SELDOM: Span = Span::from_secs(10);
 const LINE: usize = 72;
 
 /// State of the output of `hold`.
-pub(super) struct Shown {
+pub(super) struct HoldOutput {
     json: bool,
     /// True if output goes to standard error, so that it is not mixed with the command's output.
     aside: bool,
@@ -52,14 +52,14 @@ const VCPUS_EVERY: Span = Span::from_secs(2);
 /// Shortest interval at which undone changes are printed.
 const UNDONE_EVERY: Span = Span::from_secs(10);
 
-impl Shown {
+impl HoldOutput {
     /// Prints the target and its reservation.
     pub(super) fn begin(
         args: &Hold,
         name: &str,
         each: Reservation,
         (parts, cpus): (usize, &[CpuId]),
-    ) -> Result<Shown, Problem> {
+    ) -> Result<HoldOutput, Problem> {
         let aside = !args.command.is_empty();
         let is_terminal = if aside { stderr().is_terminal() } else { stdout().is_terminal() };
         let in_place = is_terminal && !args.json;
@@ -69,7 +69,7 @@ impl Shown {
         let one = ppm(each.slice(), each.period());
         let promised = one.saturating_mul(parts);
         let columns = if aside { terminal::told_columns() } else { terminal::columns() };
-        let shown = Shown {
+        let shown = HoldOutput {
             json: args.json,
             aside,
             in_place,
@@ -108,7 +108,7 @@ impl Shown {
 
     /// Prints the changes that other programs, or the target itself, made to the scheduling of the
     /// target's threads.
-    pub(super) fn changes(&mut self, seen: &Seen, passed: Span) -> Result<(), Problem> {
+    pub(super) fn changes(&mut self, seen: &SessionEvents, passed: Span) -> Result<(), Problem> {
         let mut lines = Vec::new();
         for (id, finding) in &seen.contested {
             let vcpu = id.vcpu().number();

@@ -10,7 +10,7 @@ use crate::input::file;
 use crate::parse::span;
 
 #[derive(Debug, Args)]
-pub(crate) struct Load {
+pub(crate) struct LoadArgs {
     #[command(subcommand)]
     pub(crate) kind: Kind,
     /// Stop after this time [default: never]; clients then send nothing more.
@@ -269,7 +269,7 @@ pub(crate) enum Client {
         #[arg(long)]
         timeout: Option<String>,
         #[command(flatten)]
-        to: To,
+        to: PortArgs,
         #[command(flatten)]
         count: Count,
     },
@@ -282,7 +282,7 @@ pub(crate) enum Client {
         #[arg(long)]
         think: Option<String>,
         #[command(flatten)]
-        to: To,
+        to: PortArgs,
         #[command(flatten)]
         count: Count,
     },
@@ -313,7 +313,7 @@ pub(crate) enum Client {
         #[arg(long)]
         gap: Option<String>,
         #[command(flatten)]
-        to: To,
+        to: PortArgs,
     },
 }
 
@@ -332,7 +332,7 @@ pub(crate) struct Folder {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct To {
+pub(crate) struct PortArgs {
     /// Loopback port to connect to.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) to: u16,

@@ -21,7 +21,7 @@ use crate::run::{choose_cpus, dispatch_cost, load_command};
 use crate::signals::stop_signal;
 
 /// This host, on which experiments of papers run live.
-pub(super) struct Here {
+pub(super) struct PaperHost {
     program: PathBuf,
     /// Measured dispatch overhead of this host.
     dispatch: Span,
@@ -32,13 +32,13 @@ pub(super) struct Here {
     problem: RefCell<Option<Problem>>,
 }
 
-impl Here {
-    pub(super) fn new() -> Result<Here, Problem> {
+impl PaperHost {
+    pub(super) fn new() -> Result<PaperHost, Problem> {
         let program = std::env::current_exe()
             .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
         let dispatch = dispatch_cost(&choose_cpus(1, None)?)?;
         let (stop, raised) = stop_signal()?;
-        Ok(Here { program, dispatch, stop, _raised: raised, problem: RefCell::default() })
+        Ok(PaperHost { program, dispatch, stop, _raised: raised, problem: RefCell::default() })
     }
 
     /// Returns a sentence that names what live results depend on.
@@ -69,7 +69,7 @@ impl Here {
     }
 }
 
-impl LiveRunner for Here {
+impl LiveRunner for PaperHost {
     fn header(&self, scenario: &Scenario) -> Header {
         // Without enough CPUs nothing is played, and the header is not used.
         let levels = self.cpus(scenario).map(|cpus| topology::of(&cpus).levels());
@@ -87,7 +87,7 @@ impl LiveRunner for Here {
             progress: &mut |_| {},
         };
         let finished =
-            play::run(scenario, options, &mut Passed(sink)).map_err(|error| match error {
+            play::run(scenario, options, &mut SinkRef(sink)).map_err(|error| match error {
                 LiveError::Declined { .. } => PlayError::Declined(error.to_string()),
                 error => self.failed(Problem::of_live(&PathBuf::from(&scenario.title), error)),
             })?;
@@ -103,9 +103,9 @@ impl LiveRunner for Here {
 }
 
 /// Wraps a sink behind a reference to the trait, so that it has a concrete type.
-struct Passed<'a>(&'a mut dyn Sink);
+struct SinkRef<'a>(&'a mut dyn Sink);
 
-impl Sink for Passed<'_> {
+impl Sink for SinkRef<'_> {
     fn named(&mut self, named: &VcpuName) {
         self.0.named(named);
     }

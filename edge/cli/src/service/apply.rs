@@ -7,7 +7,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 use slackline_control::client::Client;
-use slackline_control::{AppliedChange, Apply as List, Machine, Prediction, Reservation, Wanted};
+use slackline_control::{
+    AppliedChange, Apply as List, Machine, Prediction, Reservation, ReservationParameters,
+};
 
 use super::args::Apply;
 use super::{all, answer, connect, show};
@@ -48,7 +50,9 @@ struct PlannedReservation {
 }
 
 /// Reads the reservations of a file, by name, and the predictions of all vCPUs.
-fn read(file: &Path) -> Result<(BTreeMap<String, Wanted>, Vec<Prediction>), Problem> {
+fn read(
+    file: &Path,
+) -> Result<(BTreeMap<String, ReservationParameters>, Vec<Prediction>), Problem> {
     let text = input::text(file)?;
     let planned: Option<BTreeMap<String, PlannedReservation>> =
         if text.contains("predicted]]") { toml::from_str(&text).ok() } else { None };
@@ -61,7 +65,10 @@ fn read(file: &Path) -> Result<(BTreeMap<String, Wanted>, Vec<Prediction>), Prob
     Ok((reservations(file, &rest.to_string())?, predictions))
 }
 
-fn reservations(file: &Path, text: &str) -> Result<BTreeMap<String, Wanted>, Problem> {
+fn reservations(
+    file: &Path,
+    text: &str,
+) -> Result<BTreeMap<String, ReservationParameters>, Problem> {
     toml::from_str(text).map_err(|error| {
         let (line, column) = position(text, error.span().map_or(0, |span| span.start));
         let message = error.message().lines().collect::<Vec<_>>().join(" ");
@@ -74,13 +81,14 @@ fn reservations(file: &Path, text: &str) -> Result<BTreeMap<String, Wanted>, Pro
 fn complete_new(
     file: &Path,
     client: &mut Client,
-    reservations: &mut BTreeMap<String, Wanted>,
+    reservations: &mut BTreeMap<String, ReservationParameters>,
 ) -> Result<(), Problem> {
     let known = all(client)?;
     let is_known = |name: &str| known.iter().any(|one| one.name == name);
-    let is_whole = |wanted: &Wanted| wanted.binding.is_some() && wanted.vcpus.is_some();
+    let is_whole =
+        |wanted: &ReservationParameters| wanted.binding.is_some() && wanted.vcpus.is_some();
     let incomplete = reservations.iter_mut();
-    let incomplete: Vec<(&String, &mut Wanted)> =
+    let incomplete: Vec<(&String, &mut ReservationParameters)> =
         incomplete.filter(|(name, wanted)| !is_known(name) && !is_whole(wanted)).collect();
     if incomplete.is_empty() {
         return Ok(());
@@ -99,7 +107,7 @@ fn complete_new(
 fn vm_of<'a>(
     file: &Path,
     name: &str,
-    wanted: &Wanted,
+    wanted: &ReservationParameters,
     machines: &'a [Machine],
 ) -> Result<&'a Machine, Problem> {
     let is_it = |machine: &&Machine| match &wanted.binding {

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use slackline_control::client::Remote;
 use slackline_control::place::Fit;
-use slackline_control::{End, Length, Moment, Phase, Role, Share, Wanted};
+use slackline_control::{End, Length, Moment, Phase, ReservationParameters, Role, Share};
 use slackline_top::SortKey;
 use slackline_units::{Span, WallTime};
 
@@ -16,7 +16,7 @@ use crate::parse::{share, span};
 
 /// Address of the daemon and output format.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct At {
+pub(crate) struct DaemonArgs {
     /// Unix socket of the daemon.
     #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
     pub(crate) socket: PathBuf,
@@ -63,12 +63,12 @@ pub(crate) struct Find {
     /// Only list VMs whose name or binding contains this text.
     pub(crate) text: Option<String>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 /// Amount of CPU time and other parameters of a reservation.
 #[derive(Debug, Args)]
-pub(crate) struct HowMuch {
+pub(crate) struct AmountArgs {
     /// CPU time of each vCPU per period, e.g. `2ms`.
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) slice: Option<Length>,
@@ -101,7 +101,7 @@ pub(crate) struct Reserve {
     /// Name of the reservation; without `--for`, also the name of its VM.
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) much: HowMuch,
+    pub(crate) much: AmountArgs,
     /// VM as `find` lists it, e.g. `libvirt:web`, `unit:db.service`, `pid:17`.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
@@ -109,18 +109,18 @@ pub(crate) struct Reserve {
     #[arg(long, value_name = "UID")]
     pub(crate) user: Option<u32>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
     /// Command to start and reserve for, after `--`; its end releases the reservation.
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["for", "host", "json"])]
     pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct PlaceArgs {
     /// Name of the reservation on the chosen host.
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) much: HowMuch,
+    pub(crate) much: AmountArgs,
     /// VM of the reservation; it may start after the host is chosen.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
@@ -131,8 +131,8 @@ pub(crate) struct Place {
     #[arg(long, value_name = "FILE")]
     pub(crate) hosts: Option<PathBuf>,
     /// Choice among the hosts with enough capacity.
-    #[arg(long, value_enum, default_value_t = By::First)]
-    pub(crate) by: By,
+    #[arg(long, value_enum, default_value_t = HostChoice::First)]
+    pub(crate) by: HostChoice,
     #[command(flatten)]
     pub(crate) trust: Trust,
     /// Print the host and the daemon's answer as JSON.
@@ -156,7 +156,7 @@ pub(crate) struct Gang {
 
 /// Choice among the hosts with enough capacity.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum By {
+pub(crate) enum HostChoice {
     /// First host in the given order
     First,
     /// Host with the least capacity left afterwards
@@ -165,22 +165,26 @@ pub(crate) enum By {
     Worst,
 }
 
-impl HowMuch {
+impl AmountArgs {
     /// Returns the body of the request to reserve.
-    pub(crate) fn wanted(&self, binding: Option<&String>, user: Option<u32>) -> Wanted {
-        let HowMuch { slice, period, cpu, vcpus, exact, phase, until, .. } = *self;
+    pub(crate) fn wanted(
+        &self,
+        binding: Option<&String>,
+        user: Option<u32>,
+    ) -> ReservationParameters {
+        let AmountArgs { slice, period, cpu, vcpus, exact, phase, until, .. } = *self;
         let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
         let until = until.and_then(|until| until.0).map(Moment);
-        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user, until }
+        ReservationParameters { slice, period, cpu, exact, phase, vcpus, binding, user, until }
     }
 }
 
-impl From<By> for Fit {
-    fn from(by: By) -> Fit {
+impl From<HostChoice> for Fit {
+    fn from(by: HostChoice) -> Fit {
         match by {
-            By::First => Fit::First,
-            By::Best => Fit::Best,
-            By::Worst => Fit::Worst,
+            HostChoice::First => Fit::First,
+            HostChoice::Best => Fit::Best,
+            HostChoice::Worst => Fit::Worst,
         }
     }
 }
@@ -190,7 +194,7 @@ pub(crate) struct Change {
     /// Name of the reservation, or a pattern for several, e.g. `web-*`.
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) much: HowMuch,
+    pub(crate) much: AmountArgs,
     /// Give the reservation to this VM, or name its present VM by another binding.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
@@ -198,7 +202,7 @@ pub(crate) struct Change {
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -212,18 +216,18 @@ pub(crate) struct Pause {
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Named {
+pub(crate) struct NamedArgs {
     /// Name of the reservation, or a pattern for several, e.g. `web-*`.
     pub(crate) name: String,
     /// Do nothing unless this is the current revision, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -238,7 +242,7 @@ pub(crate) struct Apply {
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -251,15 +255,15 @@ pub(crate) struct List {
     #[command(flatten)]
     pub(crate) view: View,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Which {
+pub(crate) struct SelectionArgs {
     /// Show this reservation only [default: all].
     pub(crate) name: Option<String>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -268,7 +272,7 @@ pub(crate) struct Room {
     #[arg(long, value_name = "TIME", value_parser = length, default_value = "10ms")]
     pub(crate) period: Length,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -285,7 +289,7 @@ pub(crate) struct Log {
     #[command(flatten)]
     pub(crate) view: View,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -302,7 +306,7 @@ pub(crate) struct History {
     #[command(flatten)]
     pub(crate) view: View,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 /// Length of a line of the history.
@@ -332,14 +336,14 @@ pub(crate) enum AccessCommand {
     /// List all grants, with their limits.
     List {
         #[command(flatten)]
-        at: At,
+        at: DaemonArgs,
     },
     /// Add or replace the grant of a local user or a remote client.
     Add(Add),
     /// Make members of the group slackline without a grant tenants, after an upgrade.
     Migrate {
         #[command(flatten)]
-        at: At,
+        at: DaemonArgs,
     },
     /// Remove a grant; a local user's groups decide again.
     Revoke {
@@ -347,7 +351,7 @@ pub(crate) enum AccessCommand {
         #[arg(value_name = "WHOM")]
         whom: String,
         #[command(flatten)]
-        at: At,
+        at: DaemonArgs,
     },
 }
 
@@ -375,7 +379,7 @@ pub(crate) struct Add {
     #[arg(long, value_name = "N")]
     pub(crate) days: Option<u32>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 /// Parses a time before now, or a moment.
@@ -467,7 +471,7 @@ pub(crate) struct WhyArgs {
     #[arg(value_parser = file)]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 /// Show all VMs on a screen that is drawn again as their numbers change.
@@ -491,7 +495,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "COLUMN", default_value = "missed", value_parser = sort_key())]
     pub(crate) sort: SortKey,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 fn sort_key() -> impl TypedValueParser<Value = SortKey> {
@@ -503,7 +507,7 @@ fn sort_key() -> impl TypedValueParser<Value = SortKey> {
 #[derive(Debug, Args)]
 pub(crate) struct IncidentsArgs {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }
 
 /// Show the predictions of applied plans, and what came of them.
@@ -513,5 +517,5 @@ pub(crate) struct IncidentsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct PredictionsArgs {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: DaemonArgs,
 }

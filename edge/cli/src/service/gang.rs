@@ -11,7 +11,8 @@ use serde::Deserialize;
 use slackline_control::client::ClientError;
 use slackline_control::gang::{GangMessage, GangReply, GangStart, Hosts, start};
 use slackline_control::{
-    Clock, GangWord, Kind, Length, Problem as Refused, Reservation, Share, State, Wanted, convert,
+    Clock, GangWord, Kind, Length, Problem as Refused, Reservation, ReservationParameters, Share,
+    State, convert,
 };
 use slackline_units::Span;
 
@@ -51,7 +52,7 @@ const EXAMPLE: &str = "write name = \"bsp\", slice = \"4ms\", period = \"10ms\",
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct GangFile {
     name: String,
     #[serde(default)]
     strict: bool,
@@ -78,7 +79,7 @@ type Answer = Result<(Reservation, String), ClientError>;
 
 /// A gang with the latest answer of each member.
 struct Calls<'a> {
-    file: File,
+    file: GangFile,
     trust: &'a Trust,
     slice: Span,
     period: Span,
@@ -103,12 +104,12 @@ pub(crate) fn gang(args: &Gang) -> Result<(), Problem> {
     if args.watch { calls.watch() } else { Ok(()) }
 }
 
-fn parse(path: &Path, text: &str) -> Result<File, Problem> {
+fn parse(path: &Path, text: &str) -> Result<GangFile, Problem> {
     let bad = |start: usize, message: String| {
         let (line, column) = position(text, start);
         Problem::BadAxis { file: path.into(), line, column, message, hint: Some(EXAMPLE.into()) }
     };
-    let file: File = toml::from_str(text).map_err(|error| {
+    let file: GangFile = toml::from_str(text).map_err(|error| {
         let message = error.message().lines().next().unwrap_or("this is not a gang").to_owned();
         bad(error.span().map_or(0, |span| span.start), message)
     })?;
@@ -127,23 +128,23 @@ fn parse(path: &Path, text: &str) -> Result<File, Problem> {
     Ok(file)
 }
 
-impl File {
+impl GangFile {
     fn name_of(&self, member: usize) -> String {
         let named = self.member[member].name.clone();
         named.unwrap_or_else(|| format!("{}-{}", self.name, member + 1))
     }
 
-    fn wanted(&self, member: usize) -> Wanted {
+    fn wanted(&self, member: usize) -> ReservationParameters {
         let Member { binding, vcpus, .. } = self.member[member].clone();
         let phase = Some(self.phase.unwrap_or(Length(Span::ZERO)));
-        let File { slice, period, cpu, exact, .. } = *self;
+        let GangFile { slice, period, cpu, exact, .. } = *self;
         let (user, until) = (None, None);
-        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user, until }
+        ReservationParameters { slice, period, cpu, exact, phase, vcpus, binding, user, until }
     }
 }
 
 impl<'a> Calls<'a> {
-    fn new(file: File, trust: &'a Trust) -> Result<Calls<'a>, Problem> {
+    fn new(file: GangFile, trust: &'a Trust) -> Result<Calls<'a>, Problem> {
         let wanted = file.wanted(0);
         let each = convert::each(&wanted, wanted.vcpus.unwrap_or(1)).map_err(refused)?;
         let phase = wanted.phase.map_or(Span::ZERO, |phase| phase.0);

@@ -11,7 +11,7 @@ use slackline_control::place::order;
 use slackline_control::{Kind, Length, Problem as Refused, Reservation, Room, convert};
 use slackline_units::Reservation as Each;
 
-use super::args::{Place, Trust};
+use super::args::{PlaceArgs, Trust};
 use super::show;
 use crate::problem::Problem;
 use crate::terminal;
@@ -23,15 +23,15 @@ const WITHIN: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 3;
 
 /// Answer of a host about its capacity.
-struct Seen {
+struct HostCapacity {
     room: Room,
     /// True if the host already has a reservation of that name.
     has_it: bool,
 }
 
-type Answer = Result<Seen, ClientError>;
+type Answer = Result<HostCapacity, ClientError>;
 
-pub(crate) fn place(args: &Place) -> Result<(), Problem> {
+pub(crate) fn place(args: &PlaceArgs) -> Result<(), Problem> {
     let hosts = hosts(args)?;
     let hosts = &hosts[..];
     let wanted = args.much.wanted(args.r#for.as_ref(), None);
@@ -59,7 +59,7 @@ pub(crate) fn place(args: &Place) -> Result<(), Problem> {
 }
 
 /// Returns the hosts that the options name, then those that the file names.
-fn hosts(args: &Place) -> Result<Vec<String>, Problem> {
+fn hosts(args: &PlaceArgs) -> Result<Vec<String>, Problem> {
     let mut hosts = args.host.clone();
     if let Some(file) = &args.hosts {
         let text = std::fs::read_to_string(file);
@@ -118,13 +118,13 @@ fn seen(host: &str, trust: &Trust, name: &str, period: Length) -> Answer {
         Err(error) => return Err(error),
     };
     let (room, _) = client.room(period)?;
-    Ok(Seen { room, has_it })
+    Ok(HostCapacity { room, has_it })
 }
 
 /// Returns the hosts to try, in this order. If a host already has the reservation, as after a lost
 /// answer, only that host is returned. Otherwise a second reservation could be made on another
 /// host.
-fn candidates(args: &Place, answers: &[Answer], (each, vcpus): (Each, u16)) -> Vec<usize> {
+fn candidates(args: &PlaceArgs, answers: &[Answer], (each, vcpus): (Each, u16)) -> Vec<usize> {
     let has_it = |answer: &Answer| answer.as_ref().is_ok_and(|seen| seen.has_it);
     if let Some(host) = answers.iter().position(has_it) {
         return vec![host];
@@ -134,7 +134,12 @@ fn candidates(args: &Place, answers: &[Answer], (each, vcpus): (Each, u16)) -> V
     order(args.by.into(), &rooms, each, vcpus)
 }
 
-fn tell(args: &Place, host: &str, reservation: &Reservation, text: &str) -> Result<(), Problem> {
+fn tell(
+    args: &PlaceArgs,
+    host: &str,
+    reservation: &Reservation,
+    text: &str,
+) -> Result<(), Problem> {
     if args.json {
         let host = serde_json::to_string(host).expect("a host name can be written as JSON");
         return terminal::print(&format!("{{\"host\":{host},\"reservation\":{text}}}\n"));
@@ -149,7 +154,7 @@ fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -
     let mut silent = Vec::new();
     for (host, answer) in hosts.iter().zip(answers) {
         match answer {
-            Ok(Seen { room, .. }) => {
+            Ok(HostCapacity { room, .. }) => {
                 let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());
                 let slices: Vec<String> = slices.collect();
                 whys.push(format!(

@@ -1,7 +1,7 @@
 //! Answers of the daemon as tables.
 
 use slackline_control::{
-    Access, AppliedChange, Cost, Delivered, Event, Host, Machine, Overload, Reservation, Room,
+    Access, AppliedChange, Cost, Delivery, Event, Host, Machine, Overload, Reservation, Room,
 };
 use slackline_terminal::{Cell, Plain, part_percent, percent};
 use slackline_units::Span;
@@ -156,7 +156,7 @@ const NOTHING_YET: &str = "not known yet";
 const NO_DEADLINES: &str = "no deadline passed in this time";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
-    let recent = |cell: fn(&Delivered) -> Cell| {
+    let recent = |cell: fn(&Delivery) -> Cell| {
         move |one: &Reservation| one.recent.as_ref().map_or(Cell::Dash(NOTHING_YET), cell)
     };
     let groups = vec![
@@ -412,8 +412,8 @@ pub(super) fn part(part: u64, of: u64) -> Cell {
     }
 }
 
-fn missed(delivered: &Delivered) -> Cell {
-    let Delivered { deadlines, missed, .. } = *delivered;
+fn missed(delivered: &Delivery) -> Cell {
+    let Delivery { deadlines, missed, .. } = *delivered;
     if deadlines == 0 {
         return Cell::Dash(NO_DEADLINES);
     }

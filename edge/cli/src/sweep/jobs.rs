@@ -15,7 +15,7 @@ use slackline_units::Span;
 use toml::{Spanned, Table, Value};
 
 use crate::args::Sweep;
-use crate::grid::{Varied, VariedPoint, position};
+use crate::grid::{VariedPoint, VariedScenario, position};
 use crate::input::{self, Source};
 use crate::metric::Metrics;
 use crate::places::Places;
@@ -46,10 +46,10 @@ pub(super) struct HostCase {
     point: VariedPoint,
     /// Number of CPUs of the host.
     pub(super) cpus: usize,
-    what: What,
+    what: JobSource,
 }
 
-enum What {
+enum JobSource {
     Drawn(Box<Family>),
     /// A scenario without a family, so that its hosts are not random.
     Plain(Box<Scenario>),
@@ -62,20 +62,20 @@ pub(super) struct Came {
 }
 
 /// Reason why a run has no result.
-pub(super) enum Failed {
+pub(super) enum JobError {
     Problem(Box<Problem>),
     Run(Box<(Scenario, RunError)>),
 }
 
-impl From<Problem> for Failed {
-    fn from(problem: Problem) -> Failed {
-        Failed::Problem(Box::new(problem))
+impl From<Problem> for JobError {
+    fn from(problem: Problem) -> JobError {
+        JobError::Problem(Box::new(problem))
     }
 }
 
 /// Tables of a scenario file that are checked first, with their positions in the file.
 #[derive(Deserialize)]
-struct Written {
+struct FileTables {
     family: Option<Spanned<Family>>,
     domain: Option<Spanned<Value>>,
     change: Option<Spanned<Value>>,
@@ -98,8 +98,8 @@ impl<'a> Jobs<'a> {
             });
         }
         let source = Source { file, places, length: args.length };
-        let (axes, points) = match Varied::read(file, text)? {
-            Some(Varied { axes, points }) => (axes, points),
+        let (axes, points) = match VariedScenario::read(file, text)? {
+            Some(VariedScenario { axes, points }) => (axes, points),
             None => (Vec::new(), vec![whole(file, text, &source)?]),
         };
         let mut jobs = Jobs {
@@ -152,9 +152,9 @@ impl<'a> Jobs<'a> {
             let host = HostCase {
                 point: again(),
                 cpus: 0,
-                what: What::Plain(Box::new(self.plain(&again())?)),
+                what: JobSource::Plain(Box::new(self.plain(&again())?)),
             };
-            let What::Plain(scenario) = &host.what else { unreachable!("made above") };
+            let JobSource::Plain(scenario) = &host.what else { unreachable!("made above") };
             let cpus = scenario.host.topology.cpus();
             self.hosts.push(HostCase { cpus, ..host });
             return Ok(());
@@ -166,7 +166,7 @@ impl<'a> Jobs<'a> {
         let own = || family.cpus.all().iter().map(|&Cpus(cpus)| cpus).collect();
         let sizes = if self.sizes.is_empty() { own() } else { self.sizes.clone() };
         for cpus in sizes {
-            let what = What::Drawn(Box::new(family.clone()));
+            let what = JobSource::Drawn(Box::new(family.clone()));
             self.hosts.push(HostCase { point: again(), cpus, what });
         }
         Ok(())
@@ -211,8 +211,8 @@ impl<'a> Jobs<'a> {
         seed: u64,
     ) -> Result<(Scenario, Option<Plan>), Problem> {
         let (scenario, plan) = match &host.what {
-            What::Plain(scenario) => ((**scenario).clone(), None),
-            What::Drawn(family) => {
+            JobSource::Plain(scenario) => ((**scenario).clone(), None),
+            JobSource::Drawn(family) => {
                 let table = &host.point.table;
                 let length = self.source.length.or_else(|| length_of(table)).unwrap_or(LONGEST);
                 let (table, plan) = family::drawn(family, table, Cpus(host.cpus), (seed, length));
@@ -220,12 +220,16 @@ impl<'a> Jobs<'a> {
             }
         };
         let scenario = match (policy, &host.what) {
-            (Some(policy), What::Plain(_)) => input::under(self.source.file, &scenario, policy)?,
+            (Some(policy), JobSource::Plain(_)) => {
+                input::under(self.source.file, &scenario, policy)?
+            }
             // A drawn scenario is not in the file, so line numbers would mean nothing.
-            (Some(policy), What::Drawn(_)) => scenario.with_policy(policy).map_err(|error| {
-                let (file, kind) = (self.source.file, error.kind.to_string());
-                host.point.wrong(file, &format!("{policy}: {kind}"), error.hint())
-            })?,
+            (Some(policy), JobSource::Drawn(_)) => {
+                scenario.with_policy(policy).map_err(|error| {
+                    let (file, kind) = (self.source.file, error.kind.to_string());
+                    host.point.wrong(file, &format!("{policy}: {kind}"), error.hint())
+                })?
+            }
             (None, _) => scenario,
         };
         Ok((with_seed(scenario, seed), plan))
@@ -264,7 +268,7 @@ impl<'a> Jobs<'a> {
         &self,
         job: usize,
         goes_on: impl Fn() -> ControlFlow<()>,
-    ) -> Result<Option<Came>, Failed> {
+    ) -> Result<Option<Came>, JobError> {
         let (host, policy, seed) = self.of(job);
         let (scenario, plan) = self.scenario(host, Some(policy), seed)?;
         let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
@@ -278,7 +282,7 @@ impl<'a> Jobs<'a> {
                 cells.resize(self.columns().len(), String::new());
                 Ok(Some(Came { events: 0, cells }))
             }
-            Err(SimulateError::Run(error)) => Err(Failed::Run(Box::new((scenario, error)))),
+            Err(SimulateError::Run(error)) => Err(JobError::Run(Box::new((scenario, error)))),
             Err(SimulateError::Stray(stray)) => Err(stray_record(stray).into()),
         }
     }
@@ -317,7 +321,7 @@ fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
         let (line, column) = position(text, at);
         Problem::BadAxis { file: file.into(), line, column, message, hint: Some(HINT.into()) }
     };
-    let written: Written = toml::from_str(text).map_err(|error| {
+    let written: FileTables = toml::from_str(text).map_err(|error| {
         let message = error.message().lines().next().unwrap_or("this is not a family").to_owned();
         wrong(error.span().map_or(0, |span| span.start), message)
     })?;

@@ -69,7 +69,7 @@ pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
         if points.len() > 1 {
             page = page.section(point);
         }
-        let here = Here { jobs, rows, point };
+        let here = PointHosts { jobs, rows, point };
         let panels: Vec<Plot> = panels(jobs).iter().filter_map(|panel| here.plot(panel)).collect();
         if !panels.is_empty() {
             let title = if points.len() > 1 {
@@ -107,13 +107,13 @@ fn about(jobs: &Jobs<'_>, rows: &Rows) -> String {
 }
 
 /// The hosts at one point of the axes, one for each size.
-struct Here<'a> {
+struct PointHosts<'a> {
     jobs: &'a Jobs<'a>,
     rows: &'a Rows,
     point: &'a str,
 }
 
-impl Here<'_> {
+impl PointHosts<'_> {
     /// Returns the number and the size of each host at the point.
     fn hosts(&self) -> Vec<(usize, usize)> {
         let hosts = self.jobs.hosts.iter().enumerate();

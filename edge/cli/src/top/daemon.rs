@@ -10,7 +10,7 @@ use slackline_top::{CpuLine, Snapshot, Steering, Update, VmRow};
 use slackline_units::Span;
 
 use crate::problem::Problem;
-use crate::service::args::At;
+use crate::service::args::DaemonArgs;
 use crate::service::{all, connect};
 
 /// Time between two looks at the user's choices.
@@ -25,7 +25,7 @@ const CULPRITS: usize = 8;
 
 /// Asks the daemon at each interval, in a thread that ends when the user quits.
 pub(super) fn ask(
-    at: &At,
+    at: &DaemonArgs,
     interval: Span,
     steering: Steering,
     updates: SyncSender<Update>,
@@ -41,7 +41,7 @@ pub(super) fn ask(
 }
 
 struct Asker {
-    at: At,
+    at: DaemonArgs,
     /// `None` while the daemon does not answer.
     client: Option<Client>,
     /// Selected VM, the time at which its culprits were asked for, and the answer.

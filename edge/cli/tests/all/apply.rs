@@ -29,12 +29,14 @@ fn applies(request: &Request) -> Outcome {
                 let refused = Problem::new(Kind::NoRoom, "big: no room");
                 return Err(refused.hinting("nothing was changed"));
             }
-            let change = |(name, wanted): (&String, &slackline_control::Wanted)| AppliedChange {
-                name: name.clone(),
-                action: "create".into(),
-                before: None,
-                after: Some(format!("2ms/10ms, {}", wanted.binding.as_deref().unwrap_or("?"))),
-                revision: Some(8),
+            let change = |(name, wanted): (&String, &slackline_control::ReservationParameters)| {
+                AppliedChange {
+                    name: name.clone(),
+                    action: "create".into(),
+                    before: None,
+                    after: Some(format!("2ms/10ms, {}", wanted.binding.as_deref().unwrap_or("?"))),
+                    revision: Some(8),
+                }
             };
             Ok(Answer::Applied(list.reservations.iter().map(change).collect()))
         }

@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use crate::common::{PROGRAM, Ran, copy_program};
 use rustix::process::{Pid, Signal, kill_process};
-use slackline_control::link::{Answer, Ask, LONGEST_ASKED, Lines, Request, Said, line, message};
+use slackline_control::link::{
+    Answer, Ask, CoreMessage, LONGEST_ASKED, Lines, Request, line, message,
+};
 use slackline_control::{
-    Clock, Delivered, Event, GangWord, Host, Kind, Length, Problem, Reservation, State,
+    Clock, Delivery, Event, GangWord, Host, Kind, Length, Problem, Reservation, State,
 };
 use slackline_units::Span;
 use tempfile::TempDir;
@@ -99,8 +101,8 @@ fn be_core(mut stream: UnixStream, says: fn(&Request) -> Outcome, tell: &Sender<
         while let Some(text) = lines.next_line().expect("a line") {
             let Ask { ticket, request, .. } = message(&text).expect("a request");
             let said = match says(&request) {
-                Ok(answer) => Said::Answer { ticket, answer },
-                Err(problem) => Said::Refused { ticket, problem: Box::new(problem) },
+                Ok(answer) => CoreMessage::Answer { ticket, answer },
+                Err(problem) => CoreMessage::Refused { ticket, problem: Box::new(problem) },
             };
             let _ = tell.send(request);
             if stream.write_all(&line(&said)).is_err() {
@@ -111,7 +113,7 @@ fn be_core(mut stream: UnixStream, says: fn(&Request) -> Outcome, tell: &Sender<
 }
 
 fn reservation(name: &str) -> Reservation {
-    let recent = Delivered {
+    let recent = Delivery {
         over_ns: 1_000_000_000,
         promised_ns: 400_000_000,
         due_ns: 400_000_000,
@@ -408,11 +410,11 @@ fn gang_is_reserved_on_all_hosts_before_it_begins() {
             word: GangWord::Hold {
                 gang: "bsp".into(),
                 name: called.into(),
-                wanted: slackline_control::Wanted {
+                wanted: slackline_control::ReservationParameters {
                     slice: Some(Length(Span::from_ms(4))),
                     period: Some(Length(Span::from_ms(10))),
                     phase: Some(Length(Span::from_ms(3))),
-                    ..slackline_control::Wanted::default()
+                    ..slackline_control::ReservationParameters::default()
                 },
             },
         };

@@ -42,7 +42,7 @@ pub struct Remote {
 
 /// Credentials and address of a [`Remote`], after its files were read and checked.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(super) struct RemoteCredentials {
     /// Name and port as `NAME:PORT`.
     pub(super) authority: String,
     name: ServerName<'static>,
@@ -51,7 +51,7 @@ pub(super) struct Known {
     pub(super) bearer: Option<String>,
 }
 
-impl std::fmt::Debug for Known {
+impl std::fmt::Debug for RemoteCredentials {
     /// Formats the address and leaves out all secrets.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Known({})", self.authority)
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Known {
 
 impl Remote {
     /// Reads and checks the files of CA, token and certificate.
-    pub(super) fn read(&self) -> Result<Known, ClientError> {
+    pub(super) fn read(&self) -> Result<RemoteCredentials, ClientError> {
         let wrong = |says: &str| ClientError::BadHost { url: self.url.clone(), says: says.into() };
         let authority = self.url.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));
         let authority = authority.ok_or_else(|| wrong("it does not begin with https://"))?;
@@ -92,11 +92,16 @@ impl Remote {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let bearer = self.token.as_deref().map(token).transpose()?;
         let bearer = bearer.map(|token| format!("Bearer {token}"));
-        Ok(Known { authority: authority.into(), name, config: Arc::new(config), bearer })
+        Ok(RemoteCredentials {
+            authority: authority.into(),
+            name,
+            config: Arc::new(config),
+            bearer,
+        })
     }
 }
 
-impl Known {
+impl RemoteCredentials {
     /// Connects within the time limit.
     pub(super) async fn open(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
         let host = || self.authority.clone();

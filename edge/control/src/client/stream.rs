@@ -27,7 +27,7 @@ pub struct Frame {
 
 /// Result of waiting for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum WaitOutcome {
     /// An event has arrived.
     Frame(Frame),
     /// The time limit has passed without an event from the daemon.
@@ -59,15 +59,15 @@ impl Stream {
     ///
     /// # Errors
     /// If the connection is lost, or the data is not an event.
-    pub fn hear(&mut self, within: Duration) -> Result<Heard, ClientError> {
+    pub fn hear(&mut self, within: Duration) -> Result<WaitOutcome, ClientError> {
         loop {
             if let Some(frame) = self.frames.ready.pop_front() {
-                return Ok(Heard::Frame(frame));
+                return Ok(WaitOutcome::Frame(frame));
             }
             let part = self.runtime.block_on(async { timeout(within, self.body.frame()).await });
             match part {
-                Err(_) => return Ok(Heard::Quiet),
-                Ok(None) => return Ok(Heard::End),
+                Err(_) => return Ok(WaitOutcome::Quiet),
+                Ok(None) => return Ok(WaitOutcome::End),
                 Ok(Some(part)) => {
                     if let Ok(bytes) = part?.into_data() {
                         self.frames.push(&bytes)?;

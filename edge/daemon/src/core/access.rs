@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ring::rand::{SecureRandom, SystemRandom};
-use slackline_control::link::Who;
+use slackline_control::link::CallerIdentity;
 use slackline_control::{Access as Shown, Grant, Share};
 use slackline_service::{Budget, Budgets, EventKind, Principal, Role, Ticket};
 
 use crate::front::tls::{TOKEN, known_by};
-use crate::ledger::{AccessChange, Granted, Proof};
+use crate::ledger::{AccessChange, AccessGrant, Proof};
 use crate::people::People;
 
 /// Maximum number of group members that a start of the daemon names in its log.
@@ -27,7 +27,7 @@ pub(super) struct Access {
     /// True if members of the operators' group without a grant are tenants. If false, they are
     /// operators.
     has_tenants: bool,
-    granted: BTreeMap<Principal, Granted>,
+    granted: BTreeMap<Principal, AccessGrant>,
     /// Changes that the ledger has not written yet, by the ticket of the request, each with the
     /// principal who requested it.
     pending: BTreeMap<Ticket, (Principal, Change)>,
@@ -59,7 +59,7 @@ pub(super) struct Done {
 }
 
 impl Access {
-    pub(super) fn new(people: People, granted: Vec<Granted>, has_tenants: bool) -> Access {
+    pub(super) fn new(people: People, granted: Vec<AccessGrant>, has_tenants: bool) -> Access {
         let granted = granted.into_iter().map(|granted| (granted.principal, granted)).collect();
         Access { people, has_tenants, granted, pending: BTreeMap::new() }
     }
@@ -102,15 +102,15 @@ impl Access {
     /// Returns the identity and permissions of a caller, or `None` for a stranger. A grant to a
     /// user of this host overrides the user's groups until the grant expires. Root always has all
     /// permissions, since root could edit the ledger anyway.
-    pub(super) fn rights(&self, who: &Who, now: SystemTime) -> Option<Rights> {
-        let counts = |said: &&Granted| said.expires.is_none_or(|expires| now < expires);
-        let of = |said: &Granted| Rights {
+    pub(super) fn rights(&self, who: &CallerIdentity, now: SystemTime) -> Option<Rights> {
+        let counts = |said: &&AccessGrant| said.expires.is_none_or(|expires| now < expires);
+        let of = |said: &AccessGrant| Rights {
             principal: said.principal,
             role: said.role,
             users: said.users.clone(),
         };
         let proof = match who {
-            Who::User { uid, gids } => {
+            CallerIdentity::User { uid, gids } => {
                 let role = self.people.role(*uid, gids)?;
                 let principal = Principal::User(*uid);
                 let said = self.granted.get(&principal).filter(|_| *uid != 0).filter(counts);
@@ -121,9 +121,9 @@ impl Access {
                 let by_groups = || Rights { principal, role, users: Vec::new() };
                 return Some(said.map_or_else(by_groups, of));
             }
-            Who::Loopback => return None,
-            Who::Token(known) => Proof::Token(known.clone()),
-            Who::Certificate(known) => Proof::Certificate(known.clone()),
+            CallerIdentity::Loopback => return None,
+            CallerIdentity::Token(known) => Proof::Token(known.clone()),
+            CallerIdentity::Certificate(known) => Proof::Certificate(known.clone()),
         };
         let said = self.granted.values().find(|said| said.proof.as_ref() == Some(&proof));
         said.filter(counts).map(of)
@@ -174,7 +174,7 @@ impl Access {
         let expires = days.and_then(|days| now.checked_add(day * days));
         let budget = Budget { cpu: cpu.map(|cpu| cpu.0), machines };
         let (role, made) = (role.into(), now);
-        let granted = Granted { principal, role, budget, users, proof, made, expires };
+        let granted = AccessGrant { principal, role, budget, users, proof, made, expires };
         Ok(Change { write: AccessChange::Add(granted), token })
     }
 
@@ -253,8 +253,8 @@ fn new_token() -> Result<String, String> {
 }
 
 /// Describes a grant in one line, for the log.
-fn says(granted: &Granted) -> String {
-    let Granted { principal, role, budget, users, .. } = granted;
+fn says(granted: &AccessGrant) -> String {
+    let AccessGrant { principal, role, budget, users, .. } = granted;
     let mut text = format!("{principal} is {}", role.word());
     if let Some(cpu) = budget.cpu {
         text += &format!(", at most {cpu}");
@@ -269,7 +269,7 @@ fn says(granted: &Granted) -> String {
     text
 }
 
-fn shown(granted: &Granted, token: Option<String>) -> Shown {
+fn shown(granted: &AccessGrant, token: Option<String>) -> Shown {
     let ns = |at: SystemTime| {
         let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -320,7 +320,7 @@ mod tests {
                     also for VMs of uid 5, 7";
         assert_eq!(done.what.to_string(), said);
         let role = |access: &Access, uid, gids: &[u32], at| {
-            let who = Who::User { uid, gids: gids.to_vec() };
+            let who = CallerIdentity::User { uid, gids: gids.to_vec() };
             access.rights(&who, at).map(|rights| (rights.role, rights.users))
         };
         assert_eq!(role(&access, 1000, &[990], now), Some((Role::Viewer, vec![5, 7])));
@@ -362,7 +362,9 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         added(&mut access, "1001", grant(Word::Operator, None), now);
         let role = |access: &Access, uid, group| {
-            access.rights(&Who::User { uid, gids: vec![group] }, now).map(|rights| rights.role)
+            access
+                .rights(&CallerIdentity::User { uid, gids: vec![group] }, now)
+                .map(|rights| rights.role)
         };
         assert_eq!(role(&access, 1000, 990), Some(Role::Operator));
         let members = [("ann".to_owned(), Some(1000)), ("bob".to_owned(), Some(1001))];
@@ -399,13 +401,15 @@ mod tests {
         let kept = format!("{:?} {:?} {what}", access.granted, access.listed());
         assert!(!kept.contains(&token[4..]), "{kept}");
         let shows = |access: &Access, token: &str, at| {
-            access.rights(&Who::Token(known_by(token.as_bytes())), at).map(|it| it.principal)
+            access
+                .rights(&CallerIdentity::Token(known_by(token.as_bytes())), at)
+                .map(|it| it.principal)
         };
         let alice = Principal::Named("alice".parse().unwrap());
         assert_eq!(shows(&access, &token, now), Some(alice));
         assert_eq!(shows(&access, "slk_another", now), None);
         // A certificate with the same hash is not accepted as the token.
-        let certificate = Who::Certificate(known_by(token.as_bytes()));
+        let certificate = CallerIdentity::Certificate(known_by(token.as_bytes()));
         assert_eq!(access.rights(&certificate, now), None);
         assert_eq!(shows(&access, &token, now + Duration::from_secs(24 * 3600)), None, "expired");
         // A new grant replaces the token.

@@ -4,7 +4,7 @@
 use slackline_service::{ClientRequest, Input, Verb, World};
 
 use super::Core;
-use super::lookups::Done as LookedUp;
+use super::lookups::EndedLookup as LookedUp;
 
 impl Core {
     /// Executes a request, or starts the look-up of its VM. A request that would be refused in any

@@ -1,7 +1,7 @@
 //! Changes to the scheduling of reserved VMs' threads that other programs, or the threads
 //! themselves, have made.
 
-use slackline_live::session::{Finding, Seen};
+use slackline_live::session::{ForeignChange, SessionEvents};
 use slackline_service::{Input, State};
 
 use super::Core;
@@ -11,7 +11,7 @@ const LONGEST_FINDING: usize = 400;
 
 impl Core {
     /// Reports changes to threads' scheduling that the daemon did not make.
-    pub(super) fn hear_of_changes(&mut self, seen: &Seen) {
+    pub(super) fn hear_of_changes(&mut self, seen: &SessionEvents) {
         for (id, finding) in &seen.meddled {
             // The front has a share, but no reservation in the service.
             let Some((domain, _)) = self.host.scheduler.place_of(*id) else { continue };
@@ -40,6 +40,6 @@ impl Core {
 }
 
 /// Returns the description of a finding, cut to [`LONGEST_FINDING`] characters.
-fn told(finding: &Finding) -> String {
+fn told(finding: &ForeignChange) -> String {
     finding.to_string().chars().take(LONGEST_FINDING).collect()
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, set_scheduling};
 
-use slackline_control::link::{Ask, LONGEST_ASKED, Lines, Said, line, message};
+use slackline_control::link::{Ask, CoreMessage, LONGEST_ASKED, Lines, line, message};
 
 use crate::front::handed::hand_over;
 
@@ -131,7 +131,7 @@ impl FrontProcess {
 
     /// Sends a message to the front without blocking. Bytes that the front does not accept yet are
     /// kept for later.
-    pub(super) fn say(&mut self, said: &Said) {
+    pub(super) fn say(&mut self, said: &CoreMessage) {
         let Some(running) = &mut self.running else { return };
         running.unread.extend_from_slice(&line(said));
         if running.flush().is_err() || running.unread.len() > MOST_UNREAD {

@@ -6,7 +6,7 @@
 //! has. So the front gets a reservation, which admission counts and which the front cannot exceed.
 
 use slackline_linux::sys::Tid;
-use slackline_live::session::{Called, Request, Who};
+use slackline_live::session::{JoinTarget, Request, RequestedId};
 use slackline_service::{NO_RESERVATION, WorldError};
 use slackline_units::Span;
 
@@ -29,10 +29,10 @@ impl Scheduler {
             let _ = self.session.leave(before);
         }
         let request = Request {
-            who: Who::Tree(pid),
+            who: JoinTarget::Tree(pid),
             name: "front".into(),
             domain: "slackline".into(),
-            called: Called::As(NO_RESERVATION, 0),
+            called: RequestedId::As(NO_RESERVATION, 0),
             share: slice_in(SLICE, PERIOD),
             cpus: None,
         };

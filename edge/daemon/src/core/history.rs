@@ -11,7 +11,7 @@ use slackline_units::{DomId, Span, Time};
 
 use super::host::Host;
 use super::wire;
-use crate::ledger::{AskedHours, LedgerError, Logged};
+use crate::ledger::{HoursQuery, LedgerError, LoggedEvent};
 
 /// Interval at which the CPU time of all reservations is added to their history.
 const COUNT_INTERVAL: Span = Span::from_secs(10);
@@ -104,7 +104,7 @@ impl Host {
     }
 
     /// Requests the history of a reservation from the ledger, after its newest rows are written.
-    pub(super) fn ask_history(&mut self, ticket: Ticket, asked: AskedHours) {
+    pub(super) fn ask_history(&mut self, ticket: Ticket, asked: HoursQuery) {
         if self.is_written_before(FRESH) {
             self.count_all();
             self.write_history();
@@ -127,7 +127,11 @@ impl Host {
     }
 
     /// Answers a query for events with the events that the ledger returned.
-    pub(super) fn answer_log(&mut self, ticket: Ticket, events: Result<Vec<Logged>, LedgerError>) {
+    pub(super) fn answer_log(
+        &mut self,
+        ticket: Ticket,
+        events: Result<Vec<LoggedEvent>, LedgerError>,
+    ) {
         let line = match events {
             Ok(events) => {
                 let events = events.into_iter().map(wire::logged).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use slackline_control::link::{Answer as Said, Said as Line};
+use slackline_control::link::{Answer as Said, CoreMessage as Line};
 use slackline_control::{self as control, Histogram, Kind, PAGE, Problem, convert};
 use slackline_linux::sys::{monotonic, wall_clock_error};
 use slackline_service::history::{History, Hour};
@@ -20,14 +20,14 @@ use super::flight::Flight;
 use super::front_process::FrontProcess;
 use super::lookups::{Lookups, MOST_WAITING, TooMany, sought_text};
 use super::scheduler::Scheduler;
-use super::scout::{AwaitedVm, Held, Listing, Looked, Scout};
+use super::scout::{AwaitedVm, Listing, LookupResult, ReservedVm, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
 use slackline_linux::with_causes;
 
 use super::POLICY;
-use crate::find::{self, Absent, Found};
-use crate::ledger::{Asked as AskedFor, AskedHours, Ledger};
+use crate::find::{self, Absent, FoundMachine};
+use crate::ledger::{EventQuery as AskedFor, HoursQuery, Ledger};
 
 /// Maximum number of requests whose details are kept until they are answered. The front has at most
 /// this many connections.
@@ -55,9 +55,9 @@ pub(super) struct Host {
     /// All VMs that have a name, kept while many VMs are looked up at once.
     around: Option<Vec<find::Machine>>,
     /// VMs found in the current discovery pass, each by the binding with which it was looked up.
-    fresh: BTreeMap<Binding, Found>,
+    fresh: BTreeMap<Binding, FoundMachine>,
     /// Result of the look-up for the request that is being executed.
-    looked: Looked,
+    looked: LookupResult,
     /// Time at which the commit that is being written was started. `None` if there is none.
     committing: Option<Time>,
     pub(super) began: SystemTime,
@@ -103,7 +103,7 @@ impl Host {
             rests: BTreeMap::new(),
             around: None,
             fresh: BTreeMap::new(),
-            looked: Looked::default(),
+            looked: LookupResult::default(),
             committing: None,
             began: SystemTime::now(),
             change_effect: Histogram::default(),
@@ -175,7 +175,7 @@ impl Host {
 
     /// Records a VM that was found. With a `binding` it is the result of that look-up. Without one,
     /// the VM already has its reservation.
-    pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: Found) {
+    pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: FoundMachine) {
         match binding {
             Some(binding) => {
                 self.fresh.insert(binding.clone(), found);
@@ -211,13 +211,13 @@ impl Host {
     }
 
     /// Sets the look-up's result for the request that is about to be executed.
-    pub(super) fn sought(&mut self, looked: Looked) {
+    pub(super) fn sought(&mut self, looked: LookupResult) {
         self.looked = looked;
     }
 
     /// Drops the result of the look-up after the request has been executed.
     pub(super) fn forget_looked(&mut self) {
-        self.looked = Looked::default();
+        self.looked = LookupResult::default();
     }
 
     /// Notes that no reservation with a VM was enforced from `last` until now. Returns the length
@@ -247,13 +247,13 @@ impl Host {
             // A VM without known vCPUs is held as a whole, so it has none to check.
             let pid = machine.pid().filter(|_| !machine.vcpus.is_empty())?;
             let is_wanting = self.scheduler.is_wanting(domain, machine.vcpus.len());
-            Some(Held { domain, machine, pid, is_wanting })
+            Some(ReservedVm { domain, machine, pid, is_wanting })
         });
         let held = held.collect();
         self.scout.look_around(waiting, held);
     }
 
-    fn find(&mut self, binding: &Binding, user: u32) -> Result<Found, Absent> {
+    fn find(&mut self, binding: &Binding, user: u32) -> Result<FoundMachine, Absent> {
         if let Some((_, found)) = self.looked.found.take_if(|(of, _)| of == binding) {
             return found;
         }
@@ -520,7 +520,7 @@ impl World for Host {
             }
             Request::History { name, since_ns, by_day } => {
                 let (name, since_ns, by_day) = (name.clone(), *since_ns, *by_day);
-                self.ask_history(ticket, AskedHours { name, since_ns, by_day });
+                self.ask_history(ticket, HoursQuery { name, since_ns, by_day });
             }
             // The service answers all other requests itself.
             _ => {}

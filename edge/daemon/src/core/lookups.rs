@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use slackline_service::{ClientRequest, Principal, Request, Role, Ticket};
 use slackline_units::{Span, Time};
 
-use super::scout::{Listing, Looked, Order, Scout, Seen, Wanted};
+use super::scout::{Listing, LookupResult, Order, Scout, ScoutFinding, VmQuery};
 
 /// Number of threads that look up VMs. The first of them serves only administrators.
 const THREADS: usize = 6;
@@ -60,15 +60,15 @@ enum Job {
 /// A VM to look up before a request is executed.
 struct Lookup {
     asked: ClientRequest,
-    wanted: Wanted,
+    wanted: VmQuery,
     user: u32,
     until: Time,
 }
 
 /// A look-up that has ended.
-pub(super) enum Done {
+pub(super) enum EndedLookup {
     /// Result of the look-up for a request, which can now be executed.
-    Looked(Box<(ClientRequest, Looked)>),
+    Looked(Box<(ClientRequest, LookupResult)>),
     /// A request to list VMs can be answered.
     Listed(Box<ClientRequest>, Listing),
 }
@@ -99,7 +99,7 @@ impl Lookups {
         &mut self,
         now: Time,
         asked: ClientRequest,
-        (wanted, user): (Wanted, u32),
+        (wanted, user): (VmQuery, u32),
     ) -> Result<(), TooMany> {
         let waiting = self.waiting.entry(asked.principal).or_default();
         if waiting.len() >= MOST_WAITING {
@@ -150,15 +150,15 @@ impl Lookups {
     }
 
     /// Returns the look-ups that have ended since the last call. Never blocks.
-    pub(super) fn done(&mut self, now: Time) -> Vec<Done> {
+    pub(super) fn done(&mut self, now: Time) -> Vec<EndedLookup> {
         let mut done = Vec::new();
         for thread in &mut self.threads {
             for seen in thread.scout.seen() {
                 match (seen, thread.job.take()) {
-                    (Seen::Looked(looked), Some(Job::Look(_, Some(asked)))) => {
-                        done.push(Done::Looked(Box::new((*asked, looked))));
+                    (ScoutFinding::Looked(looked), Some(Job::Look(_, Some(asked)))) => {
+                        done.push(EndedLookup::Looked(Box::new((*asked, looked))));
                     }
-                    (Seen::Machines(listing), _) => {
+                    (ScoutFinding::Machines(listing), _) => {
                         self.is_listing = false;
                         self.list = Some((now, listing));
                     }
@@ -168,7 +168,7 @@ impl Lookups {
         }
         if let Some((_, list)) = self.list.as_ref().filter(|_| !self.is_listing) {
             let listed = self.listing.drain(..);
-            let listed = listed.map(|asked| Done::Listed(Box::new(asked), list.clone()));
+            let listed = listed.map(|asked| EndedLookup::Listed(Box::new(asked), list.clone()));
             done.extend(listed);
         }
         self.begin(now);
@@ -263,15 +263,15 @@ mod tests {
     }
 
     /// Returns a binding to a process that does not exist.
-    fn wanted() -> (Wanted, u32) {
-        (Wanted::Bound(Binding::new(BindingKind::Pid, "4194304").unwrap()), 0)
+    fn wanted() -> (VmQuery, u32) {
+        (VmQuery::Bound(Binding::new(BindingKind::Pid, "4194304").unwrap()), 0)
     }
 
     fn now(ms: u64) -> Time {
         Time::START.after(Span::from_ms(ms))
     }
 
-    fn done(lookups: &mut Lookups, at: Time, count: usize) -> Vec<Done> {
+    fn done(lookups: &mut Lookups, at: Time, count: usize) -> Vec<EndedLookup> {
         let (mut all, began) = (Vec::new(), Instant::now());
         while all.len() < count && began.elapsed() < Duration::from_secs(60) {
             all.extend(lookups.done(at));
@@ -332,7 +332,7 @@ mod tests {
         lookups.cancel(Ticket(0));
         lookups.cancel(Ticket(1));
         let all = done(&mut lookups, now(1), 1);
-        let [Done::Looked(one)] = &all[..] else { panic!("{} are done", all.len()) };
+        let [EndedLookup::Looked(one)] = &all[..] else { panic!("{} are done", all.len()) };
         assert_eq!(one.0.ticket, Ticket(2));
         for ticket in 3..6 {
             lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();

@@ -21,7 +21,7 @@ pub struct Reload {
 }
 
 /// Prices, groups and certificates as read by a reload.
-pub(super) struct Seen {
+pub(super) struct ReloadedFiles {
     prices: Result<Option<Prices>, String>,
     people: io::Result<People>,
     /// Error with which the front would fail to start with the new certificates. The front reads
@@ -31,7 +31,7 @@ pub(super) struct Seen {
 
 /// Thread that reloads files on request.
 pub(super) struct Reader {
-    read: Receiver<Seen>,
+    read: Receiver<ReloadedFiles>,
     /// Socket that becomes readable when a reload has finished.
     bell: UnixStream,
     _thread: JoinHandle<()>,
@@ -51,19 +51,24 @@ impl Reader {
         self.bell.as_fd()
     }
 
-    fn take(&self) -> Option<Seen> {
+    fn take(&self) -> Option<ReloadedFiles> {
         // If several reloads have finished, the last one counts.
         let _ = (&self.bell).read(&mut [0; 64]);
         self.read.try_iter().last()
     }
 }
 
-fn run(reload: &Reload, listen: Option<&Listen>, tell: &Sender<Seen>, ringing: &UnixStream) {
+fn run(
+    reload: &Reload,
+    listen: Option<&Listen>,
+    tell: &Sender<ReloadedFiles>,
+    ringing: &UnixStream,
+) {
     let mut signal = &reload.signal;
     // The loop ends with the process, or when the core no longer receives results.
     while signal.read(&mut [0; 64]).is_ok_and(|count| count > 0) {
         let tls = listen.map_or(Ok(()), |listen| listen.tls.load().map(drop));
-        let read = Seen {
+        let read = ReloadedFiles {
             prices: (reload.prices)(),
             people: People::of_this_host(),
             tls: tls.map_err(|error| with_causes(&error)),
@@ -77,7 +82,7 @@ fn run(reload: &Reload, listen: Option<&Listen>, tell: &Sender<Seen>, ringing: &
 impl Core {
     /// Applies a finished reload. If a file has errors, its previous values stay in force.
     pub(super) fn reload(&mut self, tell: &mut dyn FnMut(&str)) {
-        let Some(Seen { prices, people, tls }) = self.reader.take() else { return };
+        let Some(ReloadedFiles { prices, people, tls }) = self.reader.take() else { return };
         match prices {
             Ok(prices) => {
                 let now = self.host.now();

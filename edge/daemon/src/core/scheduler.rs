@@ -8,7 +8,7 @@ use slackline_fence::FenceError;
 use slackline_linux::sys::{Tid, get_affinity};
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::{
-    Called, GroupError, JoinId, Prepared, Request, RequestError, Session, Who,
+    GroupError, JoinId, JoinTarget, PreparedGroup, Request, RequestError, RequestedId, Session,
 };
 use slackline_policy::{RawValue, Values, find};
 use slackline_service::{CpuCapacity, Identity, JoiningDomain, Seats, Terms, WorldError};
@@ -17,7 +17,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 use slackline_linux::with_causes;
 
 use super::{POLICY, RESERVE};
-use crate::find::Found;
+use crate::find::FoundMachine;
 
 /// All reservations of the service, as domains of a live session.
 pub(super) struct Scheduler {
@@ -26,7 +26,7 @@ pub(super) struct Scheduler {
     cpus: Vec<CpuId>,
     domains: BTreeMap<DomId, Domain>,
     /// VMs that were looked up. Places of a domain get their threads from these.
-    pub(super) found: BTreeMap<Identity, Found>,
+    pub(super) found: BTreeMap<Identity, FoundMachine>,
     /// Member of the session that has the front's reservation. `None` if the front has none.
     pub(super) front: Option<JoinId>,
 }
@@ -50,7 +50,7 @@ struct Place {
 }
 
 /// A domain whose VM has lost threads because they ended.
-pub(super) struct Thinned {
+pub(super) struct ShrunkDomain {
     pub(super) domain: DomId,
     pub(super) identity: Identity,
 }
@@ -101,7 +101,7 @@ impl Scheduler {
         answers
     }
 
-    fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<Prepared, WorldError> {
+    fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<PreparedGroup, WorldError> {
         let as_what = (joining.domain, joining.name.as_str(), joining.terms);
         let places = 0..joining.terms.vcpus();
         let requests = places.map(|number| match joining.seats {
@@ -130,9 +130,11 @@ impl Scheduler {
             false => WorldError::Host { says: with_causes(&absent), hint: absent.hint() },
         })?;
         let tid = match &who {
-            Who::Thread(thread) => Some(thread.tid()),
-            Who::Tree(pid) => Some(*pid),
-            Who::Group(place) => place.processes().ok().and_then(|pids| pids.first().copied()),
+            JoinTarget::Thread(thread) => Some(thread.tid()),
+            JoinTarget::Tree(pid) => Some(*pid),
+            JoinTarget::Group(place) => {
+                place.processes().ok().and_then(|pids| pids.first().copied())
+            }
             _ => None,
         };
         let cpus = tid.map_or(Ok(None), |tid| self.allowed(tid))?;
@@ -381,8 +383,8 @@ impl Scheduler {
     }
 
     /// Empties the places of members that have ended. Returns each affected domain with its VM.
-    pub(super) fn ended(&mut self, ended: &[JoinId]) -> Vec<Thinned> {
-        let mut thinned: Vec<Thinned> = Vec::new();
+    pub(super) fn ended(&mut self, ended: &[JoinId]) -> Vec<ShrunkDomain> {
+        let mut thinned: Vec<ShrunkDomain> = Vec::new();
         for &id in ended {
             let (domain, number) = (id.vcpu().domain(), usize::from(id.vcpu().number()));
             let Some(known) = self.domains.get_mut(&domain) else { continue };
@@ -393,7 +395,7 @@ impl Scheduler {
             if let Some(identity) = known.identity
                 && thinned.iter().all(|thinned| thinned.domain != domain)
             {
-                thinned.push(Thinned { domain, identity });
+                thinned.push(ShrunkDomain { domain, identity });
             }
             self.vacate(domain, number);
         }
@@ -477,10 +479,10 @@ impl Domain {
 
 fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
     Request {
-        who: Who::Nobody,
+        who: JoinTarget::Nobody,
         name: format!("{name}.{number}"),
         domain: name.to_owned(),
-        called: Called::As(domain, number),
+        called: RequestedId::As(domain, number),
         share: share(terms),
         cpus: None,
     }

@@ -19,7 +19,7 @@ use slackline_linux::thread::threads_of;
 use slackline_service::{Binding, BindingKind, Identity, Name, Row, VmLookup};
 use slackline_units::{DomId, Span};
 
-use crate::find::{Absent, Found, Kind, Machine, find_all, find_at_once, find_of, named};
+use crate::find::{Absent, FoundMachine, Kind, Machine, find_all, find_at_once, find_of, named};
 
 /// Size of the thread's stack in bytes. All of it is locked into memory.
 const STACK: usize = 1 << 18;
@@ -33,39 +33,39 @@ const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 /// An order for the scout.
 pub(super) enum Order {
     /// A discovery pass: look for awaited VMs, and check the vCPUs of held ones.
-    Around(Vec<AwaitedVm>, Vec<Held>),
+    Around(Vec<AwaitedVm>, Vec<ReservedVm>),
     /// List all VMs of the host.
     Find,
     /// Look up the VM that a request needs. The number is the user that the VM should belong to.
-    Look(Wanted, u32),
+    Look(VmQuery, u32),
 }
 
 /// VM that a request needs.
-pub(super) enum Wanted {
+pub(super) enum VmQuery {
     /// The VM of this name, if there is exactly one.
     Named(Name),
     /// The VM that a binding refers to.
     Bound(Binding),
 }
 
-impl From<VmLookup<'_>> for Wanted {
-    fn from(sought: VmLookup<'_>) -> Wanted {
+impl From<VmLookup<'_>> for VmQuery {
+    fn from(sought: VmLookup<'_>) -> VmQuery {
         match sought {
-            VmLookup::Named(name) => Wanted::Named(name.clone()),
-            VmLookup::Bound(binding) => Wanted::Bound(binding.clone()),
+            VmLookup::Named(name) => VmQuery::Named(name.clone()),
+            VmLookup::Bound(binding) => VmQuery::Bound(binding.clone()),
         }
     }
 }
 
 /// Result of a look-up for a request.
 #[derive(Default)]
-pub(super) struct Looked {
+pub(super) struct LookupResult {
     /// Name that was looked up and the bindings that match it. `None` if the look-up was by
     /// binding.
     pub(super) named: Option<(Name, Vec<Binding>)>,
     /// Binding of the VM and the result of looking it up. `None` if the name matched no single
     /// binding.
-    pub(super) found: Option<(Binding, Result<Found, Absent>)>,
+    pub(super) found: Option<(Binding, Result<FoundMachine, Absent>)>,
 }
 
 /// A VM that a reservation waits for.
@@ -93,7 +93,7 @@ impl AwaitedVm {
 }
 
 /// A VM with a reservation, as it was when last looked up.
-pub(super) struct Held {
+pub(super) struct ReservedVm {
     pub(super) domain: DomId,
     pub(super) machine: Machine,
     pub(super) pid: Tid,
@@ -102,15 +102,15 @@ pub(super) struct Held {
 }
 
 /// A finding of the scout's thread.
-pub(super) enum Seen {
+pub(super) enum ScoutFinding {
     /// A VM that a reservation waits for exists.
-    Here(Binding, Found),
+    Here(Binding, FoundMachine),
     /// An awaited libvirt domain exists under another name.
-    Renamed(Binding, Found),
+    Renamed(Binding, FoundMachine),
     /// An awaited VM exists, but cannot be held.
     Unclear(Binding),
     /// The vCPUs of a VM with a reservation have changed.
-    Vcpus(DomId, Found),
+    Vcpus(DomId, FoundMachine),
     /// State of the guest of a VM with a reservation, if libvirt has suspended the guest. `None` if
     /// the guest runs.
     Suspended(DomId, Identity, Option<String>),
@@ -119,7 +119,7 @@ pub(super) enum Seen {
     /// List of all VMs.
     Machines(Listing),
     /// Result of a look-up for a request.
-    Looked(Looked),
+    Looked(LookupResult),
 }
 
 /// All VMs, each with the CPU time that it uses, in millionths of one CPU. The use is `None` if it
@@ -129,7 +129,7 @@ pub(super) type Listing = Arc<Result<Vec<(Machine, Option<u32>)>, Absent>>;
 /// Handle of the scout's thread.
 pub(super) struct Scout {
     orders: Sender<Order>,
-    seen: Receiver<Seen>,
+    seen: Receiver<ScoutFinding>,
     /// Eventfd that counts unread findings.
     told: OwnedFd,
     /// True while a discovery pass is under way.
@@ -159,7 +159,7 @@ impl Scout {
     }
 
     /// Orders a discovery pass, unless one is under way or there is nothing to look for.
-    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<Held>) {
+    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<ReservedVm>) {
         let is_somebody_wanted = !waiting.is_empty() || !held.is_empty();
         if is_somebody_wanted && !self.is_out {
             self.is_out = self.orders.send(Order::Around(waiting, held)).is_ok();
@@ -173,14 +173,14 @@ impl Scout {
     }
 
     /// Returns the findings since the last call. Never blocks.
-    pub(super) fn seen(&mut self) -> Vec<Seen> {
+    pub(super) fn seen(&mut self) -> Vec<ScoutFinding> {
         let mut count = [0; 8];
         let count = match rustix::io::read(&self.told, &mut count) {
             Ok(_) => u64::from_ne_bytes(count),
             Err(_) => 0,
         };
-        let seen: Vec<Seen> = (0..count).map_while(|_| self.seen.try_recv().ok()).collect();
-        self.is_out &= !seen.iter().any(|seen| matches!(seen, Seen::Around));
+        let seen: Vec<ScoutFinding> = (0..count).map_while(|_| self.seen.try_recv().ok()).collect();
+        self.is_out &= !seen.iter().any(|seen| matches!(seen, ScoutFinding::Around));
         seen
     }
 }
@@ -192,32 +192,32 @@ impl AsFd for Scout {
     }
 }
 
-fn carry_out(order: Order, tell: &(impl Fn(Seen) + Sync)) {
+fn carry_out(order: Order, tell: &(impl Fn(ScoutFinding) + Sync)) {
     match order {
         Order::Around(waiting, held) => {
             look_around(&waiting, &held, tell);
-            tell(Seen::Around);
+            tell(ScoutFinding::Around);
         }
-        Order::Find => tell(Seen::Machines(Arc::new(find_all().map(with_use)))),
-        Order::Look(wanted, user) => tell(Seen::Looked(look(wanted, user))),
+        Order::Find => tell(ScoutFinding::Machines(Arc::new(find_all().map(with_use)))),
+        Order::Look(wanted, user) => tell(ScoutFinding::Looked(look(wanted, user))),
     }
 }
 
-fn look(wanted: Wanted, user: u32) -> Looked {
+fn look(wanted: VmQuery, user: u32) -> LookupResult {
     let found = |binding: Binding| {
         let found = find_of(&binding, Some(user));
         (binding, found)
     };
     match wanted {
-        Wanted::Bound(binding) => Looked { named: None, found: Some(found(binding)) },
-        Wanted::Named(name) => {
+        VmQuery::Bound(binding) => LookupResult { named: None, found: Some(found(binding)) },
+        VmQuery::Named(name) => {
             // If nothing can be read, no VM has the name.
             let bindings = named(name.as_str()).unwrap_or_default();
             let found = match bindings.as_slice() {
                 [one] => Some(found(one.clone())),
                 _ => None,
             };
-            Looked { named: Some((name, bindings)), found }
+            LookupResult { named: Some((name, bindings)), found }
         }
     }
 }
@@ -241,7 +241,7 @@ fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
     machines.collect()
 }
 
-fn look_around(waiting: &[AwaitedVm], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
+fn look_around(waiting: &[AwaitedVm], held: &[ReservedVm], tell: &(impl Fn(ScoutFinding) + Sync)) {
     // All VMs are listed once for bindings by name. Other bindings are looked up directly.
     let by_name = |awaited: &&AwaitedVm| {
         let kind = awaited.binding.kind();
@@ -260,26 +260,26 @@ fn look_around(waiting: &[AwaitedVm], held: &[Held], tell: &(impl Fn(Seen) + Syn
             if let Some(machine) = one.renamed(&machines)
                 && let Ok(found) = find_at_once(&machine.binding, Some(*user))
             {
-                tell(Seen::Renamed(binding.clone(), found));
+                tell(ScoutFinding::Renamed(binding.clone(), found));
             }
             continue;
         }
         match find_at_once(binding, Some(*user)) {
-            Ok(found) => tell(Seen::Here(binding.clone(), found)),
+            Ok(found) => tell(ScoutFinding::Here(binding.clone(), found)),
             Err(Absent::NotAsked { .. }) => unasked.entry(*user).or_default().push(binding),
-            Err(absent) if absent.is_here() => tell(Seen::Unclear(binding.clone())),
+            Err(absent) if absent.is_here() => tell(ScoutFinding::Unclear(binding.clone())),
             Err(_) => {}
         }
     }
     ask_monitors(&unasked.into_iter().collect::<Vec<_>>(), tell);
     for held in held {
         let known = &held.machine;
-        tell(Seen::Suspended(held.domain, known.identity, suspended(known, held.pid)));
+        tell(ScoutFinding::Suspended(held.domain, known.identity, suspended(known, held.pid)));
         // The end of a VM is reported by the session.
         let number = Binding::new(BindingKind::Pid, &held.pid.to_string());
         let found = number.ok().map(|it| find_at_once(&it, None));
         let is_other = match &found {
-            Some(Ok(Found { machine, .. })) => {
+            Some(Ok(FoundMachine { machine, .. })) => {
                 machine.identity == known.identity
                     && !machine.vcpus.is_empty()
                     && (machine.vcpus != known.vcpus || held.is_wanting)
@@ -294,7 +294,7 @@ fn look_around(waiting: &[AwaitedVm], held: &[Held], tell: &(impl Fn(Seen) + Syn
         }
         match find_of(&known.binding, Some(known.owner)) {
             Ok(found) if found.machine.identity == known.identity => {
-                tell(Seen::Vcpus(held.domain, found));
+                tell(ScoutFinding::Vcpus(held.domain, found));
             }
             _ => {}
         }
@@ -304,7 +304,7 @@ fn look_around(waiting: &[AwaitedVm], held: &[Held], tell: &(impl Fn(Seen) + Syn
 /// Asks the monitors of awaited VMs for their vCPUs, grouped by user, so that silent monitors of
 /// one user delay only that user's VMs. VMs that are not reached in time are left for the next
 /// discovery pass.
-fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(Seen) + Sync)) {
+fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(ScoutFinding) + Sync)) {
     let next = AtomicUsize::new(0);
     let ask = || {
         while let Some((user, bindings)) = of_users.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -314,8 +314,10 @@ fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(Seen) + Sync)
                     break;
                 }
                 match find_of(binding, Some(*user)) {
-                    Ok(found) => tell(Seen::Here((*binding).clone(), found)),
-                    Err(absent) if absent.is_here() => tell(Seen::Unclear((*binding).clone())),
+                    Ok(found) => tell(ScoutFinding::Here((*binding).clone(), found)),
+                    Err(absent) if absent.is_here() => {
+                        tell(ScoutFinding::Unclear((*binding).clone()))
+                    }
                     Err(_) => {}
                 }
             }

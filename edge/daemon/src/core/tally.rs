@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_control::{Delivered, Histogram};
+use slackline_control::{Delivery, Histogram};
 use slackline_metrics::{Meter, MovingWindow, Summary, VcpuSummary};
 use slackline_service::OverheadWindow;
 use slackline_service::history::Counters;
@@ -33,7 +33,7 @@ pub(super) struct Tally {
     /// Start of a domain's recent numbers, if its terms or state changed within the window.
     begun: BTreeMap<DomId, Time>,
     /// Numbers that were last computed, and the time at which they were.
-    looked: Option<(Time, Seen)>,
+    looked: Option<(Time, SummaryWindows)>,
     next_tidy: Time,
     pub(super) timer_late: Histogram,
     pub(super) cpus: Vec<CpuTally>,
@@ -42,7 +42,7 @@ pub(super) struct Tally {
 /// CPU time of a vCPU, and the time that the vCPU waited for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
-    pub(super) delivered: Delivered,
+    pub(super) delivered: Delivery,
     /// Tardiness: total time between missed deadlines and the arrival of the missing CPU time.
     pub(super) late: Span,
     /// Time in which the vCPU was runnable but had no CPU.
@@ -61,7 +61,7 @@ pub(super) struct CpuTally {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct SummaryWindows {
     lately: Vec<VcpuSummary>,
     /// Numbers of recently changed domains, counted from the change of each domain on.
     since: BTreeMap<DomId, Vec<VcpuSummary>>,
@@ -125,23 +125,23 @@ impl Tally {
     }
 
     /// Returns the numbers of all vCPUs, computed again if they are older than [`OLD`].
-    fn look(&mut self, now: Time) -> &Seen {
-        let is_fresh = |(at, _): &(Time, Seen)| now.since(*at) < OLD;
+    fn look(&mut self, now: Time) -> &SummaryWindows {
+        let is_fresh = |(at, _): &(Time, SummaryWindows)| now.since(*at) < OLD;
         if !self.looked.as_ref().is_some_and(is_fresh) {
             let (lately, all) = (vcpus(self.lately.view()), vcpus(self.all.view()));
-            let seen = Seen { lately, since: BTreeMap::new(), all };
+            let seen = SummaryWindows { lately, since: BTreeMap::new(), all };
             self.looked = Some((now, seen));
         }
         &self.looked.as_ref().expect("the numbers were just computed").1
     }
 
     /// Returns the CPU time that a domain received recently, and since the daemon started.
-    pub(super) fn delivered(&mut self, domain: DomId, now: Time) -> (Delivered, Delivered) {
+    pub(super) fn delivered(&mut self, domain: DomId, now: Time) -> (Delivery, Delivery) {
         let all = self.by_vcpu(domain, now);
-        let all = all.into_values().map(|sum| sum.delivered).fold(Delivered::default(), both);
+        let all = all.into_values().map(|sum| sum.delivered).fold(Delivery::default(), both);
         let lately = self.lately_of(domain, now).iter();
         let lately = lately.filter(|vcpu| vcpu.id.domain() == domain);
-        let lately = lately.map(|vcpu| of(vcpu).delivered).fold(Delivered::default(), both);
+        let lately = lately.map(|vcpu| of(vcpu).delivered).fold(Delivery::default(), both);
         (lately, all)
     }
 
@@ -248,7 +248,7 @@ impl Sum {
 fn of(vcpu: &VcpuSummary) -> Sum {
     let part = |of: Span| vcpu.promised.map_or(0, |promised| share_of(promised, of));
     let asleep = vcpu.asleep.unwrap_or(Span::ZERO);
-    let delivered = Delivered {
+    let delivered = Delivery {
         over_ns: vcpu.present.ns(),
         promised_ns: part(vcpu.present),
         due_ns: part(vcpu.present.left_after(asleep)),
@@ -261,8 +261,8 @@ fn of(vcpu: &VcpuSummary) -> Sum {
 }
 
 /// Adds the delivered CPU time of two vCPUs that were present at the same time.
-fn both(one: Delivered, other: Delivered) -> Delivered {
-    Delivered {
+fn both(one: Delivery, other: Delivery) -> Delivery {
+    Delivery {
         over_ns: one.over_ns.max(other.over_ns),
         promised_ns: one.promised_ns + other.promised_ns,
         due_ns: one.due_ns + other.due_ns,

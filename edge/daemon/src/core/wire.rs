@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use slackline_control::link::{Answer, Ask, Request as Wire, Said, Who};
+use slackline_control::link::{Answer, Ask, CallerIdentity, CoreMessage, Request as Wire};
 use slackline_control::{self as control, Kind, Problem, convert};
 use slackline_linux::sys::Tid;
 use slackline_service::{ClientRequest, Event, Key, Name, Principal, Role, Ticket, Verb};
@@ -11,10 +11,10 @@ use slackline_units::{Reservation, Span, Time};
 use super::access::{Access, Change, Rights};
 use super::flight::Question;
 use crate::find::Machine;
-use crate::ledger::Logged;
+use crate::ledger::LoggedEvent;
 
 /// A request that the front has sent and that is valid.
-pub(super) enum Heard {
+pub(super) enum ValidRequest {
     /// A request for the service, with the details that only its answer needs.
     Service(ClientRequest, Rest),
     /// Show the properties of this host.
@@ -65,16 +65,16 @@ pub(super) fn heard(
     ask: Ask,
     access: &Access,
     (each, wall_ahead): (impl FnOnce(&Name) -> Option<Reservation>, Span),
-) -> Result<Heard, (Ticket, Problem)> {
+) -> Result<ValidRequest, (Ticket, Problem)> {
     let ticket = Ticket(ask.ticket);
     let fail = |problem| (ticket, problem);
     if matches!(ask.request, Wire::Cancel) {
-        return Ok(Heard::Cancel(ticket));
+        return Ok(ValidRequest::Cancel(ticket));
     }
-    if ask.who == Who::Loopback {
+    if ask.who == CallerIdentity::Loopback {
         return scraped(ticket, &ask.request);
     }
-    let is_local = matches!(ask.who, Who::User { .. });
+    let is_local = matches!(ask.who, CallerIdentity::User { .. });
     let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };
     let stranger = || Problem::new(kind, "the caller may not use the daemon");
     let rights = access.rights(&ask.who, SystemTime::now());
@@ -91,12 +91,12 @@ pub(super) fn heard(
         return Err(fail(Problem::new(Kind::NotAllowed, detail).hinting(hint)));
     }
     match ask.request {
-        Wire::ListAccess => return Ok(Heard::Access(ticket)),
-        Wire::Whoami => return Ok(Heard::Whoami(ticket, role)),
+        Wire::ListAccess => return Ok(ValidRequest::Access(ticket)),
+        Wire::Whoami => return Ok(ValidRequest::Whoami(ticket, role)),
         Wire::Grant { whom, grant } => {
             let wrong = |says| fail(Problem::new(Kind::Bad, says));
             let change = Access::grant(&whom, grant, SystemTime::now()).map_err(wrong)?;
-            return Ok(Heard::ChangeAccess(ticket, principal, change));
+            return Ok(ValidRequest::ChangeAccess(ticket, principal, change));
         }
         Wire::Revoke { whom } => {
             let nothing = || {
@@ -106,22 +106,22 @@ pub(super) fn heard(
             };
             let wrong = |says| fail(Problem::new(Kind::Bad, says));
             let change = access.revoke(&whom).map_err(wrong)?.ok_or_else(nothing)?;
-            return Ok(Heard::ChangeAccess(ticket, principal, change));
+            return Ok(ValidRequest::ChangeAccess(ticket, principal, change));
         }
-        Wire::Host => return Ok(Heard::Host(ticket)),
-        Wire::Health => return Ok(Heard::Health(ticket)),
+        Wire::Host => return Ok(ValidRequest::Host(ticket)),
+        Wire::Health => return Ok(ValidRequest::Health(ticket)),
         Wire::Numbers => {
             let tenant = (role == Role::Tenant).then_some(principal);
-            return Ok(Heard::Numbers(ticket, tenant));
+            return Ok(ValidRequest::Numbers(ticket, tenant));
         }
-        Wire::MigrateAccess => return Ok(Heard::MigrateAccess(ticket, principal)),
+        Wire::MigrateAccess => return Ok(ValidRequest::MigrateAccess(ticket, principal)),
         Wire::Why { .. }
         | Wire::Incidents
         | Wire::Record { .. }
         | Wire::Predict(_)
         | Wire::Predictions => {
             let tenant = (role == Role::Tenant).then_some(principal);
-            return Ok(Heard::Flight(ticket, question(ask.request), tenant));
+            return Ok(ValidRequest::Flight(ticket, question(ask.request), tenant));
         }
         _ => {}
     }
@@ -133,13 +133,13 @@ pub(super) fn heard(
     let key = ask.key.map(|key| key.parse::<Key>()).transpose();
     let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);
-    Ok(Heard::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
+    Ok(ValidRequest::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
 }
 
 /// Translates a request on the loopback address for metrics.
-fn scraped(ticket: Ticket, request: &Wire) -> Result<Heard, (Ticket, Problem)> {
+fn scraped(ticket: Ticket, request: &Wire) -> Result<ValidRequest, (Ticket, Problem)> {
     match request {
-        Wire::Numbers => Ok(Heard::Numbers(ticket, None)),
+        Wire::Numbers => Ok(ValidRequest::Numbers(ticket, None)),
         _ => Err((ticket, Problem::new(Kind::NotAllowed, "only metrics are served here"))),
     }
 }
@@ -221,18 +221,18 @@ pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> contr
 }
 
 /// Returns an event of the log as it is sent to clients.
-pub(super) fn logged(logged: Logged) -> control::Event {
-    let Logged { seq, at, principal, what, name, before, after, was_late } = logged;
+pub(super) fn logged(logged: LoggedEvent) -> control::Event {
+    let LoggedEvent { seq, at, principal, what, name, before, after, was_late } = logged;
     let event = Event { seq, at: Time::START, principal, what, name, before, after, was_late };
     convert::event(&event, at)
 }
 
 /// Returns an answer to the request with this ticket.
-pub(super) fn answered(ticket: Ticket, answer: Answer) -> Said {
-    Said::Answer { ticket: ticket.0, answer }
+pub(super) fn answered(ticket: Ticket, answer: Answer) -> CoreMessage {
+    CoreMessage::Answer { ticket: ticket.0, answer }
 }
 
 /// Returns a refusal of the request with this ticket.
-pub(super) fn refused(ticket: Ticket, problem: Problem) -> Said {
-    Said::Refused { ticket: ticket.0, problem: Box::new(problem) }
+pub(super) fn refused(ticket: Ticket, problem: Problem) -> CoreMessage {
+    CoreMessage::Refused { ticket: ticket.0, problem: Box::new(problem) }
 }

@@ -3,12 +3,12 @@
 use slackline_linux::sys::Tid;
 use slackline_service::{Binding, BindingKind};
 
-use super::line::{Program, Said};
+use super::line::{Program, VmCommandLine};
 use super::shown::bound;
 use super::{Kind, groups};
 
 /// Kind, name and UUID of a machine.
-pub(super) struct Called {
+pub(super) struct MachineIdentity {
     pub(super) kind: Kind,
     pub(super) name: String,
     pub(super) uuid: Option<String>,
@@ -27,7 +27,7 @@ pub(super) fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding:
     }
 }
 
-impl Called {
+impl MachineIdentity {
     /// Returns the binding by which the machine is found again. If the machine has no lasting name,
     /// or none that fits in a binding, this is the id of its process.
     pub(super) fn binding(&self, pid: Tid) -> Option<Binding> {
@@ -45,7 +45,7 @@ impl Called {
 }
 
 /// Returns the kind, name and UUID of a VM, from its command line and its groups.
-pub(super) fn called(said: &Said, groups: &[u8]) -> Called {
+pub(super) fn called(said: &VmCommandLine, groups: &[u8]) -> MachineIdentity {
     let name = said.name.as_deref();
     let kind = match said.program {
         Program::Qemu => {
@@ -64,7 +64,7 @@ pub(super) fn called(said: &Said, groups: &[u8]) -> Called {
         Kind::CloudHypervisor => name.map(socket_name),
         _ => name.or_else(of_jailer),
     };
-    Called { kind, name: bound(name.unwrap_or_default()), uuid: said.uuid.clone() }
+    MachineIdentity { kind, name: bound(name.unwrap_or_default()), uuid: said.uuid.clone() }
 }
 
 /// Returns the name of a socket: its file name without `.sock` at the end.

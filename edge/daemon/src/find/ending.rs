@@ -13,10 +13,10 @@ use slackline_linux::sys::{Tid, pidfd_of_process};
 
 /// A descriptor that becomes ready when a machine ends.
 #[derive(Debug)]
-pub struct Ending(Of);
+pub struct Ending(EndDescriptor);
 
 #[derive(Debug)]
-enum Of {
+enum EndDescriptor {
     /// A pidfd of the process.
     Process(OwnedFd),
     /// The `cgroup.events` file of the group.
@@ -39,7 +39,7 @@ impl Ending {
             Ok(PIDFS) => Some(fstat(&fd)?.st_ino),
             _ => None,
         };
-        Ok((Ending(Of::Process(fd)), inode))
+        Ok((Ending(EndDescriptor::Process(fd)), inode))
     }
 
     /// Opens a descriptor that reports the end of all processes in a group, given by its folder.
@@ -53,7 +53,7 @@ impl Ending {
         let folder = File::from(rustix::fs::open(group, FOLDER, Mode::empty())?);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let events = rustix::fs::openat(&folder, "cgroup.events", flags, Mode::empty())?;
-        let ending = Ending(Of::Group(File::from(events)));
+        let ending = Ending(EndDescriptor::Group(File::from(events)));
         // The kernel reports changes only after the file has been read once.
         ending.has_ended()?;
         Ok((ending, folder.metadata()?.ino()))
@@ -64,8 +64,8 @@ impl Ending {
     #[must_use]
     pub const fn events(&self) -> PollFlags {
         match self.0 {
-            Of::Process(_) => PollFlags::IN,
-            Of::Group(_) => PollFlags::PRI,
+            EndDescriptor::Process(_) => PollFlags::IN,
+            EndDescriptor::Group(_) => PollFlags::PRI,
         }
     }
 
@@ -75,13 +75,13 @@ impl Ending {
     /// If the kernel does not report it.
     pub fn has_ended(&self) -> io::Result<bool> {
         match &self.0 {
-            Of::Process(fd) => {
+            EndDescriptor::Process(fd) => {
                 let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
                 let mut fds = [PollFd::new(fd, PollFlags::IN)];
                 retry_on_intr(|| poll(&mut fds, Some(&at_once)))?;
                 Ok(!fds[0].revents().is_empty())
             }
-            Of::Group(events) => {
+            EndDescriptor::Group(events) => {
                 // The file has two lines of a word and a digit. Later kernels may add lines.
                 let mut text = [0; 512];
                 match events.read_at(&mut text, 0) {
@@ -100,8 +100,8 @@ impl Ending {
 impl AsFd for Ending {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Of::Process(fd) => fd.as_fd(),
-            Of::Group(events) => events.as_fd(),
+            EndDescriptor::Process(fd) => fd.as_fd(),
+            EndDescriptor::Group(events) => events.as_fd(),
         }
     }
 }

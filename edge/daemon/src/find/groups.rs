@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 /// A cgroup of a known kind, recognised by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct KnownGroup {
     /// Kind of the group.
-    pub(super) what: What,
+    pub(super) what: GroupKind,
     /// Name of the group in the kernel's bytes, with systemd's escapes resolved. The bytes need not
     /// be valid text.
     pub(super) name: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Known {
 
 /// Kind of a known group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum GroupKind {
     /// A container of any runtime.
     Container,
     /// A unit of systemd.
@@ -126,17 +126,17 @@ pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the innermost container or unit that contains a version 2 group.
-pub(super) fn known(group: &[u8]) -> Option<Known> {
+pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
     let mut end = group.len();
     loop {
         let start = group[..end].iter().rposition(|&byte| byte == b'/')?;
         let part = &group[start + 1..end];
         let above = group[..start].rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        let container = container(part, above).map(|name| (What::Container, name));
-        let unit = || part.ends_with(b".service").then(|| (What::Unit, part.to_vec()));
+        let container = container(part, above).map(|name| (GroupKind::Container, name));
+        let unit = || part.ends_with(b".service").then(|| (GroupKind::Unit, part.to_vec()));
         if let Some((what, name)) = container.or_else(unit) {
             let group = PathBuf::from(OsString::from_vec(group[..end].to_vec()));
-            return Some(Known { what, name, group });
+            return Some(KnownGroup { what, name, group });
         }
         end = start;
     }
@@ -249,14 +249,14 @@ mod tests {
             (format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope"), ""),
             (format!("/kubepods/besteffort/pod1-2/{id}"), ""),
         ] {
-            let expected = Some((What::Container, id.clone(), group.clone()));
+            let expected = Some((GroupKind::Container, id.clone(), group.clone()));
             assert_eq!(found(group.clone() + end), expected, "{group}");
         }
         let nspawn = "/machine.slice/machine-deb\\x2d12.scope";
-        let expected = Some((What::Container, "deb-12".to_owned(), nspawn.to_owned()));
+        let expected = Some((GroupKind::Container, "deb-12".to_owned(), nspawn.to_owned()));
         assert_eq!(found(format!("{nspawn}/payload")), expected);
         let unit = "/system.slice/system-a.slice/a@1.service";
-        let expected = Some((What::Unit, "a@1.service".to_owned(), unit.to_owned()));
+        let expected = Some((GroupKind::Unit, "a@1.service".to_owned(), unit.to_owned()));
         assert_eq!(found(format!("{unit}/child")), expected);
         for none in ["/", "", "/user.slice/user-0.slice/session-1.scope", "/docker/short"] {
             assert_eq!(found(none.to_owned()), None, "{none}");

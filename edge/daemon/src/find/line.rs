@@ -1,6 +1,6 @@
 //! Command lines of VMs. Any user can choose the bytes of a command line.
 
-use slackline_live::vcpus::qemu_options::Options;
+use slackline_live::vcpus::qemu_options::QemuOptions;
 
 /// A program that runs VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,7 +19,7 @@ pub(super) enum Program {
 
 /// Properties of a VM that its command line contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct VmCommandLine {
     /// Program that runs the VM.
     pub(super) program: Program,
     /// Name of the VM as on the command line: any bytes but zero.
@@ -30,7 +30,7 @@ pub(super) struct Said {
 
 /// Parses the command line of a VM in the format of procfs, where each word ends with a zero byte.
 /// Returns `None` if the program is none that runs VMs.
-pub(super) fn read(line: &[u8]) -> Option<Said> {
+pub(super) fn read(line: &[u8]) -> Option<VmCommandLine> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     let mut words = line.split(|&byte| byte == 0);
     let program = program(words.next()?)?;
@@ -126,8 +126,8 @@ const QEMU_FLAGS: [&str; 52] = [
 
 /// Parses QEMU's options. Returns `None` for a QEMU without a VM, which libvirt starts to query
 /// capabilities.
-fn qemu(words: &[&[u8]]) -> Option<Said> {
-    let mut said = Said { program: Program::Qemu, name: None, uuid: None };
+fn qemu(words: &[&[u8]]) -> Option<VmCommandLine> {
+    let mut said = VmCommandLine { program: Program::Qemu, name: None, uuid: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         // A word that is not an option names a disk image.
@@ -142,7 +142,7 @@ fn qemu(words: &[&[u8]]) -> Option<Said> {
             b"name" => said.name = guest(value).or(said.name),
             b"uuid" => said.uuid = uuid(value),
             b"machine" | b"M" => {
-                let options = Options::parse(value);
+                let options = QemuOptions::parse(value);
                 if options.get("type").unwrap_or(options.first()) == b"none" {
                     return None;
                 }
@@ -156,7 +156,7 @@ fn qemu(words: &[&[u8]]) -> Option<Said> {
 /// Returns the guest's name in the value of `-name`. The key `guest=` may be omitted if it comes
 /// first.
 fn guest(value: &[u8]) -> Option<Vec<u8>> {
-    let options = Options::parse(value);
+    let options = QemuOptions::parse(value);
     let first = Some(options.first()).filter(|first| !first.contains(&b'='));
     let name = options.get("guest").or(first)?;
     (!name.is_empty()).then(|| name.to_vec())
@@ -186,9 +186,9 @@ const FIRECRACKER_FLAGS: [&str; 9] = [
     "version",
 ];
 
-fn firecracker(words: &[&[u8]]) -> Said {
+fn firecracker(words: &[&[u8]]) -> VmCommandLine {
     let id = long_option(words, "id", &FIRECRACKER_FLAGS);
-    Said { program: Program::Firecracker, name: id, uuid: None }
+    VmCommandLine { program: Program::Firecracker, name: id, uuid: None }
 }
 
 /// Cloud Hypervisor's options without a value, or with an optional one.
@@ -196,20 +196,20 @@ const CLOUD_HYPERVISOR_FLAGS: [&str; 6] = ["help", "version", "v", "watchdog", "
 
 /// Parses Cloud Hypervisor's options. Cloud Hypervisor's VMs have no names, so the path of the API
 /// socket identifies the VM.
-fn cloud_hypervisor(words: &[&[u8]]) -> Said {
+fn cloud_hypervisor(words: &[&[u8]]) -> VmCommandLine {
     let of = |option| long_option(words, option, &CLOUD_HYPERVISOR_FLAGS);
-    let socket = of("api-socket").map(|value| match Options::parse(&value).get("path") {
+    let socket = of("api-socket").map(|value| match QemuOptions::parse(&value).get("path") {
         Some(path) => path.to_vec(),
         None => value,
     });
     // A socket passed as a descriptor has no path.
     let socket = socket.filter(|path| !path.starts_with(b"fd=") && !path.is_empty());
-    let uuid = of("platform").and_then(|value| uuid(Options::parse(&value).get("uuid")?));
-    Said { program: Program::CloudHypervisor, name: socket, uuid }
+    let uuid = of("platform").and_then(|value| uuid(QemuOptions::parse(&value).get("uuid")?));
+    VmCommandLine { program: Program::CloudHypervisor, name: socket, uuid }
 }
 
 /// Parses the options of a program that has subcommands, of which `run` starts a VM.
-fn running(program: Program, words: &[&[u8]]) -> Option<Said> {
+fn running(program: Program, words: &[&[u8]]) -> Option<VmCommandLine> {
     let at = words.iter().position(|word| *word == b"run")?;
     // Only options of the program may come before the command.
     if !words[..at].iter().all(|word| word.starts_with(b"-")) {
@@ -225,7 +225,7 @@ fn running(program: Program, words: &[&[u8]]) -> Option<Said> {
         Program::Kvmtool => name.or_else(|| short(b"-n")),
         _ => name,
     };
-    Some(Said { program, name: name.filter(|name| !name.is_empty()), uuid: None })
+    Some(VmCommandLine { program, name: name.filter(|name| !name.is_empty()), uuid: None })
 }
 
 /// Returns the value of `--option VALUE` or `--option=VALUE`. All options but `flags` take a value.

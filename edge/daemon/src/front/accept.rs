@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
-use slackline_control::link::{Answer, Request, Who};
+use slackline_control::link::{Answer, CallerIdentity, Request};
 use slackline_control::{Kind, Problem};
 use slackline_service::Role;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,10 +25,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-use super::body::{Kept, No};
+use super::body::{BusyBody, No};
 use super::caller::Caller;
-use super::limits::{Full, Held, Limits, Owner};
-use super::patience::{Patience, Watched};
+use super::limits::{Full, HeldSlot, Limits, Owner};
+use super::patience::{Patience, WatchedStream};
 use super::tls::{certificate_of, token_in};
 use super::{Front, Remote, pages, peer};
 
@@ -111,7 +111,7 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
         // Closed without an answer if there is no place, since its caller is not identified yet.
         let address = address.ip();
         if let Ok((held, end)) = Limits::connect_remote(&front.limits, address) {
-            let place = Place { address, held, end };
+            let place = ConnectionSlot { address, held, end };
             let (acceptor, front) = (acceptor.clone(), Arc::clone(front));
             tokio::spawn(greet(stream, place, acceptor, front, router.clone()));
         }
@@ -142,7 +142,7 @@ pub(super) async fn accept_scrapers(
         };
         // Closed without an answer if there is no place.
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-            let (who, owner, role) = (Who::Loopback, Owner::Loopback, Role::Viewer);
+            let (who, owner, role) = (CallerIdentity::Loopback, Owner::Loopback, Role::Viewer);
             let from = Origin::Here(Caller { who, owner, role, until: Instant::now() });
             tokio::spawn(serve(stream, from, place, Arc::clone(front), router.clone()));
         }
@@ -157,9 +157,9 @@ async fn after(error: &io::Error) {
 }
 
 /// Slot of a connection from another host.
-struct Place {
+struct ConnectionSlot {
     address: IpAddr,
-    held: Held,
+    held: HeldSlot,
     /// Notified when another connection takes the slot.
     end: Arc<Notify>,
 }
@@ -167,7 +167,7 @@ struct Place {
 /// Does the TLS handshake within its time limit, and then serves the connection.
 async fn greet(
     stream: TcpStream,
-    Place { address, held, end }: Place,
+    ConnectionSlot { address, held, end }: ConnectionSlot,
     acceptor: TlsAcceptor,
     front: Arc<Front>,
     router: Router,
@@ -194,7 +194,7 @@ enum Origin {
     /// A client on this host. The kernel identifies the caller.
     Here(Caller),
     /// A client on another host. The caller is identified by its credentials.
-    Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<Held> },
+    Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<HeldSlot> },
 }
 
 impl Origin {
@@ -211,14 +211,16 @@ impl Origin {
         };
         let mut headers = request.headers().get_all(http::header::AUTHORIZATION).iter();
         let who = match (headers.next(), headers.next(), certificate) {
-            (None, _, Some(known)) => Some(Who::Certificate(known.clone())),
-            (Some(header), None, _) => header.to_str().ok().and_then(token_in).map(Who::Token),
+            (None, _, Some(known)) => Some(CallerIdentity::Certificate(known.clone())),
+            (Some(header), None, _) => {
+                header.to_str().ok().and_then(token_in).map(CallerIdentity::Token)
+            }
             _ => None,
         };
         let Some(who) = who else { return Err(stranger(front, address).await) };
         let known = match &who {
-            Who::Token(known) | Who::Certificate(known) => known.clone(),
-            Who::User { .. } | Who::Loopback => String::new(),
+            CallerIdentity::Token(known) | CallerIdentity::Certificate(known) => known.clone(),
+            CallerIdentity::User { .. } | CallerIdentity::Loopback => String::new(),
         };
         // Rights are not decided here, since the core checks each request.
         let mut caller = Caller { who, owner: Owner::Proof(known), role: Role::Viewer, until };
@@ -252,7 +254,7 @@ async fn stranger(front: &Front, address: IpAddr) -> Response {
 }
 
 /// Returns the caller and its connection slot, or the bytes of a refusal.
-fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> {
+fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u8>> {
     let stranger = || STRANGER.to_vec();
     let (uid, gids) = peer::of(stream.as_fd()).map_err(|_| stranger())?;
     let role = front.people.role(uid, &gids).ok_or_else(stranger)?;
@@ -270,7 +272,7 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
         No(problem).raw()
     })?;
     let gids = front.people.that_matter(&gids);
-    let (who, owner) = (Who::User { uid, gids }, Owner::User(uid));
+    let (who, owner) = (CallerIdentity::User { uid, gids }, Owner::User(uid));
     Ok((Caller { who, owner, role, until: Instant::now() }, held))
 }
 
@@ -331,7 +333,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin, P>(
         .header_read_timeout(None)
         .max_headers(HEADERS)
         .max_buf_size(HEAD)
-        .serve_connection(Watched::new(stream, patience.clone()), service);
+        .serve_connection(WatchedStream::new(stream, patience.clone()), service);
     tokio::select! {
         // Errors of a connection concern only its client.
         _ = connection => {}
@@ -346,7 +348,7 @@ async fn answer(
     front: &Front,
     mut router: Router,
     patience: &Patience,
-) -> Result<Response<Kept>, Infallible> {
+) -> Result<Response<BusyBody>, Infallible> {
     let busy = patience.busy();
     let begun = Instant::now();
     let may_ask = |owner: &Owner| {
@@ -371,5 +373,5 @@ async fn answer(
     let route = response.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let mut served = front.served.lock().unwrap_or_else(PoisonError::into_inner);
     served.count(route.unwrap_or("other"), response.status().as_u16(), begun.elapsed());
-    Ok(response.map(|body| Kept { body, _busy: busy }))
+    Ok(response.map(|body| BusyBody { body, _busy: busy }))
 }

@@ -274,12 +274,12 @@ pub(super) async fn no_such_page(request: Request) -> No {
 }
 
 /// Response body that marks its connection as busy until the body is written.
-pub(super) struct Kept {
+pub(super) struct BusyBody {
     pub(super) body: Body,
     pub(super) _busy: Busy,
 }
 
-impl hyper::body::Body for Kept {
+impl hyper::body::Body for BusyBody {
     type Data = Bytes;
     type Error = axum::Error;
 

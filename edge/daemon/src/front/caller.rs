@@ -1,6 +1,6 @@
 //! Caller of a request, and the request that the front sends to the core for it.
 
-use slackline_control::link::{Request, Who};
+use slackline_control::link::{CallerIdentity, Request};
 use slackline_control::{Kind, Problem};
 use slackline_service::{Key, Role, Verb};
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use super::limits::Owner;
 /// Caller of an HTTP request, with the time limit for the answer.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    pub(super) who: Who,
+    pub(super) who: CallerIdentity,
     /// Principal whose limits apply to the caller.
     pub(super) owner: Owner,
     pub(super) role: Role,
@@ -19,23 +19,23 @@ pub(super) struct Caller {
 
 /// A request to the core.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) who: Who,
+pub(super) struct CoreRequest {
+    pub(super) who: CallerIdentity,
     pub(super) key: Option<String>,
     pub(super) request: Request,
 }
 
 impl Caller {
     /// Returns a request to the core on behalf of this caller.
-    pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> Asked {
+    pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> CoreRequest {
         let key = key.map(ToString::to_string);
-        Asked { who: self.who.clone(), key, request }
+        CoreRequest { who: self.who.clone(), key, request }
     }
 
     /// Returns true if the caller is a user of this host. For such a caller the core looks up the
     /// current rights itself.
     pub(super) fn is_local(&self) -> bool {
-        matches!(self.who, Who::User { .. })
+        matches!(self.who, CallerIdentity::User { .. })
     }
 
     /// Returns an error if the role of the caller does not allow `verb`. The core checks the rights

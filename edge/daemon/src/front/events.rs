@@ -23,7 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
-use super::limits::{Held, Limits};
+use super::limits::{HeldSlot, Limits};
 
 /// Maximum number of parts of a stream that wait to be written. A slower client is cut off, and
 /// reconnects with `Last-Event-ID`.
@@ -41,7 +41,7 @@ const LOOKED_BACK: usize = 10;
 /// Message that tells a client that older events are left out, because it missed more than a stream
 /// sends again.
 #[derive(Debug, Serialize)]
-struct Missed {
+struct MissedEvents {
     before: u64,
 }
 
@@ -155,7 +155,7 @@ impl Teller {
             }
         }
         if let Some(before) = before {
-            self.send(part(None, "missed", &Missed { before })).await?;
+            self.send(part(None, "missed", &MissedEvents { before })).await?;
         }
         for event in missed.iter().rev() {
             self.last = event.seq;
@@ -214,7 +214,7 @@ fn part<T: Serialize>(id: Option<u64>, kind: &str, data: &T) -> Bytes {
 /// Response body that consists of the parts of a stream.
 struct Parts {
     parts: mpsc::Receiver<Bytes>,
-    _held: Held,
+    _held: HeldSlot,
 }
 
 impl hyper::body::Body for Parts {

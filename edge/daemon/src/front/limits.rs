@@ -80,13 +80,13 @@ struct Had {
 
 /// Slot of a connection or stream of a principal. Dropping it frees the slot.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldSlot {
     limits: Arc<Mutex<Limits>>,
-    what: What,
+    what: SlotKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum SlotKind {
     Connection(Owner),
     Stream(Owner),
     /// Connection of another host, by number.
@@ -112,7 +112,7 @@ impl Limits {
         limits: &Arc<Mutex<Limits>>,
         owner: Owner,
         role: Role,
-    ) -> Result<Held, Full> {
+    ) -> Result<HeldSlot, Full> {
         let (all, each) = match role {
             Role::Administrator => (CONNECTIONS, KEPT),
             Role::Operator | Role::Tenant | Role::Viewer => (CONNECTIONS - KEPT, CONNECTIONS_EACH),
@@ -130,7 +130,7 @@ impl Limits {
         }
         had.connections += 1;
         now.connections += 1;
-        Ok(Held { limits: Arc::clone(limits), what: What::Connection(owner) })
+        Ok(HeldSlot { limits: Arc::clone(limits), what: SlotKind::Connection(owner) })
     }
 
     /// Takes a connection slot for a client on another host, if there is one for its address. Also
@@ -138,7 +138,7 @@ impl Limits {
     pub(super) fn connect_remote(
         limits: &Arc<Mutex<Limits>>,
         address: IpAddr,
-    ) -> Result<(Held, Arc<Notify>), Full> {
+    ) -> Result<(HeldSlot, Arc<Notify>), Full> {
         let mut now = locked(limits);
         if now.remotes.of_address(address) >= CONNECTIONS_EACH {
             return Err(Full::Own(CONNECTIONS_EACH));
@@ -146,18 +146,18 @@ impl Limits {
         let is_full = now.connections + now.remotes.len() >= CONNECTIONS - KEPT;
         let place = now.remotes.connect(address, Instant::now(), is_full);
         let (number, end) = place.ok_or(Full::All(REMOTE))?;
-        Ok((Held { limits: Arc::clone(limits), what: What::Remote(number) }, end))
+        Ok((HeldSlot { limits: Arc::clone(limits), what: SlotKind::Remote(number) }, end))
     }
 
     /// Takes a stream slot. The error is the maximum number of streams that the principal may have.
-    pub(super) fn stream(limits: &Arc<Mutex<Limits>>, owner: Owner) -> Result<Held, usize> {
+    pub(super) fn stream(limits: &Arc<Mutex<Limits>>, owner: Owner) -> Result<HeldSlot, usize> {
         let mut now = locked(limits);
         let had = now.of.entry(owner.clone()).or_default();
         if had.streams >= STREAMS_EACH {
             return Err(STREAMS_EACH);
         }
         had.streams += 1;
-        Ok(Held { limits: Arc::clone(limits), what: What::Stream(owner) })
+        Ok(HeldSlot { limits: Arc::clone(limits), what: SlotKind::Stream(owner) })
     }
 
     /// Returns true if the principal may send one more request now, and counts it.
@@ -196,31 +196,31 @@ impl Had {
     }
 }
 
-impl Held {
+impl HeldSlot {
     /// Notes that the caller of a connection was identified, so that the connection keeps its slot.
     pub(super) fn let_in(&self) {
-        if let What::Remote(number) = self.what {
+        if let SlotKind::Remote(number) = self.what {
             locked(&self.limits).remotes.let_in(number, Instant::now());
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldSlot {
     fn drop(&mut self) {
         let mut now = locked(&self.limits);
         match &self.what {
-            What::Connection(owner) => {
+            SlotKind::Connection(owner) => {
                 now.connections -= 1;
                 if let Some(had) = now.of.get_mut(owner) {
                     had.connections -= 1;
                 }
             }
-            What::Stream(owner) => {
+            SlotKind::Stream(owner) => {
                 if let Some(had) = now.of.get_mut(owner) {
                     had.streams -= 1;
                 }
             }
-            What::Remote(number) => now.remotes.disconnect(*number),
+            SlotKind::Remote(number) => now.remotes.disconnect(*number),
         }
     }
 }
@@ -243,15 +243,16 @@ mod tests {
     fn eight_connections_are_reserved_for_administrators() {
         let limits = empty();
         let connect = |uid, role| Limits::connect(&limits, Owner::User(uid), role);
-        let others: Vec<Held> =
+        let others: Vec<HeldSlot> =
             (0..56).map(|nth| connect(1000 + nth / 4, Role::Operator).unwrap()).collect();
         assert_eq!(connect(2000, Role::Operator).unwrap_err(), Full::All(56));
-        let ours: Vec<Held> = (0..8).map(|_| connect(0, Role::Administrator).unwrap()).collect();
+        let ours: Vec<HeldSlot> =
+            (0..8).map(|_| connect(0, Role::Administrator).unwrap()).collect();
         assert_eq!(connect(1, Role::Administrator).unwrap_err(), Full::All(64));
         drop(others);
         assert_eq!(connect(0, Role::Administrator).unwrap_err(), Full::Own(8));
         drop(ours);
-        let mine: Vec<Held> = (0..4).map(|_| connect(5, Role::Operator).unwrap()).collect();
+        let mine: Vec<HeldSlot> = (0..4).map(|_| connect(5, Role::Operator).unwrap()).collect();
         assert_eq!(connect(5, Role::Operator).unwrap_err(), Full::Own(4));
         drop(mine);
         assert!(connect(5, Role::Operator).is_ok());
@@ -262,11 +263,11 @@ mod tests {
     fn remote_connections_leave_slots_for_local_users() {
         let limits = empty();
         let connect = |nth: u8| Limits::connect_remote(&limits, IpAddr::from([10, 0, 0, nth]));
-        let held: Vec<Held> = (0..24).map(|nth| connect(nth / 4).unwrap().0).collect();
+        let held: Vec<HeldSlot> = (0..24).map(|nth| connect(nth / 4).unwrap().0).collect();
         assert_eq!(connect(0).unwrap_err(), Full::Own(4));
-        held.iter().for_each(Held::let_in);
-        let more: Vec<Held> = (24..32).map(|nth| connect(nth / 4).unwrap().0).collect();
-        more.iter().for_each(Held::let_in);
+        held.iter().for_each(HeldSlot::let_in);
+        let more: Vec<HeldSlot> = (24..32).map(|nth| connect(nth / 4).unwrap().0).collect();
+        more.iter().for_each(HeldSlot::let_in);
         assert_eq!(connect(200).unwrap_err(), Full::All(32));
         assert!(Limits::connect(&limits, Owner::User(1000), Role::Operator).is_ok());
         drop(held);

@@ -5,7 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use slackline_control::link::{
-    Answer, Ask, LONGEST_ASKED, LONGEST_SAID, Lines, Request, Said, Who, line, message,
+    Answer, Ask, CallerIdentity, CoreMessage, LONGEST_ASKED, LONGEST_SAID, Lines, Request, line,
+    message,
 };
 use slackline_control::{Event, Kind, Problem};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,7 +15,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use super::caller::Asked;
+use super::caller::CoreRequest;
 
 /// Maximum number of requests that the core has not read yet. Each connection has at most one.
 const UNREAD: usize = 128;
@@ -38,7 +39,7 @@ struct Waiting {
 /// Ticket of a request to the core. Dropping it cancels the request if that has no answer yet.
 struct Ticket<'a> {
     number: u64,
-    who: Who,
+    who: CallerIdentity,
     link: &'a Link,
 }
 
@@ -79,9 +80,9 @@ impl Link {
     }
 
     /// Sends a request to the core, and waits for its answer until the time `until`.
-    pub(super) async fn ask(&self, asked: Asked, until: Instant) -> Result<Answer, Problem> {
+    pub(super) async fn ask(&self, asked: CoreRequest, until: Instant) -> Result<Answer, Problem> {
         let (answer, wait) = oneshot::channel();
-        let Asked { who, key, request } = asked;
+        let CoreRequest { who, key, request } = asked;
         let ticket = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.last += 1;
@@ -134,9 +135,9 @@ async fn hear(
         lines.push(&buffer[..read]);
         while let Some(line) = lines.next_line().map_err(io::Error::other)? {
             let (ticket, outcome) = match message(&line).map_err(io::Error::other)? {
-                Said::Answer { ticket, answer } => (ticket, Ok(answer)),
-                Said::Refused { ticket, problem } => (ticket, Err(*problem)),
-                Said::Event(event) => {
+                CoreMessage::Answer { ticket, answer } => (ticket, Ok(answer)),
+                CoreMessage::Refused { ticket, problem } => (ticket, Err(*problem)),
+                CoreMessage::Event(event) => {
                     // There may be no subscriber.
                     let _ = events.send(Arc::new(event));
                     continue;

@@ -26,12 +26,12 @@ const OLDER_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Counts and durations of the requests that the front has answered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Served {
+pub(super) struct RequestMetrics {
     answers: BTreeMap<(String, u16), u64>,
     took: Histogram,
 }
 
-impl Served {
+impl RequestMetrics {
     /// Counts a request on a route with this status and duration.
     pub(super) fn count(&mut self, route: &str, status: u16, took: Duration) {
         *self.answers.entry((route.to_owned(), status)).or_default() += 1;
@@ -42,7 +42,7 @@ impl Served {
 /// Returns the page of metrics in the format that the client accepts.
 pub(super) fn page(
     numbers: Numbers,
-    served: &Mutex<Served>,
+    served: &Mutex<RequestMetrics>,
     asked: &HeaderMap,
 ) -> Result<Response, fmt::Error> {
     let served = served.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -82,7 +82,7 @@ fn older(text: &str) -> String {
     older
 }
 
-fn text(numbers: Numbers, served: Served) -> Result<String, fmt::Error> {
+fn text(numbers: Numbers, served: RequestMetrics) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(All { numbers, served }));
     let mut text = String::new();
@@ -93,7 +93,7 @@ fn text(numbers: Numbers, served: Served) -> Result<String, fmt::Error> {
 #[derive(Debug)]
 struct All {
     numbers: Numbers,
-    served: Served,
+    served: RequestMetrics,
 }
 
 impl Collector for All {
@@ -476,7 +476,7 @@ mod tests {
 
     #[test]
     fn prometheus_metric_names_carry_their_units() {
-        let mut served = Served::default();
+        let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let text = text(numbers(1), served).unwrap();
         for line in [
@@ -506,13 +506,13 @@ mod tests {
     fn unmeasured_cpu_overhead_has_no_metric_sample() {
         let mut numbers = numbers(1);
         numbers.cpus[0].overhead_ppm = None;
-        let page = text(numbers, Served::default()).unwrap();
+        let page = text(numbers, RequestMetrics::default()).unwrap();
         assert!(!page.contains("slackline_cpu_overhead_ratio"), "{page}");
     }
 
     #[test]
     fn older_prometheus_format_has_the_same_samples() {
-        let new = text(numbers(1), Served::default()).unwrap();
+        let new = text(numbers(1), RequestMetrics::default()).unwrap();
         let old = older(&new);
         let samples = |text: &str| -> Vec<String> {
             text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
@@ -575,7 +575,7 @@ mod tests {
 
     #[test]
     fn promtool_accepts_the_metrics_page_and_alerts_fire_as_tested() {
-        let mut served = Served::default();
+        let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = older(&text(numbers(2), served).unwrap());
         if promtool(&["check", "metrics"], &page).is_some() {
@@ -590,7 +590,7 @@ mod tests {
 
     #[test]
     fn dashboard_and_alerts_name_only_metrics_of_the_page() {
-        let mut served = Served::default();
+        let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = text(numbers(1), served).unwrap();
         let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '_';
@@ -619,7 +619,7 @@ mod tests {
 
     #[test]
     fn metrics_page_of_500_reservations_is_at_most_2_mib() {
-        let text = text(numbers(500), Served::default()).unwrap();
+        let text = text(numbers(500), RequestMetrics::default()).unwrap();
         assert!(text.len() <= 2 * 1024 * 1024, "{} bytes", text.len());
     }
 }

@@ -17,7 +17,8 @@ use slackline_control::{
     Access, AppliedChange, Apply, Change, Event, Health, Host, Machine, Reservation, Room,
 };
 use slackline_control::{
-    GangWord, Grant, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, Wanted, name_hint,
+    GangWord, Grant, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, ReservationParameters,
+    name_hint,
 };
 use slackline_service::{Key, Name, Verb};
 
@@ -236,7 +237,7 @@ pub(super) async fn show(State(front): Shared, Extension(caller): Who, path: Nam
 ///
 /// Repeating the request as the same user returns 200 and has no second effect.
 #[cfg_attr(feature = "openapi", utoipa::path(
-    put, path = "/v1/reservations/{name}", request_body = Wanted,
+    put, path = "/v1/reservations/{name}", request_body = ReservationParameters,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
     (status = 201, body = Reservation), (status = 200, body = Reservation),
     (status = "default", body = Problem))))]
@@ -255,7 +256,7 @@ pub(super) async fn reserve(
         return Err(No::bad("If-None-Match must be `*`", hint));
     }
     let example = r#"{"slice":"2ms","period":"10ms"} or {"cpu":"1.5cpu"}"#;
-    let wanted: Wanted = body::read(sent, caller.until, example).await?;
+    let wanted: ReservationParameters = body::read(sent, caller.until, example).await?;
     front.write(&caller, &headers, Request::Reserve { name, wanted }).await
 }
 

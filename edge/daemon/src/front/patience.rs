@@ -25,10 +25,10 @@ const STUCK: Duration = Duration::from_secs(5);
 
 /// State of a connection, and its current time limit.
 #[derive(Clone, Debug)]
-pub(super) struct Patience(Arc<Shared>);
+pub(super) struct Patience(Arc<PatienceState>);
 
 #[derive(Debug)]
-struct Shared {
+struct PatienceState {
     phase: Mutex<Phase>,
     until: watch::Sender<Option<Instant>>,
 }
@@ -51,7 +51,7 @@ impl Patience {
     /// Returns the state of a new connection, which must send its first head.
     pub(super) fn new() -> Patience {
         let until = watch::Sender::new(Some(Instant::now() + HEAD_WITHIN));
-        Patience(Arc::new(Shared { phase: Mutex::new(Phase::Head), until }))
+        Patience(Arc::new(PatienceState { phase: Mutex::new(Phase::Head), until }))
     }
 
     /// Waits until the connection has exceeded its time limit.
@@ -102,7 +102,7 @@ impl Drop for Busy {
 }
 
 /// Stream of a connection whose reads and writes are watched.
-pub(super) struct Watched<S> {
+pub(super) struct WatchedStream<S> {
     io: TokioIo<S>,
     patience: Patience,
     /// Timer that has run since no byte of an answer could be written. `None` if the last write
@@ -110,9 +110,9 @@ pub(super) struct Watched<S> {
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Watched<S> {
-    pub(super) fn new(stream: S, patience: Patience) -> Watched<S> {
-        Watched { io: TokioIo::new(stream), patience, stuck: None }
+impl<S> WatchedStream<S> {
+    pub(super) fn new(stream: S, patience: Patience) -> WatchedStream<S> {
+        WatchedStream { io: TokioIo::new(stream), patience, stuck: None }
     }
 
     /// Returns the result of a write. Returns an error if nothing could be written for too long.
@@ -131,7 +131,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Read for Watched<S> {
+impl<S: AsyncRead + Unpin> Read for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -143,7 +143,7 @@ impl<S: AsyncRead + Unpin> Read for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Write for Watched<S> {
+impl<S: AsyncWrite + Unpin> Write for WatchedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

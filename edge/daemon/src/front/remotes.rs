@@ -31,13 +31,13 @@ const ADDRESSES: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Remotes {
     next: u64,
-    of: BTreeMap<u64, Remote>,
+    of: BTreeMap<u64, RemoteConnection>,
     /// Time at which each known address was last identified.
     known: BTreeMap<IpAddr, Instant>,
 }
 
 #[derive(Debug)]
-struct Remote {
+struct RemoteConnection {
     address: IpAddr,
     since: Instant,
     is_let_in: bool,
@@ -78,7 +78,8 @@ impl Remotes {
         }
         let (number, end) = (self.next, Arc::new(Notify::new()));
         self.next += 1;
-        let remote = Remote { address, since: now, is_let_in: false, end: Arc::clone(&end) };
+        let remote =
+            RemoteConnection { address, since: now, is_let_in: false, end: Arc::clone(&end) };
         self.of.insert(number, remote);
         Some((number, end))
     }
@@ -110,17 +111,18 @@ impl Remotes {
     /// identified caller, from unknown addresses, can lose it. Of the address with the most of
     /// these the oldest is chosen. The only connection of its address keeps its slot for [`SOON`].
     fn victim(&self, now: Instant) -> Option<u64> {
-        let may_lose = |remote: &&Remote| !remote.is_let_in && !self.is_known(remote.address, now);
+        let may_lose =
+            |remote: &&RemoteConnection| !remote.is_let_in && !self.is_known(remote.address, now);
         let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for remote in self.of.values().filter(may_lose) {
             *held.entry(remote.address).or_default() += 1;
         }
-        let of = |remote: &Remote| held.get(&remote.address).copied().unwrap_or_default();
-        let is_due = |remote: &&Remote| {
+        let of = |remote: &RemoteConnection| held.get(&remote.address).copied().unwrap_or_default();
+        let is_due = |remote: &&RemoteConnection| {
             of(remote) > 1 || now.saturating_duration_since(remote.since) >= SOON
         };
         let candidates = self.of.iter().filter(|(_, remote)| may_lose(remote) && is_due(remote));
-        let order = |(number, remote): &(&u64, &Remote)| {
+        let order = |(number, remote): &(&u64, &RemoteConnection)| {
             (std::cmp::Reverse(of(remote)), remote.since, **number)
         };
         candidates.min_by_key(order).map(|(number, _)| *number)

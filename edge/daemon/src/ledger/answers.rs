@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use slackline_service::{KeptAnswer, Key, KeyOrder, Principal};
 use slackline_units::Span;
 
-use super::stored::{By, Past, Text, after_1970, since_1970};
+use super::stored::{Past, StoredPrincipal, Text, after_1970, since_1970};
 use super::words::Keep;
 
 /// Keys of the answers that are kept, and rows to delete.
@@ -81,7 +81,7 @@ impl Answers {
         let mut delete =
             change.prepare_cached("DELETE FROM answer WHERE principal = ?1 AND key = ?2")?;
         for (principal, key) in &self.surplus {
-            delete.execute(params![By(*principal), key.as_str()])?;
+            delete.execute(params![StoredPrincipal(*principal), key.as_str()])?;
         }
         let is_all = self.surplus.len() < most;
         let Some(from) = self.sweep.clone() else { return Ok(is_all) };
@@ -119,7 +119,7 @@ fn newest_keys(connection: &Connection, since: i64) -> rusqlite::Result<(Vec<Ans
         if at < since || order.is_full() {
             return Ok((newest, false));
         }
-        let By(principal) = row.get(1)?;
+        let StoredPrincipal(principal) = row.get(1)?;
         if order.has_most_of(principal) {
             is_all = false;
             continue;
@@ -140,7 +140,9 @@ fn answer(
     let sql = "SELECT principal, key, asked, reply, is_new, at FROM answer
         WHERE principal = ?1 AND key = ?2";
     let mut found = connection.prepare_cached(sql)?;
-    found.query_row(params![By(principal), key.as_str()], |row| read(row, now)).optional()
+    found
+        .query_row(params![StoredPrincipal(principal), key.as_str()], |row| read(row, now))
+        .optional()
 }
 
 /// Checks that each row of the table can be parsed.
@@ -151,7 +153,7 @@ pub(super) fn read_all(connection: &Connection, now: SystemTime) -> rusqlite::Re
 }
 
 fn read(row: &rusqlite::Row<'_>, now: SystemTime) -> rusqlite::Result<(KeptAnswer, Span)> {
-    let (By(principal), Text(key)) = (row.get(0)?, row.get(1)?);
+    let (StoredPrincipal(principal), Text(key)) = (row.get(0)?, row.get(1)?);
     let past: Past = row.get(3)?;
     let (asked, is_new) = (row.get(2)?, row.get(4)?);
     // If the clock was set back since, the age counts as zero.

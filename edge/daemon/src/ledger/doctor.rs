@@ -9,14 +9,14 @@ use rusqlite::{Connection, OpenFlags};
 use super::answers::read_all;
 use super::error::LedgerError;
 use super::hours;
-use super::place::{Backup, Place, private};
+use super::place::{Backup, LedgerFolder, private};
 use super::rows::{granted, logged, reservations};
 use super::store::{check as check_table, connect, count, problems, version};
 use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, all};
 
 /// Result of a check of a ledger. A check changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Examined {
+pub struct LedgerCheck {
     /// Path of the ledger file.
     pub path: PathBuf,
     /// True if a process has the ledger open.
@@ -67,8 +67,8 @@ const MOST: usize = 20;
 ///
 /// # Errors
 /// If there is no ledger, or its version is not known.
-pub fn check(folder: &Path) -> Result<Examined, LedgerError> {
-    let place = Place::new(folder);
+pub fn check(folder: &Path) -> Result<LedgerCheck, LedgerError> {
+    let place = LedgerFolder::new(folder);
     let path = place.ledger();
     // Opened by SQLite only: closing another descriptor would release locks of this process.
     std::fs::metadata(&path).map_err(|source| LedgerError::files(&path, source))?;
@@ -81,12 +81,12 @@ pub fn check(folder: &Path) -> Result<Examined, LedgerError> {
         }
         Err(error) => return Err(error),
     };
-    Ok(Examined { path, is_in_use, problems, tables, backups: place.backups() })
+    Ok(LedgerCheck { path, is_in_use, problems, tables, backups: place.backups() })
 }
 
 type LookedThrough = (Vec<String>, Vec<(&'static str, Option<u64>)>);
 
-fn look_through(place: &Place) -> Result<LookedThrough, LedgerError> {
+fn look_through(place: &LedgerFolder) -> Result<LookedThrough, LedgerError> {
     let path = place.ledger();
     let failed = |error| LedgerError::of(&path, error);
     let connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
@@ -132,14 +132,14 @@ fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
 /// If a process has the ledger open, there is no ledger, or the disk fails. The old files then
 /// still exist, in place or in that folder.
 pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
-    let place = Place::new(folder);
+    let place = LedgerFolder::new(folder);
     let _taken = place.take_existing()?;
     let examined = check(folder)?;
     if examined.problems.is_empty() {
         return Ok(None);
     }
     let set_aside = place.set_aside()?;
-    let mut sources = vec![(Place::new(&set_aside).ledger(), Source::Ledger)];
+    let mut sources = vec![(LedgerFolder::new(&set_aside).ledger(), Source::Ledger)];
     let backups = examined.backups.into_iter();
     sources.extend(backups.map(|backup| (backup.path.clone(), Source::Backup(backup))));
     let whole = place.part();
@@ -151,7 +151,7 @@ pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
 
 /// Returns the version of the tables in a file, if it can be read.
 fn version_of(path: &Path) -> Option<u32> {
-    let place = Place::new(path.parent()?);
+    let place = LedgerFolder::new(path.parent()?);
     let old = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
     version(&old, &place, NEWEST).ok().flatten()
 }
@@ -203,7 +203,7 @@ fn take_over(new: &Connection, of: u32, table: &str, from: &Path) -> Result<(), 
     let folder = from.parent().unwrap_or(Path::new("."));
     {
         let old = connect(from, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
-        if version(&old, &Place::new(folder), NEWEST)? != Some(of) {
+        if version(&old, &LedgerFolder::new(folder), NEWEST)? != Some(of) {
             return Err(LedgerError::Foreign { path: from.to_path_buf() });
         }
         check_table(&old, from, Some(table))?;

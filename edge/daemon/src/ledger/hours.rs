@@ -15,7 +15,7 @@ use slackline_service::history::{DAY, HOUR_NS, Hour, HourSums, by_day, fill};
 use slackline_units::Span;
 
 use super::stored::{Natural, Text, since_1970};
-use super::words::{AskedHours, Keep, MOST_HOURS};
+use super::words::{HoursQuery, Keep, MOST_HOURS};
 
 /// Number of bytes that a row and its index entry take, without the name. Pages of the table are
 /// full, since rows are appended. SQLite merges pages of the index that are less than a third full.
@@ -193,8 +193,8 @@ pub(super) fn last_hours<'a>(
 }
 
 /// Returns the accounts that a query asks for, oldest first, at most [`MOST_HOURS`].
-pub(super) fn hours(connection: &Connection, asked: &AskedHours) -> rusqlite::Result<Vec<Hour>> {
-    let AskedHours { name, since_ns, by_day: is_by_day } = asked;
+pub(super) fn hours(connection: &Connection, asked: &HoursQuery) -> rusqlite::Result<Vec<Hour>> {
+    let HoursQuery { name, since_ns, by_day: is_by_day } = asked;
     let since = since_ns / HOUR_NS;
     let since = if *is_by_day { since - since % u64::from(DAY) } else { since };
     // The row before shows if the first hours are unknown.

@@ -16,15 +16,15 @@ use super::error::LedgerError;
 
 /// Folder of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LedgerFolder {
     folder: PathBuf,
 }
 
 /// Lock on a ledger's folder, kept until it is dropped.
 #[derive(Debug)]
-pub(super) struct Taken(File);
+pub(super) struct FolderLock(File);
 
-impl Drop for Taken {
+impl Drop for FolderLock {
     fn drop(&mut self) {
         // Closing is not enough: a child between fork and exec has a copy of the descriptor.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
@@ -43,9 +43,9 @@ pub struct Backup {
     pub made: SystemTime,
 }
 
-impl Place {
-    pub(super) fn new(folder: &Path) -> Place {
-        Place { folder: folder.to_path_buf() }
+impl LedgerFolder {
+    pub(super) fn new(folder: &Path) -> LedgerFolder {
+        LedgerFolder { folder: folder.to_path_buf() }
     }
 
     /// Returns the path of the ledger.
@@ -84,19 +84,19 @@ impl Place {
     }
 
     /// Creates the folder if needed, and locks it for this process.
-    pub(super) fn take(&self) -> Result<Taken, LedgerError> {
+    pub(super) fn take(&self) -> Result<FolderLock, LedgerError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
         made.map_err(|source| LedgerError::files(&self.folder, source))?;
         self.take_existing()
     }
 
     /// Locks an existing folder for this process.
-    pub(super) fn take_existing(&self) -> Result<Taken, LedgerError> {
+    pub(super) fn take_existing(&self) -> Result<FolderLock, LedgerError> {
         let path = self.folder.join("ledger.lock");
         let failed = |source| LedgerError::files(&path, source);
         let file = private().create(true).truncate(false).open(&path).map_err(failed)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Taken(file)),
+            Ok(()) => Ok(FolderLock(file)),
             Err(Errno::AGAIN) => Err(LedgerError::Taken { folder: self.folder.clone() }),
             Err(errno) => Err(failed(errno.into())),
         }
@@ -184,7 +184,7 @@ impl Place {
                 copied => copied.map_err(|source| LedgerError::files(&to, source))?,
             }
         }
-        Place::new(&folder).sync()?;
+        LedgerFolder::new(&folder).sync()?;
         self.sync()?;
         Ok(folder)
     }

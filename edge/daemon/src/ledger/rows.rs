@@ -12,9 +12,10 @@ use slackline_units::{CpuShare, WallTime};
 use super::answers::Answers;
 use super::error::LedgerError;
 use super::stored::{
-    By, Natural, Past, Text, after_1970, by_uuid, happened, number, parts, since_1970, terms, wrong,
+    Natural, Past, StoredPrincipal, Text, after_1970, by_uuid, happened, number, parts, since_1970,
+    terms, wrong,
 };
-use super::words::{AccessChange, Before, Granted, Keep, Logged, Proof};
+use super::words::{AccessChange, AccessGrant, Before, Keep, LoggedEvent, Proof};
 
 /// Maximum length in bytes of an event's detail. The rest is cut off.
 const MOST_DETAIL: usize = 1_024;
@@ -76,7 +77,8 @@ const OF_BOOT: &str = "reservation LEFT JOIN identity
     ON identity.name = reservation.name AND identity.boot_id = ?1";
 
 fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
-    let (Text(name), By(owner), Text::<Binding>(binding)) = (row.get(0)?, row.get(1)?, row.get(6)?);
+    let (Text(name), StoredPrincipal(owner), Text::<Binding>(binding)) =
+        (row.get(0)?, row.get(1)?, row.get(6)?);
     let (pid, started): (Option<u32>, Option<i64>) = (row.get(10)?, row.get(11)?);
     let inode: Option<i64> = row.get(12)?;
     let (Natural(slice), Natural(period)) = (row.get(2)?, row.get(3)?);
@@ -114,12 +116,13 @@ pub(super) fn has_tenants(connection: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// Returns all grants of access.
-pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<Granted>> {
+pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<AccessGrant>> {
     let sql = "SELECT principal, role, cpu_ppm, machines, users, made, expires, token, certificate
         FROM access";
     let mut found = connection.prepare(sql)?;
     let found = found.query_map([], |row| {
-        let (By(principal), word): (By, String) = (row.get(0)?, row.get(1)?);
+        let (StoredPrincipal(principal), word): (StoredPrincipal, String) =
+            (row.get(0)?, row.get(1)?);
         let role = Role::ALL.into_iter().find(|role| role.word() == word);
         let role = role.ok_or_else(|| wrong(format!("`{word}` is not a role")))?;
         let users: String = row.get(4)?;
@@ -131,7 +134,7 @@ pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<Granted>>
         let expires = row.get::<_, Option<i64>>(6)?.map(after_1970);
         let token = row.get::<_, Option<String>>(7)?.map(Proof::Token);
         let proof = token.or(row.get::<_, Option<String>>(8)?.map(Proof::Certificate));
-        Ok(Granted { principal, role, budget, users, proof, made, expires })
+        Ok(AccessGrant { principal, role, budget, users, proof, made, expires })
     });
     found?.collect()
 }
@@ -140,7 +143,7 @@ pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<Granted>>
 pub(super) fn write_access(connection: &Connection, change: &AccessChange) -> rusqlite::Result<()> {
     let done = match change {
         AccessChange::Add(granted) => {
-            let Granted { principal, role, budget, users, proof, made, expires } = granted;
+            let AccessGrant { principal, role, budget, users, proof, made, expires } = granted;
             let (token, certificate) = match proof {
                 Some(Proof::Token(known)) => (Some(known), None),
                 Some(Proof::Certificate(known)) => (None, Some(known)),
@@ -152,7 +155,7 @@ pub(super) fn write_access(connection: &Connection, change: &AccessChange) -> ru
                 ON CONFLICT (principal) DO UPDATE SET role = ?2, cpu_ppm = ?3, machines = ?4,
                 users = ?5, token = ?6, certificate = ?7, made = ?8, expires = ?9",
                 params![
-                    By(*principal),
+                    StoredPrincipal(*principal),
                     role.word(),
                     budget.cpu.map(CpuShare::ppm),
                     budget.machines,
@@ -164,22 +167,21 @@ pub(super) fn write_access(connection: &Connection, change: &AccessChange) -> ru
                 ],
             )
         }
-        AccessChange::Revoke(principal) => {
-            connection.execute("DELETE FROM access WHERE principal = ?1", [By(*principal)])
-        }
+        AccessChange::Revoke(principal) => connection
+            .execute("DELETE FROM access WHERE principal = ?1", [StoredPrincipal(*principal)]),
     };
     done.map(drop)
 }
 
 /// Parses an event from a row with all columns.
-pub(super) fn logged(row: &rusqlite::Row<'_>) -> rusqlite::Result<Logged> {
+pub(super) fn logged(row: &rusqlite::Row<'_>) -> rusqlite::Result<LoggedEvent> {
     let past = |column: &str| -> rusqlite::Result<Option<Row>> {
         Ok(row.get::<_, Option<Past>>(column)?.map(|past| past.row()).transpose()?)
     };
     let (word, detail): (String, Option<String>) = (row.get("verb")?, row.get("detail")?);
     let name: Option<Text<Name>> = row.get("name")?;
-    let (Natural(seq), By(principal)) = (row.get("seq")?, row.get("principal")?);
-    Ok(Logged {
+    let (Natural(seq), StoredPrincipal(principal)) = (row.get("seq")?, row.get("principal")?);
+    Ok(LoggedEvent {
         seq,
         at: after_1970(row.get("at")?),
         principal,
@@ -220,7 +222,7 @@ pub(super) fn write(
         let inserted = insert.execute(params![
             number("the event number", event.seq)?,
             since_1970(*at).unwrap_or(0),
-            By(event.principal),
+            StoredPrincipal(event.principal),
             verb,
             detail,
             event.name.as_ref().map(Name::as_str),
@@ -235,7 +237,7 @@ pub(super) fn write(
             .prepare_cached("REPLACE INTO answer VALUES (?1, ?2, ?3, ?4, ?5, ?6)")
             .map_err(failed)?;
         let inserted = insert.execute(params![
-            By(kept.principal),
+            StoredPrincipal(kept.principal),
             kept.key.as_str(),
             kept.asked,
             Past::of(&kept.row),
@@ -269,7 +271,7 @@ fn write_row(
     let mut put = change.prepare_cached(PUT).map_err(failed)?;
     let done = put.execute(params![
         name.as_str(),
-        By(row.owner),
+        StoredPrincipal(row.owner),
         number("a slice", each.slice().ns())?,
         number("a period", each.period().ns())?,
         row.terms.exact(),

@@ -14,11 +14,13 @@ use slackline_service::{Commit, LedgerContents, Name};
 use super::answers::Answers;
 use super::error::{LedgerError, PATIENCE};
 use super::hours::{self, Hours, last_hours};
-use super::place::{Place, Taken, private, rename, which};
+use super::place::{FolderLock, LedgerFolder, private, rename, which};
 use super::rows::{drop_old_events, granted, has_tenants, load, logged, write, write_access};
 use super::stored::Natural;
 use super::tables::{APPLICATION, MIGRATIONS, NEEDED, NEWEST};
-use super::words::{AccessChange, Asked, AskedHours, Before, Granted, Keep, Logged, MOST_EVENTS};
+use super::words::{
+    AccessChange, AccessGrant, Before, EventQuery, HoursQuery, Keep, LoggedEvent, MOST_EVENTS,
+};
 
 /// Maximum number of old rows that a commit deletes in addition to those that it displaces. The
 /// number is large enough to shrink an oversized table, and small enough not to delay the reply.
@@ -28,7 +30,7 @@ const DROPPED_AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub(super) struct Store {
     connection: Connection,
-    place: Place,
+    place: LedgerFolder,
     boot_id: String,
     keep: Keep,
     /// Number of rows in the table `event`.
@@ -37,13 +39,13 @@ pub(super) struct Store {
     hours: Hours,
     /// Device and inode of the ledger file and of its log.
     files: (Which, Option<Which>),
-    _taken: Taken,
+    _taken: FolderLock,
 }
 
 /// Contents of a ledger at the time when it was opened.
-pub(super) struct Begun {
+pub(super) struct OpeningContents {
     pub(super) loaded: LedgerContents,
-    pub(super) access: Vec<Granted>,
+    pub(super) access: Vec<AccessGrant>,
     pub(super) history: Vec<Hour>,
     pub(super) before: Option<Before>,
     pub(super) has_tenants: bool,
@@ -57,7 +59,7 @@ impl Store {
         folder: &Path,
         boot_id: &str,
         keep: Keep,
-    ) -> Result<(Store, Begun), LedgerError> {
+    ) -> Result<(Store, OpeningContents), LedgerError> {
         Store::open_as((folder, boot_id), keep, &MIGRATIONS)
     }
 
@@ -65,8 +67,8 @@ impl Store {
         (folder, boot_id): (&Path, &str),
         keep: Keep,
         migrations: &[&str],
-    ) -> Result<(Store, Begun), LedgerError> {
-        let place = Place::new(folder);
+    ) -> Result<(Store, OpeningContents), LedgerError> {
+        let place = LedgerFolder::new(folder);
         let taken = place.take()?;
         place.make()?;
         let path = place.ledger();
@@ -99,7 +101,7 @@ impl Store {
             files,
             _taken: taken,
         };
-        Ok((store, Begun { loaded, access, history, before, has_tenants }))
+        Ok((store, OpeningContents { loaded, access, history, before, has_tenants }))
     }
 
     /// Writes a commit, either all of it or nothing. `wall` contains the wall clock time of each
@@ -168,7 +170,7 @@ impl Store {
     }
 
     /// Returns events that a query asks for, newest first.
-    pub(super) fn events(&self, asked: &Asked) -> Result<Vec<Logged>, LedgerError> {
+    pub(super) fn events(&self, asked: &EventQuery) -> Result<Vec<LoggedEvent>, LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
         // An unknown name must not cause a scan of all events.
@@ -200,7 +202,7 @@ impl Store {
     }
 
     /// Returns the history of a reservation, oldest first.
-    pub(super) fn hours(&self, asked: &AskedHours) -> Result<Vec<Hour>, LedgerError> {
+    pub(super) fn hours(&self, asked: &HoursQuery) -> Result<Vec<Hour>, LedgerError> {
         let path = self.place.ledger();
         hours::hours(&self.connection, asked).map_err(|error| LedgerError::of(&path, error))
     }
@@ -282,7 +284,7 @@ pub(super) fn connect(path: &Path, how: OpenFlags) -> rusqlite::Result<Connectio
 /// Returns the version of the tables. `None` for an empty file.
 pub(super) fn version(
     connection: &Connection,
-    place: &Place,
+    place: &LedgerFolder,
     known: u32,
 ) -> Result<Option<u32>, LedgerError> {
     let path = place.ledger();
@@ -323,7 +325,7 @@ fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> 
 /// Migrates the tables to the newest version, after a backup.
 fn migrate(
     connection: &mut Connection,
-    place: &Place,
+    place: &LedgerFolder,
     migrations: &[&str],
 ) -> Result<(), LedgerError> {
     let path = place.ledger();
@@ -387,7 +389,7 @@ pub(super) fn problems(
 }
 
 /// Copies the current ledger to the path `to`, where the file appears only when it is complete.
-fn back_up(connection: &Connection, place: &Place, to: &Path) -> Result<(), LedgerError> {
+fn back_up(connection: &Connection, place: &LedgerFolder, to: &Path) -> Result<(), LedgerError> {
     let part = place.part();
     copy(connection, &part)?;
     rename(&part, to)?;

@@ -38,16 +38,18 @@ impl FromSql for Natural {
 }
 
 /// A principal stored as text.
-pub(super) struct By(pub(super) Principal);
+pub(super) struct StoredPrincipal(pub(super) Principal);
 
-impl FromSql for By {
+impl FromSql for StoredPrincipal {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         let text = value.as_str()?;
-        text.parse().map(By).map_err(|error: NoPrincipal| FromSqlError::Other(error.into()))
+        text.parse()
+            .map(StoredPrincipal)
+            .map_err(|error: NoPrincipal| FromSqlError::Other(error.into()))
     }
 }
 
-impl ToSql for By {
+impl ToSql for StoredPrincipal {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(self.0.to_string().into())
     }

@@ -6,7 +6,7 @@ use slackline_service::{Budget, EventKind, Name, Principal, Role, Row};
 
 /// Grant of access to a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct AccessGrant {
     /// Principal that has the grant.
     pub principal: Principal,
     /// Role of the principal. For a user of this host it replaces the role that the user's groups
@@ -37,7 +37,7 @@ pub enum Proof {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessChange {
     /// Adds a grant, or replaces the one of the same principal.
-    Add(Granted),
+    Add(AccessGrant),
     /// Removes the grant of a principal.
     Revoke(Principal),
 }
@@ -81,7 +81,7 @@ pub const MOST_HOURS: usize = slackline_control::MOST_ACCOUNTS;
 
 /// An event as read from the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Logged {
+pub struct LoggedEvent {
     /// Number of the event.
     pub seq: u64,
     /// Wall clock time of the event.
@@ -102,7 +102,7 @@ pub struct Logged {
 
 /// Query for events, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct EventQuery {
     /// Reservation to which the events belong. `None` for all.
     pub name: Option<Name>,
     /// Number of the event before which the query begins. `None` begins with the newest event.
@@ -113,7 +113,7 @@ pub struct Asked {
 
 /// Query for accounts of a reservation, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskedHours {
+pub struct HoursQuery {
     /// Name of the reservation.
     pub name: Name,
     /// Start of the query, in nanoseconds since 1970. The hour or day that contains it is the first

@@ -12,20 +12,20 @@ use slackline_service::history::Hour;
 
 use super::Reply;
 use super::error::LedgerError;
-use super::store::{Begun, Store};
-use super::words::{AccessChange, Asked, AskedHours, Keep};
+use super::store::{OpeningContents, Store};
+use super::words::{AccessChange, EventQuery, HoursQuery, Keep};
 
 /// Order to the writer thread.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum WriterOrder {
     /// Write this commit. The second field is the wall clock time of each of its events.
     Commit(Commit, Vec<SystemTime>),
     /// Query these events, for the given ticket.
-    Events(u64, Asked),
+    Events(u64, EventQuery),
     /// Write these accounts of reservations.
     History(Vec<Hour>),
     /// Query these accounts, for the given ticket.
-    Hours(u64, AskedHours),
+    Hours(u64, HoursQuery),
     /// Write this change of access, for the given ticket.
     Access(u64, AccessChange),
     /// Make members of the operators' group without a grant tenants, for the given ticket.
@@ -35,17 +35,17 @@ pub(super) enum Order {
 /// State of the writer thread.
 pub(super) struct Writer {
     pub(super) store: Store,
-    pub(super) orders: Receiver<Order>,
+    pub(super) orders: Receiver<WriterOrder>,
     pub(super) ordered: OwnedFd,
     /// Channel of replies. It is dropped before `answered`, whose last count shows the receiver
     /// that no more reply will come.
     pub(super) answers: Sender<Reply>,
-    pub(super) answered: Answered,
+    pub(super) answered: ReplyCounter,
 }
 
 /// Counter of replies, an eventfd. Dropping it counts one more, so that the receiver notices the
 /// end of the thread.
-pub(super) struct Answered(pub(super) OwnedFd);
+pub(super) struct ReplyCounter(pub(super) OwnedFd);
 
 /// Time without orders after which the writer does work that is not urgent.
 const QUIET: Duration = Duration::from_secs(10);
@@ -57,7 +57,10 @@ impl Writer {
     /// Makes the thread ordinary, even if a real-time thread started it, and opens the ledger. The
     /// thread gets a nice value below zero if permitted, because it has little to do and every
     /// change waits for it.
-    pub(super) fn begin(at: (&Path, &str), keep: Keep) -> Result<(Store, Begun), LedgerError> {
+    pub(super) fn begin(
+        at: (&Path, &str),
+        keep: Keep,
+    ) -> Result<(Store, OpeningContents), LedgerError> {
         let ordinary = |nice| {
             let class = Scheduling::Other { nice };
             set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: false })
@@ -88,24 +91,26 @@ impl Writer {
         self.store.close()
     }
 
-    fn carry_out(&mut self, order: Order) {
+    fn carry_out(&mut self, order: WriterOrder) {
         let reply = match order {
-            Order::Commit(commit, wall) => match self.store.commit(&commit, &wall) {
+            WriterOrder::Commit(commit, wall) => match self.store.commit(&commit, &wall) {
                 Ok(()) => Reply::Committed { seq: commit.seq },
                 Err(error) => Reply::Failed { seq: commit.seq, error },
             },
-            Order::Access(ticket, change) => {
+            WriterOrder::Access(ticket, change) => {
                 Reply::Access { ticket, done: self.store.change_access(&change) }
             }
-            Order::MigrateAccess(ticket) => {
+            WriterOrder::MigrateAccess(ticket) => {
                 Reply::Access { ticket, done: self.store.migrate_access() }
             }
-            Order::History(rows) => {
+            WriterOrder::History(rows) => {
                 let done = self.store.keep_history(&rows);
                 Reply::History { rows, done }
             }
-            Order::Hours(ticket, asked) => Reply::Hours { ticket, hours: self.store.hours(&asked) },
-            Order::Events(ticket, asked) => {
+            WriterOrder::Hours(ticket, asked) => {
+                Reply::Hours { ticket, hours: self.store.hours(&asked) }
+            }
+            WriterOrder::Events(ticket, asked) => {
                 Reply::Events { ticket, events: self.store.events(&asked) }
             }
         };
@@ -156,7 +161,7 @@ pub(super) fn signal(counter: &OwnedFd) {
     let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
 }
 
-impl Drop for Answered {
+impl Drop for ReplyCounter {
     fn drop(&mut self) {
         signal(&self.0);
     }

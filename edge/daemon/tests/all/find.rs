@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use rustix::event::{PollFd, Timespec, poll};
 use slackline_daemon::find::{Absent, Ending, Kind, find, find_all, find_of, named};
 use slackline_linux::thread::ThreadError;
-use slackline_live::session::Who;
+use slackline_live::session::JoinTarget;
 use slackline_service::{Binding, Identity, LookError};
 use tempfile::TempDir;
 
@@ -178,7 +178,7 @@ fn found_vm_keeps_its_identity_until_its_end_is_reported() {
     drop(namesake);
     assert!(!found.machine.is_vouched);
 
-    let Ok(Who::Thread(thread)) = found.who(2) else { panic!("no thread") };
+    let Ok(JoinTarget::Thread(thread)) = found.who(2) else { panic!("no thread") };
     assert_eq!(thread.tid(), found.machine.vcpus[1].tid);
     assert!(matches!(found.who(1), Err(Absent::NotHere { .. })));
 
@@ -243,7 +243,7 @@ fn process_bound_by_pid_is_scheduled_with_its_descendants() {
     let process = Idle::after("");
     let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
     assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));
-    assert!(matches!(found.who(0), Ok(Who::Tree(pid)) if Some(pid) == found.machine.pid()));
+    assert!(matches!(found.who(0), Ok(JoinTarget::Tree(pid)) if Some(pid) == found.machine.pid()));
     process.end();
     assert!(found.who(0).is_err());
 }
@@ -350,7 +350,7 @@ fn cgroup_is_one_vm_while_it_has_processes() {
     let found = find(&by_path).unwrap();
     assert_eq!((found.machine.kind, found.machine.vcpus.len()), (Kind::Group, 0));
     assert_eq!(found.machine.in_service().vcpus, [0]);
-    assert!(matches!(found.who(0), Ok(Who::Group(place)) if place.group == group.0));
+    assert!(matches!(found.who(0), Ok(JoinTarget::Group(place)) if place.group == group.0));
     assert!(!found.ending.has_ended().unwrap());
     child.end();
     wait_for(&found.ending);
@@ -428,7 +428,7 @@ fn qmp_is_asked_for_vcpus_only_if_qemu_threads_are_unnamed() {
         let found = find(&by_name).unwrap();
         assert_eq!(found.machine.in_service().vcpus, [0, 1], "{threads}");
         assert_eq!(found.machine.binding, by_name);
-        assert!(matches!(found.who(1), Ok(Who::Thread(_))));
+        assert!(matches!(found.who(1), Ok(JoinTarget::Thread(_))));
         machine.0.kill().unwrap();
         wait_for(&found.ending);
     }

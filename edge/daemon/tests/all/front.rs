@@ -155,7 +155,7 @@ fn front_passes_valid_requests_to_the_core_unchanged() {
     let ask = front.heard();
     let uid = rustix::process::getuid().as_raw();
     let gids = vec![rustix::process::getgid().as_raw()];
-    assert_eq!(ask.who, slackline_control::link::Who::User { uid, gids });
+    assert_eq!(ask.who, slackline_control::link::CallerIdentity::User { uid, gids });
     assert_eq!(ask.key.as_deref(), Some("k1"));
     let Request::Reserve { name, wanted } = ask.request else { panic!("{:?}", ask.request) };
     assert_eq!((name.as_str(), wanted.exact, wanted.vcpus), ("web", true, Some(2)));

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_daemon::ledger::{
-    Asked, Keep, Ledger, LedgerError, Logged, Opened, Reply, Source, check, rebuild,
+    EventQuery, Keep, Ledger, LedgerError, LoggedEvent, OpenedLedger, Reply, Source, check, rebuild,
 };
 use slackline_service::gang::Gang;
 use slackline_service::{Commit, EventKind, Identity, Name, Row, Verb};
@@ -30,11 +30,11 @@ const BOOT: &str = "6f1d4a3e-1111-4222-8333-944455556666";
 /// Longest time that a test waits for a reply.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-pub(crate) fn open(folder: &Path) -> Opened {
+pub(crate) fn open(folder: &Path) -> OpenedLedger {
     open_keeping(folder, Keep::USUAL)
 }
 
-pub(crate) fn open_keeping(folder: &Path, keep: Keep) -> Opened {
+pub(crate) fn open_keeping(folder: &Path, keep: Keep) -> OpenedLedger {
     Ledger::open(folder, BOOT, keep).expect("the ledger opens")
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn close(ledger: Ledger) {
 fn ledger_rows_and_answers_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
-    let Opened { mut ledger, loaded, before, .. } = open(&state);
+    let OpenedLedger { mut ledger, loaded, before, .. } = open(&state);
     assert_eq!((loaded.rows.len(), loaded.last_seq, before), (0, 0, None));
     let mut web = Row { identity: Some(identity(7)), ..row("web", 1) };
     web.terms = web.terms.with_phase(Some(Span::from_ms(3))).unwrap();
@@ -88,7 +88,7 @@ fn ledger_rows_and_answers_survive_a_restart() {
     assert_eq!(put(&mut ledger, commit(5, [("db", None)])).unwrap(), 5);
     close(ledger);
 
-    let Opened { loaded, before, .. } = open(&state);
+    let OpenedLedger { loaded, before, .. } = open(&state);
     assert_eq!((loaded.rows, loaded.last_seq), (vec![web.clone()], 5));
     let [(answer, age)] = &*loaded.kept else { panic!("{:?}", loaded.kept) };
     assert_eq!(*answer, kept("k1", web));
@@ -104,7 +104,7 @@ fn ledger_rows_and_answers_survive_a_restart() {
 #[test]
 fn vm_identities_of_another_boot_are_not_loaded_from_the_ledger() {
     let folder = tempfile::tempdir().unwrap();
-    let Opened { mut ledger, .. } = open(folder.path());
+    let OpenedLedger { mut ledger, .. } = open(folder.path());
     let web = Row { identity: Some(identity(7)), ..row("web", 1) };
     put(&mut ledger, commit(1, [("web", Some(web))])).unwrap();
     close(ledger);
@@ -118,7 +118,7 @@ fn vm_identities_of_another_boot_are_not_loaded_from_the_ledger() {
 #[test]
 fn ledger_events_are_queried_by_name_and_number_newest_first() {
     let folder = tempfile::tempdir().unwrap();
-    let Opened { mut ledger, .. } = open(folder.path());
+    let OpenedLedger { mut ledger, .. } = open(folder.path());
     let begun = SystemTime::now();
     let whats = [
         EventKind::Asked(Verb::Reserve),
@@ -144,13 +144,14 @@ fn ledger_events_are_queried_by_name_and_number_newest_first() {
     replies(&mut ledger, whats.len());
     let mut ask = |name: Option<&str>, before, limit| {
         let name = name.map(|name| name.parse::<Name>().unwrap());
-        ledger.look_up(42, Asked { name, before, limit }).unwrap();
+        ledger.look_up(42, EventQuery { name, before, limit }).unwrap();
         match replies(&mut ledger, 1).pop() {
             Some(Reply::Events { ticket: 42, events }) => events.unwrap(),
             other => panic!("{other:?}"),
         }
     };
-    let seqs = |events: &[Logged]| -> Vec<u64> { events.iter().map(|event| event.seq).collect() };
+    let seqs =
+        |events: &[LoggedEvent]| -> Vec<u64> { events.iter().map(|event| event.seq).collect() };
     let all = ask(None, None, 100);
     assert_eq!(seqs(&all), [9, 8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(seqs(&ask(None, None, 2)), [9, 8]);
@@ -193,7 +194,7 @@ fn second_process_cannot_open_the_ledger() {
 #[test]
 fn part_writer() {
     let Ok(folder) = env::var(FOLDER) else { return };
-    let Opened { mut ledger, loaded, .. } = open(Path::new(&folder));
+    let OpenedLedger { mut ledger, loaded, .. } = open(Path::new(&folder));
     for seq in loaded.last_seq + 1.. {
         if put(&mut ledger, nth(seq)).is_err() {
             exit(1);
@@ -226,7 +227,7 @@ fn promised(upto: u64) -> BTreeMap<String, u64> {
     rows
 }
 
-fn is_as_promised(opened: &Opened, upto: u64) {
+fn is_as_promised(opened: &OpenedLedger, upto: u64) {
     let rows = opened.loaded.rows.iter().map(|row| (row.name.to_string(), row.revision));
     assert_eq!(rows.collect::<BTreeMap<_, _>>(), promised(upto), "after commit {upto}");
 }
@@ -436,7 +437,7 @@ fn commit_repeated_after_the_ledger_was_moved_is_written_once() {
     put(&mut ledger, commit(3, [("x", Some(row("x", 3)))])).unwrap_err();
     fs::remove_dir(here.join("ledger.part.db")).unwrap();
     put(&mut ledger, commit(4, [("x", Some(row("x", 3))), ("y", Some(row("y", 4)))])).unwrap();
-    ledger.look_up(1, Asked { limit: 100, ..Asked::default() }).unwrap();
+    ledger.look_up(1, EventQuery { limit: 100, ..EventQuery::default() }).unwrap();
     let Some(Reply::Events { events, .. }) = replies(&mut ledger, 1).pop() else { panic!() };
     let seqs: Vec<u64> = events.unwrap().iter().map(|event| event.seq).collect();
     assert_eq!(seqs, [4, 3, 2, 1]);
@@ -520,7 +521,7 @@ fn ledger_of_version_6_is_read_without_loss() {
 fn ledger_of_version_6_has_tenants_only_after_access_migration() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
-    let Opened { mut ledger, has_tenants, .. } = open(folder.path());
+    let OpenedLedger { mut ledger, has_tenants, .. } = open(folder.path());
     assert!(!has_tenants);
     let path = folder.path().join("ledger.db");
     assert_eq!(version(&path), 9);
@@ -567,7 +568,7 @@ fn ledger_of_version_1_is_migrated_without_loss_and_backed_up() {
     assert_eq!(opened.loaded.rows[1].identity, Some(known));
     assert_eq!(opened.loaded.last_seq, 5);
     let mut ledger = opened.ledger;
-    ledger.look_up(1, Asked { limit: 10, ..Asked::default() }).unwrap();
+    ledger.look_up(1, EventQuery { limit: 10, ..EventQuery::default() }).unwrap();
     let Some(Reply::Events { events: Ok(events), .. }) = replies(&mut ledger, 1).pop() else {
         panic!("no events");
     };
@@ -650,7 +651,7 @@ fn ledger_commits_delete_the_oldest_events_beyond_the_limits() {
         put(&mut ledger, commit(seq, [("web", Some(row("web", seq)))])).unwrap();
     }
     let all = |ledger: &mut Ledger| {
-        ledger.look_up(1, Asked { limit: 1000, ..Asked::default() }).unwrap();
+        ledger.look_up(1, EventQuery { limit: 1000, ..EventQuery::default() }).unwrap();
         match replies(ledger, 1).pop() {
             Some(Reply::Events { events, .. }) => {
                 events.unwrap().iter().map(|event| event.seq).collect::<Vec<_>>()

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use slackline_daemon::ledger::{Keep, Ledger, Opened};
+use slackline_daemon::ledger::{Keep, Ledger, OpenedLedger};
 use slackline_service::{Commit, EventKind, KEYS_IN_ALL, KEYS_OF_ONE, KeptAnswer, Principal, Row};
 
 use crate::ledger::{close, open, open_keeping, put};
@@ -47,7 +47,7 @@ fn stored_answers_of_a_principal_never_exceed_their_limits() {
     assert_eq!(count(folder.path(), "answer", "1"), KEYS_IN_ALL);
     assert_eq!(count(folder.path(), "answer", "principal = 'uid 7'"), 0);
     close(ledger);
-    let Opened { loaded, .. } = open(folder.path());
+    let OpenedLedger { loaded, .. } = open(folder.path());
     assert_eq!(loaded.kept.len(), KEYS_IN_ALL);
     let newest = loaded.kept.last().map(|(kept, _)| kept.clone());
     assert_eq!(newest, Some(answer(2020, KEYS_OF_ONE - 1)));
@@ -98,7 +98,7 @@ fn ledger_beyond_its_size_limit_drops_oldest_events() {
 /// Writes a ledger as a version without limits left it after a day: with a million answers to three
 /// principals.
 fn after_a_day_without_bounds(folder: &Path) {
-    let Opened { mut ledger, .. } = open(folder);
+    let OpenedLedger { mut ledger, .. } = open(folder);
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
     close(ledger);
     let ledger = Connection::open(folder.join("ledger.db")).unwrap();
@@ -117,7 +117,7 @@ fn old_ledger_with_a_million_answers_opens_quickly_and_shrinks() {
     let folder = tempfile::tempdir().unwrap();
     after_a_day_without_bounds(folder.path());
     let began = Instant::now();
-    let Opened { mut ledger, loaded, .. } = open(folder.path());
+    let OpenedLedger { mut ledger, loaded, .. } = open(folder.path());
     let took = began.elapsed();
     // A release build takes a third of this. Without the limit it takes a minute.
     assert!(took < Duration::from_secs(10), "{took:?}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rusqlite::Connection;
-use slackline_daemon::ledger::{AskedHours, Keep, Ledger, Opened, Reply, check, rebuild};
+use slackline_daemon::ledger::{HoursQuery, Keep, Ledger, OpenedLedger, Reply, check, rebuild};
 use slackline_service::history::{DAY, HOUR_NS, Hour, HourSums};
 use slackline_units::Span;
 
@@ -44,7 +44,7 @@ fn keep(ledger: &mut Ledger, rows: Vec<Hour>) {
 }
 
 fn ask(ledger: &mut Ledger, called: &str, since: u64, by_day: bool) -> Vec<Hour> {
-    let asked = AskedHours { name: name(called), since_ns: since * HOUR_NS, by_day };
+    let asked = HoursQuery { name: name(called), since_ns: since * HOUR_NS, by_day };
     ledger.look_up_hours(7, asked).expect("room");
     match replies(ledger, 1).pop() {
         Some(Reply::Hours { ticket: 7, hours }) => hours.expect("hours"),
@@ -62,7 +62,7 @@ fn bytes(folder: &Path) -> u64 {
 #[test]
 fn hourly_accounts_survive_a_restart_and_newer_ones_replace_them() {
     let folder = tempfile::tempdir().unwrap();
-    let Opened { mut ledger, history, .. } = open(folder.path());
+    let OpenedLedger { mut ledger, history, .. } = open(folder.path());
     assert_eq!(history, []);
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
     let now = this_hour();
@@ -71,7 +71,7 @@ fn hourly_accounts_survive_a_restart_and_newer_ones_replace_them() {
     keep(&mut ledger, vec![newer.clone()]);
     // Dropped without a clean end, as by a kill.
     drop(ledger);
-    let Opened { mut ledger, history, .. } = open(folder.path());
+    let OpenedLedger { mut ledger, history, .. } = open(folder.path());
     // Only `web` has a reservation.
     assert_eq!(history.as_slice(), std::slice::from_ref(&newer));
     assert_eq!(ask(&mut ledger, "web", now - 5, false), [hour("web", now - 1), newer]);
@@ -145,7 +145,7 @@ fn history_is_kept_within_its_size_by_joining_old_hours_first() {
 #[test]
 fn hourly_accounts_older_than_400_days_are_deleted_by_the_next_commit() {
     let folder = tempfile::tempdir().unwrap();
-    let Opened { mut ledger, .. } = open(folder.path());
+    let OpenedLedger { mut ledger, .. } = open(folder.path());
     assert_eq!(Keep::USUAL.history, Duration::from_secs(400 * 24 * 3_600));
     assert_eq!(Keep::USUAL.history_bytes, 64 << 20);
     let now = this_hour();

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Front, fine};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::net::{AddressFamily, SocketType};
-use slackline_control::client::{Client, ClientError, Heard, Remote};
-use slackline_control::link::{Answer, Ask, Request, Who};
+use slackline_control::client::{Client, ClientError, Remote, WaitOutcome};
+use slackline_control::link::{Answer, Ask, CallerIdentity, Request};
 use slackline_control::{Kind, Problem, Role};
 use slackline_daemon::front::{self, TlsError, TlsFiles};
 use tempfile::TempDir;
@@ -89,10 +89,14 @@ static REVOKED: AtomicBool = AtomicBool::new(false);
 /// viewer.
 fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let role = match &ask.who {
-        Who::User { .. } => Some(Role::Administrator),
-        Who::Loopback => None,
-        Who::Token(known) => (*known == hash(token().as_bytes())).then_some(Role::Operator),
-        Who::Certificate(known) => (Some(known) == ENROLLED.get()).then_some(Role::Viewer),
+        CallerIdentity::User { .. } => Some(Role::Administrator),
+        CallerIdentity::Loopback => None,
+        CallerIdentity::Token(known) => {
+            (*known == hash(token().as_bytes())).then_some(Role::Operator)
+        }
+        CallerIdentity::Certificate(known) => {
+            (Some(known) == ENROLLED.get()).then_some(Role::Viewer)
+        }
     };
     match (role, &ask.request) {
         (None, _) => Some(Err(Problem::new(Kind::NotKnown, "a reason that nobody is told"))),
@@ -104,7 +108,7 @@ fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
 /// Plays a core whose only token is revoked while the client is connected.
 fn revoking(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.who {
-        Who::Token(_) if REVOKED.load(Ordering::SeqCst) => {
+        CallerIdentity::Token(_) if REVOKED.load(Ordering::SeqCst) => {
             Some(Err(Problem::new(Kind::NotKnown, "revoked")))
         }
         _ => knowing(ask),
@@ -267,10 +271,10 @@ fn event_stream_of_a_revoked_token_ends() {
     let client = Client::connect_to(&served.with_token(&token())).unwrap();
     let mut stream = client.watch().unwrap();
     let first = stream.hear(Duration::from_secs(20)).unwrap();
-    assert!(matches!(first, Heard::Frame(_)), "{first:?}");
+    assert!(matches!(first, WaitOutcome::Frame(_)), "{first:?}");
     REVOKED.store(true, Ordering::SeqCst);
     let begun = Instant::now();
-    while let Ok(Heard::Frame(_) | Heard::Quiet) = stream.hear(Duration::from_secs(1)) {
+    while let Ok(WaitOutcome::Frame(_) | WaitOutcome::Quiet) = stream.hear(Duration::from_secs(1)) {
         assert!(begun.elapsed() < Duration::from_secs(20), "he still watches");
     }
 }

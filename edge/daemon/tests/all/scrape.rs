@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use slackline_control::link::{Request, Who};
+use slackline_control::link::{CallerIdentity, Request};
 
 use crate::common::{Front, fine, status};
 
@@ -40,7 +40,7 @@ fn loopback_address_serves_metrics_without_credentials_and_nothing_else() {
     let page = ask(address, "GET /metrics HTTP/1.1");
     assert!(status(&page) == 200 && page.contains("\nslackline_build_info"), "{page}");
     let heard = front.heard();
-    assert_eq!((heard.who, heard.request), (Who::Loopback, Request::Numbers));
+    assert_eq!((heard.who, heard.request), (CallerIdentity::Loopback, Request::Numbers));
     for (request, code) in [
         ("GET /v1/reservations HTTP/1.1", 404),
         ("GET /v1/openapi.json HTTP/1.1", 404),

@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slackline_control::link::{Answer, Ask, LONGEST_ASKED, Lines, Request, Said, line, message};
+use slackline_control::link::{
+    Answer, Ask, CoreMessage, LONGEST_ASKED, Lines, Request, line, message,
+};
 use slackline_control::{Event, Host, Length, Problem, Reservation, State};
 use slackline_daemon::front;
 use slackline_daemon::people::People;
@@ -83,7 +85,7 @@ impl Front {
 
     /// Sends an event to the front, as the core does.
     pub fn happens(&self, event: Event) {
-        (&self.core).write_all(&line(&Said::Event(event))).unwrap();
+        (&self.core).write_all(&line(&CoreMessage::Event(event))).unwrap();
     }
 
     /// Sends bytes and reads until the front closes the connection. Returns the text that was read
@@ -133,8 +135,10 @@ fn be_core(mut stream: UnixStream, says: Says, tell: &Sender<Ask>) {
         while let Some(text) = lines.next_line().unwrap() {
             let ask: Ask = message(&text).unwrap();
             let said = says(&ask).map(|outcome| match outcome {
-                Ok(answer) => Said::Answer { ticket: ask.ticket, answer },
-                Err(problem) => Said::Refused { ticket: ask.ticket, problem: Box::new(problem) },
+                Ok(answer) => CoreMessage::Answer { ticket: ask.ticket, answer },
+                Err(problem) => {
+                    CoreMessage::Refused { ticket: ask.ticket, problem: Box::new(problem) }
+                }
             });
             // The test may have ended and no longer read requests.
             let _ = tell.send(ask);

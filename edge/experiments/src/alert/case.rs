@@ -10,10 +10,10 @@ use thiserror::Error;
 /// December 2006, of which no release exists.
 pub const AS_PUBLISHED: [&str; 2] = ["sedf:rules=xen-3.0.3", "credit:rules=xen-2006-10-30"];
 
-/// Policy that is tested beside them by default.
+/// Policy that is tested by default beside SEDF and Credit.
 pub const OURS: &str = "edf";
 
-/// Period of shares that have one, as in the paper.
+/// Period of the shares that have a period, as in the paper.
 const PERIOD: Span = Span::from_ms(10);
 
 /// Share to which Dom0 is limited.
@@ -185,7 +185,7 @@ impl Case {
         cases
     }
 
-    /// Returns a conflict between its settings, if there is one.
+    /// Returns a conflict between the settings of the case. `None` if there is none.
     fn conflict(&self) -> Option<FieldError> {
         let settings =
             self.settings.iter().filter(|setting| setting.whose == ParameterOwner::Policy);

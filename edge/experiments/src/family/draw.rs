@@ -165,7 +165,7 @@ fn reservation(family: &Family, part: Part) -> Table {
     filled(&family.reservation, &words)
 }
 
-/// Returns a change to another part. A domain without a part is paused.
+/// Returns a change to another reserved part. A domain without a reserved part is paused.
 fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
     let mut change = Table::new();
     // A change cannot come before the join.

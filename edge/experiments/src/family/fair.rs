@@ -58,7 +58,7 @@ pub struct FairMeter<'a> {
     plan: &'a Plan,
     from: Time,
     now: Time,
-    /// Guests by descending weight. For each guest, true while it is runnable follows.
+    /// Guests by descending weight, each with a flag that is true while the guest is runnable.
     order: Vec<usize>,
     awake: Vec<bool>,
     /// Available capacity of each CPU, in millionths.
@@ -127,7 +127,7 @@ impl<'a> FairMeter<'a> {
         }
     }
 
-    /// Adds the fair CPU time of each guest until then.
+    /// Adds the fair CPU time of each guest up to the given time.
     fn advance(&mut self, to: Time) {
         while self.now < to {
             while let Some(&(at, cpu, room)) = self.plan.room.get(self.next)

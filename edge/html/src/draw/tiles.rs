@@ -9,7 +9,7 @@ use crate::scale::Kind;
 use crate::svg::{Area, Paint, Spot, polyline};
 use crate::text::brief;
 
-/// Opacity of the smallest value, so that it differs from a missing one.
+/// Opacity of the tile with the smallest value, so that it differs from a missing tile.
 const LEAST: f64 = 0.06;
 
 impl Canvas<'_> {

@@ -221,7 +221,7 @@ impl TaskClock {
 
 /// Threads whose CPU time an event counts.
 #[derive(Clone, Copy, Debug)]
-pub enum Counted<'a> {
+pub enum CountTarget<'a> {
     /// One thread, given by its id.
     Thread(Tid),
     /// All threads in a cgroup of version 2, given by its open folder.
@@ -236,10 +236,10 @@ pub enum Counted<'a> {
 /// # Errors
 /// `ESRCH` if there is no such thread, `EBADF` or `EINVAL` if the kernel cannot count for such a
 /// group, otherwise as for [`open_holder`].
-pub fn open_use(counted: Counted<'_>, cpu: CpuId, every: Span) -> io::Result<OwnedFd> {
+pub fn open_use(counted: CountTarget<'_>, cpu: CpuId, every: Span) -> io::Result<OwnedFd> {
     let (id, config, way) = match counted {
-        Counted::Thread(tid) => (tid.raw(), TASK_CLOCK, 0),
-        Counted::Group(folder) => (folder.as_raw_fd(), CPU_CLOCK, BY_GROUP),
+        CountTarget::Thread(tid) => (tid.raw(), TASK_CLOCK, 0),
+        CountTarget::Group(folder) => (folder.as_raw_fd(), CPU_CLOCK, BY_GROUP),
     };
     let attr = Attr {
         kind: SOFTWARE,

@@ -4,7 +4,7 @@
 use slackline_units::frame::{FRAME, Frame, MAGIC, NoFrame, Says};
 use slackline_units::{Span, TASKS, Time};
 
-use crate::live_host::At;
+use crate::live_host::VcpuActivity;
 
 /// Time for which a claim of a guest's agent counts unless the agent repeats it. An agent whose
 /// guest waits for a CPU cannot repeat its claim, so the claim then counts until the guest has run
@@ -195,7 +195,12 @@ impl Hearing {
 
     /// Drops claims that were not repeated in time although their guest had CPU time to repeat
     /// them.
-    pub(super) fn look(&mut self, now: Time, at: impl Fn(u16) -> At, news: &mut Vec<News>) {
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        at: impl Fn(u16) -> VcpuActivity,
+        news: &mut Vec<News>,
+    ) {
         let before = news.len();
         for mut claim in std::mem::take(&mut self.claims) {
             if claim.due > now || claim.goes_on(now, &at) {
@@ -226,14 +231,14 @@ impl Hearing {
 impl Claim {
     /// Returns true if the claim counts for a little longer because its guest has had no CPU time
     /// to repeat it.
-    fn goes_on(&mut self, now: Time, at: impl Fn(u16) -> At) -> bool {
+    fn goes_on(&mut self, now: Time, at: impl Fn(u16) -> VcpuActivity) -> bool {
         if self.kind == Kind::Pending || now.since(self.told) >= LEASE_AT_MOST {
             return false;
         }
         let ran = match at(self.vcpu) {
-            At::Asleep => return false,
-            At::Waits => false,
-            At::Runs => true,
+            VcpuActivity::Asleep => return false,
+            VcpuActivity::Waits => false,
+            VcpuActivity::Runs => true,
         };
         self.due = now + LITTLE;
         let has_run = ran && self.ran;
@@ -280,10 +285,10 @@ mod tests {
     }
 
     fn look(hearing: &mut Hearing, now: Time) -> Vec<Says> {
-        look_at(hearing, now, At::Asleep)
+        look_at(hearing, now, VcpuActivity::Asleep)
     }
 
-    fn look_at(hearing: &mut Hearing, now: Time, is: At) -> Vec<Says> {
+    fn look_at(hearing: &mut Hearing, now: Time, is: VcpuActivity) -> Vec<Says> {
         let mut news = Vec::new();
         hearing.look(now, |_| is, &mut news);
         news.into_iter().map(|one| one.says).collect()
@@ -311,19 +316,19 @@ mod tests {
     fn urgency_claim_of_a_waiting_guest_lasts_until_it_has_run() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
-        assert_eq!(look_at(&mut hearing, at(100), At::Waits), []);
+        assert_eq!(look_at(&mut hearing, at(100), VcpuActivity::Waits), []);
         assert_eq!(hearing.lapses(), Some(at(105)));
-        assert_eq!(look_at(&mut hearing, at(150), At::Runs), []);
-        assert_eq!(look_at(&mut hearing, at(152), At::Runs), []);
-        assert_eq!(look_at(&mut hearing, at(155), At::Waits), []);
-        assert_eq!(look_at(&mut hearing, at(200), At::Runs), []);
-        assert_eq!(look_at(&mut hearing, at(205), At::Runs), [NOTHING]);
+        assert_eq!(look_at(&mut hearing, at(150), VcpuActivity::Runs), []);
+        assert_eq!(look_at(&mut hearing, at(152), VcpuActivity::Runs), []);
+        assert_eq!(look_at(&mut hearing, at(155), VcpuActivity::Waits), []);
+        assert_eq!(look_at(&mut hearing, at(200), VcpuActivity::Runs), []);
+        assert_eq!(look_at(&mut hearing, at(205), VcpuActivity::Runs), [NOTHING]);
         take(&mut hearing, at(300), &bytes(2, urgent()));
-        assert_eq!(look_at(&mut hearing, at(1_299), At::Waits), []);
-        assert_eq!(look_at(&mut hearing, at(1_304), At::Waits), [NOTHING]);
+        assert_eq!(look_at(&mut hearing, at(1_299), VcpuActivity::Waits), []);
+        assert_eq!(look_at(&mut hearing, at(1_304), VcpuActivity::Waits), [NOTHING]);
         // Pending I/O is reported by others, which have a CPU.
         take(&mut hearing, at(2_000), &bytes(3, Says::Pending { items: 1, asked: 0 }));
-        assert_eq!(look_at(&mut hearing, at(2_100), At::Waits).len(), 1);
+        assert_eq!(look_at(&mut hearing, at(2_100), VcpuActivity::Waits).len(), 1);
     }
 
     /// Claims about pending I/O lapse as claims about tasks do, and each kind is withdrawn by a
@@ -335,7 +340,7 @@ mod tests {
         let told = [bytes(1, urgent()), Frame { vcpu: 1, sequence: 2, says: waits }.to_bytes()];
         assert_eq!(take(&mut hearing, at(0), &told.concat()), [urgent(), waits]);
         let mut news = Vec::new();
-        hearing.look(at(100), |_| At::Asleep, &mut news);
+        hearing.look(at(100), |_| VcpuActivity::Asleep, &mut news);
         let nothing_waits = Says::Pending { items: 0, asked: 0 };
         let expected = [(0, NOTHING), (1, nothing_waits)];
         assert!(news.iter().map(|one| (one.vcpu, one.says)).eq(expected), "{news:?}");

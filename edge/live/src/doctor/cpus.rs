@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use slackline_host::policy::Level;
 use slackline_units::CpuId;
 
-use crate::topology::{self, Seen};
+use crate::topology::{self, KernelTopology};
 
 use super::probe::{Host, ProbeError, Verdict, read, read_if_there, read_list};
 
@@ -56,7 +56,7 @@ pub(super) fn topology(_: &Host) -> Result<Verdict, ProbeError> {
     let online = read_list(format!("{DIRECTORY}/online"))?;
     let cpus: Vec<CpuId> =
         online.into_iter().filter(|&cpu| cpu < CpuId::LIMIT).map(CpuId::new).collect();
-    let Seen { topology, unsaid } = match topology::look(&cpus) {
+    let KernelTopology { topology, unsaid } = match topology::look(&cpus) {
         Ok(seen) => seen,
         Err(error) => {
             let found =

@@ -3,15 +3,15 @@
 use super::probe::{Host, ProbeError, Verdict, read_if_there};
 use slackline_linux::sys::{own_tid, pidfd_of_process, pidfd_of_thread, process_of};
 use slackline_linux::thread::is_missing;
-use slackline_linux::version::Version;
+use slackline_linux::version::KernelVersion;
 
 pub(super) fn version(host: &Host) -> Result<Verdict, ProbeError> {
     let (version, release) = (host.version.clone()?, host.release.clone()?);
     let found = format!("Linux {release}");
-    Ok(if version >= Version::OLDEST {
+    Ok(if version >= KernelVersion::OLDEST {
         Verdict::good(found)
     } else {
-        let Version { major, minor } = Version::OLDEST;
+        let KernelVersion { major, minor } = KernelVersion::OLDEST;
         Verdict::missing(format!("{found}, older than {major}.{minor}"))
             .hint("install Linux 4.17 or later; 6.9 or later is best")
     })
@@ -42,7 +42,7 @@ pub(super) fn sched_ext(host: &Host) -> Result<Verdict, ProbeError> {
         });
     }
     let version = host.version.clone()?;
-    let since = Version { major: 6, minor: 12 };
+    let since = KernelVersion { major: 6, minor: 12 };
     Ok(if version < since {
         Verdict::missing("not in kernels before 6.12")
     } else if host.is_built_with("CONFIG_SCHED_CLASS_EXT")? {

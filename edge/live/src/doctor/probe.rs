@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::parse::Config;
 use super::{Figure, State};
 use slackline_linux::sys::cpu_list;
-use slackline_linux::version::Version;
+use slackline_linux::version::KernelVersion;
 
 /// A probe of one topic.
 pub(super) type Probe = fn(&Host) -> Result<Verdict, ProbeError>;
@@ -105,7 +105,7 @@ impl ProbeError {
 pub(super) struct Host {
     /// Release of the kernel, such as `6.18.44-cloud-amd64`.
     pub(super) release: Result<String, ProbeError>,
-    pub(super) version: Result<Version, ProbeError>,
+    pub(super) version: Result<KernelVersion, ProbeError>,
     pub(super) config: Result<Config, ProbeError>,
     pub(super) root: bool,
 }
@@ -115,7 +115,7 @@ impl Host {
         const RELEASE: &str = "/proc/sys/kernel/osrelease";
         let release = read(RELEASE);
         let version = release.clone().and_then(|release| {
-            Version::parse(&release).ok_or_else(|| not_understood(RELEASE, &release))
+            KernelVersion::parse(&release).ok_or_else(|| not_understood(RELEASE, &release))
         });
         let config = release.clone().and_then(|release| read_config(&release));
         Host { release, version, config, root: rustix::process::geteuid().is_root() }
@@ -128,7 +128,7 @@ impl Host {
 
     /// Returns true if this kernel has version `major.minor` or a later one.
     pub(super) fn is_at_least(&self, major: u32, minor: u32) -> Result<bool, ProbeError> {
-        let at_least = |version: &Version| *version >= Version { major, minor };
+        let at_least = |version: &KernelVersion| *version >= KernelVersion { major, minor };
         self.version.as_ref().map(at_least).map_err(Clone::clone)
     }
 }

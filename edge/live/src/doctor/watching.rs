@@ -6,7 +6,7 @@ use slackline_units::CpuId;
 
 use super::probe::{Host, ProbeError, Verdict, read_if_there, read_list};
 use slackline_linux::sys::{TaskClock, open_holder, own_tid, tracepoint, try_bpf_map};
-use slackline_linux::version::Version;
+use slackline_linux::version::KernelVersion;
 
 const WAKE: &str = "sched/sched_wakeup";
 
@@ -24,7 +24,7 @@ pub(super) fn perf(host: &Host) -> Result<Verdict, ProbeError> {
     let cpus = read_list("/sys/devices/system/cpu/online")?;
     let first = cpus.first().copied().filter(|&cpu| cpu < CpuId::LIMIT).unwrap_or(0);
     let id = tracepoint::<0>(WAKE, []).ok().map(|found| found.id);
-    if host.version.clone()? < Version::TELLS_READINESS {
+    if host.version.clone()? < KernelVersion::TELLS_READINESS {
         return Ok(Verdict::missing(format!("not sufficient before Linux 4.17; {level}"))
             .hint("install Linux 4.17 or later; till then only CPU time is observed"));
     }

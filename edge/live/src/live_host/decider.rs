@@ -10,13 +10,13 @@ use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
 use super::recording::Recording;
-use super::view::{News, Sighting};
+use super::view::{PassEvents, Sighting};
 use super::{LiveHostError, NotDone};
-use crate::alarm_clock::Wanted;
+use crate::alarm_clock::PassTimes;
 use crate::pcpu::Pcpus;
 use crate::vcpu_threads::{Home, WatchedThread};
-use crate::watch::What;
-use crate::way::{Failed, VcpuHandle};
+use crate::watch::ThreadEventKind;
+use crate::way::{FailedAssignment, VcpuHandle};
 use slackline_linux::sys::Tid;
 
 /// Minimum time between checks whether a vCPU in line behind the chosen one has been running
@@ -65,7 +65,7 @@ pub(super) struct Decider {
 pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
-    pub(super) threads: BTreeMap<Tid, Known>,
+    pub(super) threads: BTreeMap<Tid, ThreadRecord>,
     /// True for a process tree, whose threads start and end while it is scheduled.
     pub(super) is_tree: bool,
     /// True if this vCPU runs on several CPUs at once, whose CPU time counts as that of one CPU.
@@ -88,7 +88,7 @@ pub(super) struct Vcpu {
 }
 
 /// State of a thread in the live host.
-pub(super) struct Known {
+pub(super) struct ThreadRecord {
     pub(super) thread: Arc<WatchedThread>,
     pub(super) is_awake: bool,
     /// Time of the latest event or reading of the thread's state, on the monotonic clock. Older
@@ -109,17 +109,17 @@ pub(super) struct Known {
 }
 
 /// Threads of a vCPU that is about to join.
-pub(super) struct Joined {
+pub(super) struct NewcomerVcpu {
     pub(super) home: Arc<Home>,
-    pub(super) known: Vec<Known>,
+    pub(super) known: Vec<ThreadRecord>,
     pub(super) is_tree: bool,
     pub(super) is_wide: bool,
 }
 
 impl Vcpu {
-    pub(super) fn new(handle: VcpuHandle, joined: Joined, is_exact: bool) -> Vcpu {
+    pub(super) fn new(handle: VcpuHandle, joined: NewcomerVcpu, is_exact: bool) -> Vcpu {
         let (vcpu, handle) = (handle.vcpu, Arc::new(handle));
-        let Joined { home, known, is_tree, is_wide } = joined;
+        let NewcomerVcpu { home, known, is_tree, is_wide } = joined;
         let threads = known.into_iter().map(|known| (known.thread.tid, known)).collect();
         Vcpu {
             vcpu,
@@ -344,11 +344,11 @@ impl Decider {
         let glance = pcpu.ready.map(|limit| limit.max(GLANCE));
         let glance = if pcpu.is_paying { pcpu.fair_server.owed() } else { glance };
         let glance = glance.map(|span| self.now.after(span));
-        pcpu.clock.set(self.now, Wanted { limit, alarm: pcpu.alarm, glance })
+        pcpu.clock.set(self.now, PassTimes { limit, alarm: pcpu.alarm, glance })
     }
 
     /// Processes the events of a CPU up to `now`, in the time of the run.
-    pub(super) fn take_in(&mut self, news: &News, now: Time) -> Result<(), LiveHostError> {
+    pub(super) fn take_in(&mut self, news: &PassEvents, now: Time) -> Result<(), LiveHostError> {
         if let Some(cpu) = news.cpu.filter(|_| news.is_lossy) {
             // The running thread is unknown until the next event.
             self.pcpus.all[cpu.index()].running = None;
@@ -385,8 +385,8 @@ impl Decider {
             let at = self.of_run(*at);
             let is_on = running.is_some_and(|(vcpu, _)| vcpu == thread.vcpu);
             match what {
-                What::SwitchedIn if !is_on => running = Some((thread.vcpu, at)),
-                What::SwitchedOut { .. } if is_on => {
+                ThreadEventKind::SwitchedIn if !is_on => running = Some((thread.vcpu, at)),
+                ThreadEventKind::SwitchedOut { .. } if is_on => {
                     let ran = running.take().map(|(vcpu, since)| (vcpu, at.since(since)));
                     stretches.extend(ran);
                 }
@@ -402,13 +402,13 @@ impl Decider {
     fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), LiveHostError> {
         let Sighting { at: seen, thread, what } = sighting;
         let vcpu = thread.vcpu;
-        let is_new = matches!(what, What::Forked { .. });
+        let is_new = matches!(what, ThreadEventKind::Forked { .. });
         if *seen < thread.joined || !(is_new || self.knows(thread)) {
             return Ok(());
         }
         let at = self.of_run(*seen);
         let was_awake = self.host.moment().is_awake(vcpu);
-        if let What::Forked { .. } = what {
+        if let ThreadEventKind::Forked { .. } = what {
             self.meet(thread, *seen);
         }
         if self.get(vcpu).is_some_and(|known| known.is_left) {
@@ -421,10 +421,10 @@ impl Decider {
             let running = self.pcpus.all[cpu.index()].running;
             let is_on = running.is_some_and(|(running, _)| running == vcpu);
             match what {
-                What::SwitchedIn if !is_on => {
+                ThreadEventKind::SwitchedIn if !is_on => {
                     self.pcpus.all[cpu.index()].running = Some((vcpu, at));
                 }
-                What::SwitchedOut { .. } if is_on => {
+                ThreadEventKind::SwitchedOut { .. } if is_on => {
                     used = self.pcpus.cut(cpu, at);
                     self.pcpus.all[cpu.index()].running = None;
                 }
@@ -465,15 +465,15 @@ impl Decider {
         };
         let thread = Arc::clone(thread);
         let least = known.least_received();
-        known.threads.insert(thread.tid, Known::new(thread, true, since, least));
+        known.threads.insert(thread.tid, ThreadRecord::new(thread, true, since, least));
     }
 
     /// Updates the state of a thread, or removes it if it has ended. The kernel reports a thread
     /// that we stopped as blocked; such reports are ignored. If events are read in the wrong order,
     /// such as a block and a wake on different CPUs, the later one holds.
-    fn note(&mut self, thread: &WatchedThread, what: What, since: Time) {
+    fn note(&mut self, thread: &WatchedThread, what: ThreadEventKind, since: Time) {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
-        let is_awake = what != What::SwitchedOut { ready: false };
+        let is_awake = what != ThreadEventKind::SwitchedOut { ready: false };
         if !is_awake && thread.is_of_tree && thread.is_ending() {
             vcpu.forget_thread(thread.tid);
             return;
@@ -486,7 +486,7 @@ impl Decider {
                 known.received = known.received.max(least);
                 known.has_run = false;
             }
-            known.has_run |= what == What::SwitchedIn;
+            known.has_run |= what == ThreadEventKind::SwitchedIn;
             known.is_awake = is_awake;
             known.since = since;
         }
@@ -506,8 +506,8 @@ impl Decider {
 
     /// Handles orders that the kernel refused. A vCPU that cannot be run is not chosen until it has
     /// been tried again. If an order cannot be undone, the run ends with the error.
-    pub(super) fn hear(&mut self, failed: Vec<Failed>) -> Result<(), LiveHostError> {
-        for Failed { handle, error } in failed {
+    pub(super) fn hear(&mut self, failed: Vec<FailedAssignment>) -> Result<(), LiveHostError> {
+        for FailedAssignment { handle, error } in failed {
             let vcpu = handle.vcpu;
             let known = self.vcpus.get(vcpu.slot()).and_then(Option::as_ref);
             if known.is_none_or(|known| !Arc::ptr_eq(&known.handle, &handle)) {

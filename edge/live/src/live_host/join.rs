@@ -7,8 +7,8 @@ use slackline_host::policy::Values;
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
-use super::decider::{Decider, Joined, Vcpu};
-use super::{LiveHost, LiveHostError, NotDone, Wanted};
+use super::decider::{Decider, NewcomerVcpu, Vcpu};
+use super::{LiveHost, LiveHostError, NewcomerThreads, NotDone};
 use crate::vcpu_threads::{Body, Home, Meter, UsedClock, VcpuThreads};
 use crate::way::{HeldThreads, VcpuHandle};
 use slackline_linux::sys::Tid;
@@ -184,7 +184,7 @@ impl LiveHost {
         let decider = self.observe()?;
         let home = Arc::new(Home::none());
         let known = self.known_threads((tids, handle.vcpu), &home, &Meter::new(clock, Span::ZERO));
-        let joined = Joined { home, known: known?, is_tree: true, is_wide: false };
+        let joined = NewcomerVcpu { home, known: known?, is_tree: true, is_wide: false };
         self.finish_join(decider, Vcpu::new(handle, joined, is_exact), share)
     }
 
@@ -245,7 +245,7 @@ impl LiveHost {
 
     /// Asks the kernel for events of the threads and trees that are about to join.
     fn note_wanted(&self) -> Result<(), LiveHostError> {
-        let Wanted { threads, trees } = std::mem::take(&mut *self.wanted());
+        let NewcomerThreads { threads, trees } = std::mem::take(&mut *self.wanted());
         match &mut *self.perf() {
             Some(perf) if !(threads.is_empty() && trees.is_empty()) => {
                 Ok(perf.add_all(&threads, trees)?)

@@ -8,7 +8,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
 use crate::vcpu_threads::WatchedThread;
-use crate::watch::What;
+use crate::watch::ThreadEventKind;
 use slackline_fence::{HandoverState, Original};
 use slackline_linux::sys::Tid;
 
@@ -105,12 +105,17 @@ impl Decider {
     }
 
     /// Notes whether a thread runs on a CPU that is not managed.
-    pub(super) fn note_place(&mut self, thread: &WatchedThread, what: What, cpu: Option<CpuId>) {
+    pub(super) fn note_place(
+        &mut self,
+        thread: &WatchedThread,
+        what: ThreadEventKind,
+        cpu: Option<CpuId>,
+    ) {
         let vcpu = self.get_mut(thread.vcpu);
         let Some(known) = vcpu.and_then(|vcpu| vcpu.threads.get_mut(&thread.tid)) else { return };
         match what {
-            What::SwitchedIn => known.is_elsewhere = cpu.is_none(),
-            What::SwitchedOut { .. } => known.is_elsewhere = false,
+            ThreadEventKind::SwitchedIn => known.is_elsewhere = cpu.is_none(),
+            ThreadEventKind::SwitchedOut { .. } => known.is_elsewhere = false,
             _ => {}
         }
         if known.is_elsewhere && !self.away.contains(&thread.vcpu) {

@@ -8,7 +8,7 @@ use super::{LiveHost, LiveHostError};
 
 /// State of a vCPU: running, waiting for a CPU, or blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum VcpuActivity {
     Asleep,
     /// The vCPU is runnable but has no CPU.
     Waits,
@@ -17,13 +17,13 @@ pub(crate) enum At {
 
 impl LiveHost {
     /// Returns the state of a vCPU. A vCPU that is not present counts as blocked.
-    pub(crate) fn is_at(&self, vcpu: VcpuId) -> At {
+    pub(crate) fn is_at(&self, vcpu: VcpuId) -> VcpuActivity {
         let decider = self.decider();
         let moment = decider.host.moment();
         match decider.get(vcpu) {
-            Some(_) if moment.cpu_of(vcpu).is_some() => At::Runs,
-            Some(_) if moment.is_awake(vcpu) => At::Waits,
-            _ => At::Asleep,
+            Some(_) if moment.cpu_of(vcpu).is_some() => VcpuActivity::Runs,
+            Some(_) if moment.is_awake(vcpu) => VcpuActivity::Waits,
+            _ => VcpuActivity::Asleep,
         }
     }
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use slackline_host::Fact;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use super::decider::{Decider, Joined, Known, Vcpu, broken};
+use super::decider::{Decider, NewcomerVcpu, ThreadRecord, Vcpu, broken};
 use super::{LiveHost, LiveHostError};
 use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
-use crate::watch::What;
+use crate::watch::ThreadEventKind;
 use crate::way::HeldThreads;
 use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
@@ -26,7 +26,7 @@ impl LiveHost {
         &self,
         threads: Vec<(Tid, UsedClock, Span)>,
         vcpu: VcpuId,
-    ) -> Result<Joined, LiveHostError> {
+    ) -> Result<NewcomerVcpu, LiveHostError> {
         let home = Arc::new(Home::none());
         let mut known = Vec::with_capacity(threads.len());
         for (tid, clock, used) in threads {
@@ -36,7 +36,7 @@ impl LiveHost {
             thread.forget_used()?;
             known.push(self.meet(thread)?);
         }
-        Ok(Joined { home, known, is_tree: false, is_wide: false })
+        Ok(NewcomerVcpu { home, known, is_tree: false, is_wide: false })
     }
 
     /// Starts to follow the threads of a process tree. Returns the initial state of each thread.
@@ -44,7 +44,7 @@ impl LiveHost {
         &self,
         tree: &HeldTree,
         vcpu: VcpuId,
-    ) -> Result<Joined, LiveHostError> {
+    ) -> Result<NewcomerVcpu, LiveHostError> {
         let home = Arc::new(Home::none());
         let tid = tree.first()[0].tid();
         let unreadable = |source| Unreadable { tid, source };
@@ -52,13 +52,13 @@ impl LiveHost {
         let used = usage.read().map_err(unreadable)?;
         let width = tree.width() as u64;
         let meter = Meter::new(UsedClock::Tree(usage, width), used / width);
-        let mut known: Vec<Known> = Vec::new();
+        let mut known: Vec<ThreadRecord> = Vec::new();
         loop {
             let there = tree.threads().map_err(|error| unreadable(io::Error::other(error)))?;
             let is_new = |tid: &Tid| known.iter().all(|known| known.thread.tid != *tid);
             let new: Vec<Tid> = there.into_iter().filter(is_new).collect();
             if new.is_empty() {
-                return Ok(Joined { home, known, is_tree: true, is_wide: width > 1 });
+                return Ok(NewcomerVcpu { home, known, is_tree: true, is_wide: width > 1 });
             }
             known.extend(self.known_threads((&new, vcpu), &home, &meter)?);
         }
@@ -70,7 +70,7 @@ impl LiveHost {
         (tids, vcpu): (&[Tid], VcpuId),
         home: &Arc<Home>,
         meter: &Arc<Meter>,
-    ) -> Result<Vec<Known>, LiveHostError> {
+    ) -> Result<Vec<ThreadRecord>, LiveHostError> {
         let mut known = Vec::with_capacity(tids.len());
         for &tid in tids {
             let (home, meter) = (Arc::clone(home), Arc::clone(meter));
@@ -81,13 +81,13 @@ impl LiveHost {
     }
 
     /// Delivers the events of a thread from now on, and returns its state.
-    fn meet(&self, thread: WatchedThread) -> Result<Known, LiveHostError> {
+    fn meet(&self, thread: WatchedThread) -> Result<ThreadRecord, LiveHostError> {
         let (thread, since) = (Arc::new(thread), self.clock.now());
         self.views.iter().for_each(|view| view.add(&thread));
         // Read only now that its events are delivered: no event reports what it did before, such as
         // waking for the start of the run.
         let is_awake = self.is_polled || thread.is_runnable()?.unwrap_or(false);
-        Ok(Known::new(thread, is_awake, since, Span::ZERO))
+        Ok(ThreadRecord::new(thread, is_awake, since, Span::ZERO))
     }
 
     /// Reads from the kernel which threads a tree has and which of them are runnable. Events miss
@@ -149,7 +149,7 @@ impl LiveHost {
 /// Findings of an audit of a tree.
 struct Audit<'a> {
     /// Threads found in the tree that no event had reported.
-    met: Vec<Known>,
+    met: Vec<ThreadRecord>,
     /// Threads that are no longer in the tree.
     gone: &'a [&'a Arc<WatchedThread>],
     /// State of each other thread: true if the kernel shows it as runnable.
@@ -226,14 +226,14 @@ impl Vcpu {
     }
 }
 
-impl Known {
+impl ThreadRecord {
     pub(super) const fn new(
         thread: Arc<WatchedThread>,
         is_awake: bool,
         since: Time,
         received: Span,
-    ) -> Known {
-        Known {
+    ) -> ThreadRecord {
+        ThreadRecord {
             thread,
             is_awake,
             since,
@@ -246,14 +246,14 @@ impl Known {
 
     /// Counts the CPU time that the thread receives. The count continues while its tree is being
     /// stopped.
-    pub(super) fn count(&mut self, what: What, at: Time) {
+    pub(super) fn count(&mut self, what: ThreadEventKind, at: Time) {
         match what {
-            What::SwitchedIn => self.on_cpu_since = Some(at),
-            What::SwitchedOut { .. } => {
+            ThreadEventKind::SwitchedIn => self.on_cpu_since = Some(at),
+            ThreadEventKind::SwitchedOut { .. } => {
                 let ran = self.on_cpu_since.take().map(|since| at.since(since));
                 self.received += ran.unwrap_or_default();
             }
-            What::Woke | What::Forked { .. } | What::Ending => {}
+            ThreadEventKind::Woke | ThreadEventKind::Forked { .. } | ThreadEventKind::Ending => {}
         }
     }
 }

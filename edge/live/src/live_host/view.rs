@@ -10,20 +10,20 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::LiveHostError;
 use crate::vcpu_threads::WatchedThread;
-use crate::watch::{EventSource, What};
+use crate::watch::{EventSource, ThreadEventKind};
 use slackline_linux::sys::Tid;
 
 /// View of one CPU: the events on it that concern threads of vCPUs.
 pub(super) struct CpuView {
     /// Index of the CPU among the managed CPUs. `None` if it is not managed.
     cpu: Option<CpuId>,
-    seen: Mutex<Seen>,
+    seen: Mutex<ViewedThreads>,
     /// Wakes of threads with this home CPU that other CPUs carried out.
     inbox: Mutex<Vec<Sighting>>,
     round: AtomicU64,
 }
 
-struct Seen {
+struct ViewedThreads {
     source: Box<dyn EventSource>,
     threads: HashMap<Tid, Arc<WatchedThread>>,
 }
@@ -34,12 +34,12 @@ pub(super) struct Sighting {
     /// Time of the event, on the monotonic clock.
     pub(super) at: Time,
     pub(super) thread: Arc<WatchedThread>,
-    pub(super) what: What,
+    pub(super) what: ThreadEventKind,
 }
 
 /// Events read in one pass over a CPU.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct PassEvents {
     /// Managed CPU on which the events happened. `None` if the CPU is not managed.
     pub(super) cpu: Option<CpuId>,
     /// Events in order of time.
@@ -60,7 +60,7 @@ pub(super) struct News {
 
 impl CpuView {
     pub(super) fn new(cpu: Option<CpuId>, source: Box<dyn EventSource>) -> CpuView {
-        let seen = Seen { source, threads: HashMap::new() };
+        let seen = ViewedThreads { source, threads: HashMap::new() };
         CpuView { cpu, seen: Mutex::new(seen), inbox: Mutex::default(), round: AtomicU64::new(0) }
     }
 
@@ -90,24 +90,24 @@ impl CpuView {
     /// Reads the events of the CPU, and the clocks of the threads that have run. The clocks are
     /// exact, because the kernel updates the clock of each thread that it switches out. `now` is
     /// the monotonic time.
-    pub(super) fn look(&self, now: Time) -> Result<News, LiveHostError> {
-        let mut news = News { cpu: self.cpu, ..News::default() };
+    pub(super) fn look(&self, now: Time) -> Result<PassEvents, LiveHostError> {
+        let mut news = PassEvents { cpu: self.cpu, ..PassEvents::default() };
         let mut result = Ok(());
         {
             let mut seen = self.seen();
-            let Seen { source, threads } = &mut *seen;
+            let ViewedThreads { source, threads } = &mut *seen;
             let drained = source.drain(&mut |event| {
                 let Some(thread) = threads.get(&event.tid) else { return };
                 let mut thread = Arc::clone(thread);
                 match event.what {
-                    What::Forked { .. } if !thread.is_of_tree => return,
-                    What::Forked { child } => {
+                    ThreadEventKind::Forked { .. } if !thread.is_of_tree => return,
+                    ThreadEventKind::Forked { child } => {
                         thread = Arc::new(thread.child(child, event.at));
                         threads.insert(child, Arc::clone(&thread));
                         news.born.push(Arc::clone(&thread));
                     }
-                    What::Ending => return thread.end(),
-                    What::SwitchedOut { ready: false } if thread.is_ending() => {
+                    ThreadEventKind::Ending => return thread.end(),
+                    ThreadEventKind::SwitchedOut { ready: false } if thread.is_ending() => {
                         threads.remove(&thread.tid);
                         news.gone.push(Arc::clone(&thread));
                     }
@@ -115,7 +115,7 @@ impl CpuView {
                 }
                 let sighting = Sighting { at: event.at, thread, what: event.what };
                 match sighting.thread.home.get() {
-                    Some(home) if event.what == What::Woke && Some(home) != self.cpu => {
+                    Some(home) if event.what == ThreadEventKind::Woke && Some(home) != self.cpu => {
                         news.elsewhere.push((home, sighting));
                     }
                     _ => news.sightings.push(sighting),
@@ -130,7 +130,8 @@ impl CpuView {
         // Rounds of different CPUs must differ.
         let round = round << 9 | self.cpu.map_or(0, |cpu| 1 + cpu.index() as u64);
         for Sighting { thread, what, .. } in &news.sightings {
-            let ran = matches!(what, What::SwitchedIn | What::SwitchedOut { .. });
+            let ran =
+                matches!(what, ThreadEventKind::SwitchedIn | ThreadEventKind::SwitchedOut { .. });
             if ran && thread.is_first_in(round) {
                 news.used.push((thread.vcpu, thread.more(now)?));
             }
@@ -145,7 +146,7 @@ impl CpuView {
         Ok(news)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ViewedThreads> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

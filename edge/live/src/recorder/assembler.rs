@@ -19,7 +19,7 @@ use slackline_trace::{
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use super::identity::{Identify, Identity};
-use crate::watch::{Event, What};
+use crate::watch::{Event, ThreadEventKind};
 
 /// Maximum time between a wake and the thread's leaving of its CPU for which the wake may have come
 /// too late to keep the thread there.
@@ -179,7 +179,7 @@ impl<I: Identify> Assembler<I> {
     /// Converts the events of all CPUs to records. The events must be in the order of their times.
     pub fn take(&mut self, events: &[Event], sink: &mut impl Sink) {
         for event in events {
-            if self.cpus.contains_key(&event.cpu) || event.what == What::Woke {
+            if self.cpus.contains_key(&event.cpu) || event.what == ThreadEventKind::Woke {
                 self.event(event, sink);
             }
         }
@@ -268,15 +268,17 @@ impl<I: Identify> Assembler<I> {
         // Events from before the start of the trace count as events at its start.
         let at = at.max(self.origin);
         match what {
-            What::SwitchedIn => self.switched_in((cpu, tid), at, sink),
-            What::SwitchedOut { ready } => self.switched_out((cpu, tid), at, ready, sink),
-            What::Woke => {
+            ThreadEventKind::SwitchedIn => self.switched_in((cpu, tid), at, sink),
+            ThreadEventKind::SwitchedOut { ready } => {
+                self.switched_out((cpu, tid), at, ready, sink)
+            }
+            ThreadEventKind::Woke => {
                 let cpu = self.cpus.get(&cpu).map(|state| state.index);
                 self.row(tid, at, sink);
                 self.woken(tid, at, cpu, sink);
             }
-            What::Forked { child } => self.forked(tid, child, (at, cpu), sink),
-            What::Ending => self.row(tid, at, sink).is_ending = true,
+            ThreadEventKind::Forked { child } => self.forked(tid, child, (at, cpu), sink),
+            ThreadEventKind::Ending => self.row(tid, at, sink).is_ending = true,
         }
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use slackline_units::{CpuSet, Time};
 
-use super::finding::Finding;
+use super::finding::ForeignChange;
 use slackline_linux::cgroup::Surroundings;
 use slackline_linux::sys::Tid;
 
@@ -13,7 +13,7 @@ use slackline_linux::sys::Tid;
 pub(super) struct Changes {
     /// Change by another program for which the member is contested. `None` if the member is not
     /// contested.
-    pub(super) found: Option<Finding>,
+    pub(super) found: Option<ForeignChange>,
     /// CPUs that the member was pinned to when that change was found.
     pub(super) ordered: Option<CpuSet>,
     /// Recent times at which the member changed its own affinity.
@@ -32,7 +32,7 @@ pub(super) struct Changes {
 impl Changes {
     /// Returns the change by another program for which the member is contested. `None` if it is not
     /// contested.
-    pub(super) fn contested(&self) -> Option<&Finding> {
+    pub(super) fn contested(&self) -> Option<&ForeignChange> {
         self.found.as_ref()
     }
 

@@ -3,8 +3,8 @@
 
 use slackline_units::{CpuId, CpuSet};
 
-use super::request::{Request, Who};
-use super::{Finding, RequestError, Session};
+use super::request::{JoinTarget, Request};
+use super::{ForeignChange, RequestError, Session};
 use slackline_linux::cgroup::Cpuset;
 use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
@@ -14,14 +14,16 @@ impl Session {
     /// on that CPU.
     pub(super) fn check_cpuset(&self, request: &Request) -> Result<(), RequestError> {
         let first = match &request.who {
-            Who::Process(pid) | Who::Tree(pid) | Who::Wide(pid, _) => Some(*pid),
-            Who::Group(place) => place.threads().ok().and_then(|tids| tids.first().copied()),
-            Who::Thread(thread) => Some(thread.tid()),
-            Who::Nobody => None,
+            JoinTarget::Process(pid) | JoinTarget::Tree(pid) | JoinTarget::Wide(pid, _) => {
+                Some(*pid)
+            }
+            JoinTarget::Group(place) => place.threads().ok().and_then(|tids| tids.first().copied()),
+            JoinTarget::Thread(thread) => Some(thread.tid()),
+            JoinTarget::Nobody => None,
         };
         let real: Vec<CpuId> = self.host.real_cpus().collect();
         let scheduled = match (&request.who, request.cpus) {
-            (Who::Wide(_, cpus), _) => *cpus,
+            (JoinTarget::Wide(_, cpus), _) => *cpus,
             (_, Some(cpus)) => cpus.iter().map(|cpu| real[cpu.index()]).collect(),
             (_, None) => real.into_iter().collect(),
         };
@@ -35,7 +37,7 @@ impl Session {
                     self.fence.refuse_held_elsewhere(&thread)?;
                 }
                 let cpuset = Some(group);
-                let finding = Box::new(Finding::Cpus { tid, allowed, scheduled, cpuset });
+                let finding = Box::new(ForeignChange::Cpus { tid, allowed, scheduled, cpuset });
                 Err(RequestError::Elsewhere { finding })
             }
             _ => Ok(()),

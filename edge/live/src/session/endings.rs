@@ -21,7 +21,7 @@ pub(super) struct Endings {
     epoll: OwnedFd,
     /// Members whose end the kernel reports, by join number. That number is the data of their epoll
     /// event.
-    told: BTreeMap<u64, (JoinId, Told)>,
+    told: BTreeMap<u64, (JoinId, EndSource)>,
     /// Members whose end the kernel does not report. Each call of [`news`](Endings::news) includes
     /// them.
     asked: BTreeSet<JoinId>,
@@ -32,7 +32,7 @@ pub(super) struct Endings {
 
 /// Source of the kernel's report that a member has ended.
 #[derive(Debug)]
-enum Told {
+enum EndSource {
     /// Descriptors of the member's threads. They are our own copies, since other copies may be
     /// closed after the member has left.
     Threads(Vec<OwnedFd>),
@@ -61,13 +61,13 @@ impl Endings {
         }
     }
 
-    fn tell(&self, id: JoinId, row: &Row) -> io::Result<Told> {
+    fn tell(&self, id: JoinId, row: &Row) -> io::Result<EndSource> {
         let news = |flags| (epoll::EventData::new_u64(id.join()), flags);
         if let Some(tree) = &row.tree {
             let events = File::open(tree.place().events())?;
             let (data, flags) = news(epoll::EventFlags::PRI);
             epoll::add(&self.epoll, &events, data, flags)?;
-            return Ok(Told::Tree(events));
+            return Ok(EndSource::Tree(events));
         }
         let ends = row.threads.iter().map(|thread| {
             let end = thread.descriptor().pollable_by_itself();
@@ -81,7 +81,7 @@ impl Endings {
                 return Err(error.into());
             }
         }
-        Ok(Told::Threads(ends))
+        Ok(EndSource::Threads(ends))
     }
 
     /// Removes the descriptors of threads from epoll. Closing the descriptors is not enough, since
@@ -95,7 +95,7 @@ impl Endings {
 
     /// Ends the detection of a member's end.
     pub(super) fn remove(&mut self, id: JoinId) {
-        if let Some((_, Told::Threads(threads))) = self.told.remove(&id.join()) {
+        if let Some((_, EndSource::Threads(threads))) = self.told.remove(&id.join()) {
             self.forget(&threads);
         }
         self.asked.remove(&id);
@@ -121,7 +121,7 @@ impl Endings {
         for event in events {
             let Some((id, told)) = self.told.get(&event.data.u64()) else { continue };
             // A group reports other events too. Reading the file takes the report away.
-            if !matches!(told, Told::Tree(events) if is_populated(events)) {
+            if !matches!(told, EndSource::Tree(events) if is_populated(events)) {
                 found.insert(*id);
             }
         }

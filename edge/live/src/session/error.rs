@@ -6,7 +6,7 @@ use slackline_host::policy::AdmitError;
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 use thiserror::Error;
 
-use super::{Finding, JoinId};
+use super::{ForeignChange, JoinId};
 use crate::dispatcher::{DispatcherError, whose};
 use crate::live_host::{LiveHostError, NotDone};
 use slackline_fence::{FenceError, GiveBackError};
@@ -90,13 +90,13 @@ pub enum RequestError {
     #[error("cannot hold the target: {finding}")]
     Elsewhere {
         /// Cpuset and CPUs of the target.
-        finding: Box<Finding>,
+        finding: Box<ForeignChange>,
     },
     /// Another program has changed the threads, and the change still stands.
     #[error("cannot control the threads of the target: {finding}")]
     Contested {
         /// Change that the other program made.
-        finding: Box<Finding>,
+        finding: Box<ForeignChange>,
     },
     /// Threads of a member that left could not all be restored. Closing the session tries again.
     #[error("cannot restore all threads: {}", listed(errors))]
@@ -133,7 +133,7 @@ impl RequestError {
                 Some(format!("continue the process with `kill -CONT {pid}`"))
             }
             RequestError::Elsewhere { finding } => {
-                let Finding::Cpus { allowed, .. } = &**finding else { return None };
+                let ForeignChange::Cpus { allowed, .. } = &**finding else { return None };
                 let cpus = allowed.iter().map(|cpu| cpu.index().to_string());
                 let cpus = cpus.collect::<Vec<_>>().join(",");
                 Some(format!("name CPUs of its cpuset, e.g. `--cpus {cpus}`"))

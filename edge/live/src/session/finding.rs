@@ -9,7 +9,7 @@ use slackline_linux::sys::{Scheduling, Tid};
 
 /// A change to a thread of a member, made by another program or by the thread itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum ForeignChange {
     /// The affinity of a thread was changed.
     Cpus {
         /// Id of the thread.
@@ -59,10 +59,10 @@ pub enum Finding {
     },
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for ForeignChange {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Finding::Cpus { tid, allowed, scheduled, cpuset } => {
+            ForeignChange::Cpus { tid, allowed, scheduled, cpuset } => {
                 let (allowed, scheduled) = (listed(allowed), listed(scheduled));
                 write!(
                     out,
@@ -72,20 +72,20 @@ impl fmt::Display for Finding {
                 let cpuset = cpuset.as_ref();
                 cpuset.map_or(Ok(()), |group| write!(out, " (cpuset {})", group.display()))
             }
-            Finding::Class { tid, class } => {
+            ForeignChange::Class { tid, class } => {
                 write!(out, "thread {tid} is scheduled as {}", class_name(*class))
             }
-            Finding::Moved { tid, group } => {
+            ForeignChange::Moved { tid, group } => {
                 write!(out, "thread {tid} was moved to cgroup {}", group.display())
             }
-            Finding::Frozen { tid, group } => {
+            ForeignChange::Frozen { tid, group } => {
                 write!(out, "thread {tid} is frozen by cgroup {}", group.display())
             }
-            Finding::Limited { tid, group, limit } => {
+            ForeignChange::Limited { tid, group, limit } => {
                 let group = group.display();
                 write!(out, "thread {tid} is limited to `{limit}` us by cgroup {group}")
             }
-            Finding::Stopped { pid } => write!(out, "process {pid} is stopped by a signal"),
+            ForeignChange::Stopped { pid } => write!(out, "process {pid} is stopped by a signal"),
         }
     }
 }

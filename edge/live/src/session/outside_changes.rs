@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use slackline_units::{CpuSet, Span, Time};
 
 use super::contest::Changes;
-use super::finding::Finding;
+use super::finding::ForeignChange;
 use super::ids::JoinId;
 use super::request::Row;
-use super::{RequestError, Seen, Session, SessionError};
+use super::{RequestError, Session, SessionError, SessionEvents};
 use crate::live_host::{LiveHostError, NotDone};
 use slackline_fence::{Drift, TreeAudit};
 use slackline_linux::cgroup::{Cpuset, Hierarchies, Surroundings, may_move, may_write};
@@ -50,7 +50,10 @@ const STOPPED_FOR: Span = Span::from_secs(1);
 
 impl Session {
     /// Checks all members for changes that the session did not order.
-    pub(super) fn look_for_changes(&mut self, seen: &mut Seen) -> Result<(), SessionError> {
+    pub(super) fn look_for_changes(
+        &mut self,
+        seen: &mut SessionEvents,
+    ) -> Result<(), SessionError> {
         let now = self.host.now();
         if now < self.next_audit {
             return Ok(());
@@ -97,7 +100,11 @@ impl Session {
 
     /// Checks class, priority and affinity of all threads of a member, and, for a process tree,
     /// which threads have left it.
-    fn look_at_threads(&mut self, id: JoinId, seen: &mut Seen) -> Result<(), SessionError> {
+    fn look_at_threads(
+        &mut self,
+        id: JoinId,
+        seen: &mut SessionEvents,
+    ) -> Result<(), SessionError> {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let changed = match &row.tree {
             Some(tree) => match self.host.audit(id.vcpu(), tree) {
@@ -132,7 +139,7 @@ impl Session {
         id: JoinId,
         (tid, drift): (Tid, Drift),
         all: &[(Tid, Drift)],
-        seen: &mut Seen,
+        seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let cpuset = self.hindering_cpuset(row, tid);
@@ -202,7 +209,7 @@ impl Session {
     /// Handles threads that have left the cgroup of a process tree and still run. A thread that may
     /// have moved itself is moved back. A thread that another program has moved is restored, and
     /// the first such move is returned.
-    fn look_at_leavers(&self, id: JoinId, left: &[Tid]) -> Option<Finding> {
+    fn look_at_leavers(&self, id: JoinId, left: &[Tid]) -> Option<ForeignChange> {
         let row = self.members.get(id)?;
         let tree = row.tree.as_ref()?;
         let group = &tree.place().group;
@@ -226,7 +233,7 @@ impl Session {
                 continue;
             }
             tree.let_leave(tid);
-            found.get_or_insert(Finding::Moved { tid, group: now.to_path_buf() });
+            found.get_or_insert(ForeignChange::Moved { tid, group: now.to_path_buf() });
         }
         found
     }
@@ -247,9 +254,9 @@ impl Session {
         }
     }
 
-    fn finding(&self, (tid, drift): (Tid, Drift), cpuset: Option<&Cpuset>) -> Finding {
+    fn finding(&self, (tid, drift): (Tid, Drift), cpuset: Option<&Cpuset>) -> ForeignChange {
         match drift {
-            Drift { cpus: Some(allowed), .. } => Finding::Cpus {
+            Drift { cpus: Some(allowed), .. } => ForeignChange::Cpus {
                 tid,
                 allowed,
                 scheduled: self.host.real_cpus().collect(),
@@ -258,7 +265,7 @@ impl Session {
             Drift { class, .. } => {
                 let is = class.or_else(|| get_scheduling(tid).ok());
                 let class = is.map_or(slackline_linux::sys::Scheduling::Idle, |is| is.class);
-                Finding::Class { tid, class }
+                ForeignChange::Class { tid, class }
             }
         }
     }
@@ -269,7 +276,7 @@ impl Session {
         &mut self,
         id: JoinId,
         hierarchies: &Hierarchies,
-        seen: &mut Seen,
+        seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
         let now = self.host.now();
         if let Some(row) = self.members.get_mut(id)
@@ -328,27 +335,27 @@ impl Session {
         (pid, tid): (Tid, Tid),
         before: &Surroundings,
         now: &Surroundings,
-    ) -> Option<Finding> {
+    ) -> Option<ForeignChange> {
         if let Some((was, is)) = now.moved(before) {
             let is_own = may_move(user_of(tid), &was.group, &is.group) && !row.is_of_libvirt;
             if !(is_own && was.take_back(tid).is_ok()) {
-                return Some(Finding::Moved { tid, group: is.group.clone() });
+                return Some(ForeignChange::Moved { tid, group: is.group.clone() });
             }
         }
         if let Some(group) = self.frozen_by_others(row, tid, now) {
-            return Some(Finding::Frozen { tid, group });
+            return Some(ForeignChange::Frozen { tid, group });
         }
         if let Some((group, limit)) = now.limited(before) {
             let (group, limit) = (group.clone(), limit.clone());
-            return Some(Finding::Limited { tid, group, limit });
+            return Some(ForeignChange::Limited { tid, group, limit });
         }
         if !row.is_stopped_by_signal() && is_stopped(pid, tid) {
-            return Some(Finding::Stopped { pid });
+            return Some(ForeignChange::Stopped { pid });
         }
         let cpuset = self.hindering_cpuset(row, tid)?;
         let allowed = get_affinity(tid).ok()?;
         let scheduled = self.host.real_cpus().collect();
-        Some(Finding::Cpus { tid, allowed, scheduled, cpuset: Some(cpuset.group) })
+        Some(ForeignChange::Cpus { tid, allowed, scheduled, cpuset: Some(cpuset.group) })
     }
 
     /// Returns a cgroup of a thread that another program has frozen, or one of the session's
@@ -363,30 +370,30 @@ impl Session {
     }
 
     /// Returns true if the change for which a member is contested has been undone.
-    fn is_undone(&self, row: &Row, found: &Finding, hierarchies: &Hierarchies) -> bool {
+    fn is_undone(&self, row: &Row, found: &ForeignChange, hierarchies: &Hierarchies) -> bool {
         let around = |tid: Tid| hierarchies.around(process_of(tid).ok()?, tid);
         let before = |tid: Tid| {
             let known = row.changes.before.iter().find(|(known, _)| *known == tid);
             known.map(|(_, before)| before)
         };
         match found {
-            Finding::Cpus { tid, .. } => {
+            ForeignChange::Cpus { tid, .. } => {
                 let ordered = row.changes.ordered.unwrap_or_default();
                 get_affinity(*tid).map_or(true, |now| ordered.without(&now).is_empty())
             }
-            Finding::Class { tid, class } => {
+            ForeignChange::Class { tid, class } => {
                 get_scheduling(*tid).map_or(true, |now| now.class != *class)
             }
-            Finding::Moved { tid, group } => around(*tid).is_none_or(|now| !now.is_in(group)),
-            Finding::Frozen { tid, .. } => {
+            ForeignChange::Moved { tid, group } => around(*tid).is_none_or(|now| !now.is_in(group)),
+            ForeignChange::Frozen { tid, .. } => {
                 let frozen = around(*tid).map(|now| self.frozen_by_others(row, *tid, &now));
                 frozen.flatten().is_none()
             }
-            Finding::Limited { tid, .. } => match (around(*tid), before(*tid)) {
+            ForeignChange::Limited { tid, .. } => match (around(*tid), before(*tid)) {
                 (Some(now), Some(before)) => now.limited(before).is_none(),
                 _ => true,
             },
-            Finding::Stopped { pid } => !is_stopped(*pid, *pid),
+            ForeignChange::Stopped { pid } => !is_stopped(*pid, *pid),
         }
     }
 
@@ -394,8 +401,8 @@ impl Session {
     fn contest(
         &mut self,
         id: JoinId,
-        finding: Finding,
-        seen: &mut Seen,
+        finding: ForeignChange,
+        seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         let was_stopped = row.changes.stopped_until.take().is_some() && !row.is_paused;
@@ -406,7 +413,7 @@ impl Session {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let first = row.threads.first().map(ThreadRef::tid);
         let ordered = first.and_then(|tid| self.ordered_of(row, tid));
-        let by_cpuset = matches!(finding, Finding::Cpus { cpuset: Some(_), .. });
+        let by_cpuset = matches!(finding, ForeignChange::Cpus { cpuset: Some(_), .. });
         match self.host.leave_to_others(id.vcpu(), by_cpuset) {
             Ok(changed) => {
                 for (tid, original) in changed {
@@ -430,7 +437,8 @@ impl Session {
 
     fn take_back(&mut self, id: JoinId) -> Result<(), LiveHostError> {
         let Some(row) = self.members.get(id) else { return Ok(()) };
-        let by_cpuset = matches!(row.changes.found, Some(Finding::Cpus { cpuset: Some(_), .. }));
+        let by_cpuset =
+            matches!(row.changes.found, Some(ForeignChange::Cpus { cpuset: Some(_), .. }));
         let tids: Vec<Tid> = row.threads.iter().map(ThreadRef::tid).collect();
         // Other programs have left it in this state, to which it is restored later.
         let is_amended = row.tree.is_none() && !by_cpuset;
@@ -458,11 +466,13 @@ impl Session {
         };
         let row = self.row(id)?;
         let hinders = match &found {
-            Finding::Cpus { .. } | Finding::Frozen { .. } | Finding::Stopped { .. } => {
+            ForeignChange::Cpus { .. }
+            | ForeignChange::Frozen { .. }
+            | ForeignChange::Stopped { .. } => {
                 Hierarchies::read().is_ok_and(|it| !self.is_undone(row, &found, &it))
             }
-            Finding::Class { .. } | Finding::Limited { .. } => false,
-            Finding::Moved { tid, .. } => {
+            ForeignChange::Class { .. } | ForeignChange::Limited { .. } => false,
+            ForeignChange::Moved { tid, .. } => {
                 let known = row.changes.before.iter().find(|(known, _)| known == tid);
                 if let Some((_, before)) = known {
                     before.groups.iter().for_each(|group| drop(group.take_back(*tid)));

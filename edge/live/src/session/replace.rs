@@ -3,15 +3,15 @@
 use slackline_units::{CpuId, CpuSet, CpuShare, Span};
 
 use super::ids::JoinId;
-use super::request::{GroupError, Prepared, Request};
+use super::request::{GroupError, PreparedGroup, Request};
 use super::{RequestError, Session};
 use crate::live_host::{Joining, NotDone};
 use crate::vcpu_threads::{Body, VcpuThreads};
 
 impl Session {
-    /// Replaces members without threads ([`Who::Nobody`](super::Who::Nobody)) by a group, at one
-    /// instant. So no other vCPU gets the capacity that was reserved for them. A vCPU with the id
-    /// of one of them takes over its account.
+    /// Replaces members without threads ([`JoinTarget::Nobody`](super::JoinTarget::Nobody)) by a
+    /// group, at one instant. So no other vCPU gets the capacity that was reserved for them. A vCPU
+    /// with the id of one of them takes over its account.
     ///
     /// # Errors
     /// The request that failed, and the reason. The replaced members are present again with their
@@ -27,7 +27,7 @@ impl Session {
         for &id in members {
             before.push(self.nobody(id).map_err(first)?);
         }
-        let Prepared { ids, names, joining } = self.prepare_after(group, members)?;
+        let PreparedGroup { ids, names, joining } = self.prepare_after(group, members)?;
         self.name(&ids, names);
         let replaced = self.host.replace(before, joining);
         let replaced = replaced.map_err(|error| first(self.not_done(error.into())))?;
@@ -42,7 +42,7 @@ impl Session {
             }
             Err(not) => {
                 let index = ids.iter().position(|id| id.vcpu() == not.vcpu).unwrap_or(0);
-                self.discard(Prepared { ids, names: Vec::new(), joining: Vec::new() });
+                self.discard(PreparedGroup { ids, names: Vec::new(), joining: Vec::new() });
                 let is_lost = |id: &JoinId| not.lost.contains(&id.vcpu());
                 for id in members.iter().copied().filter(is_lost) {
                     self.members.remove(id);

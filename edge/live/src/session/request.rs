@@ -19,7 +19,7 @@ use slackline_linux::with_causes;
 
 /// Target that is scheduled as one vCPU.
 #[derive(Clone, Debug)]
-pub enum Who {
+pub enum JoinTarget {
     /// All threads that a process has when it joins. For a process that starts no other processes.
     /// All its threads are stopped together.
     Process(Tid),
@@ -41,7 +41,7 @@ pub enum Who {
 
 /// Id that a joining vCPU gets in records and policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Called {
+pub enum RequestedId {
     /// Any free id. All vCPUs of a group get the same domain.
     #[default]
     Anything,
@@ -56,13 +56,13 @@ pub enum Called {
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Target to schedule as a vCPU.
-    pub who: Who,
+    pub who: JoinTarget,
     /// Name of the vCPU for people.
     pub name: String,
     /// Name of the vCPU's domain for people.
     pub domain: String,
     /// Id by which records are to name the vCPU.
-    pub called: Called,
+    pub called: RequestedId,
     /// Share of the vCPU under the policy.
     pub share: Values,
     /// CPUs of the session that the vCPU may run on. `None` allows all.
@@ -83,7 +83,7 @@ pub struct GroupError {
 /// yet. No order has been given to the threads.
 #[derive(Debug)]
 #[must_use]
-pub struct Prepared {
+pub struct PreparedGroup {
     pub(super) ids: Vec<JoinId>,
     /// Name of each vCPU and name of its domain.
     pub(super) names: Vec<(String, String)>,
@@ -143,7 +143,7 @@ impl Session {
     ///
     /// # Errors
     /// The request that failed, and the reason. No thread stays recorded.
-    pub fn prepare(&mut self, group: Vec<Request>) -> Result<Prepared, GroupError> {
+    pub fn prepare(&mut self, group: Vec<Request>) -> Result<PreparedGroup, GroupError> {
         self.prepare_after(group, &[])
     }
 
@@ -153,21 +153,22 @@ impl Session {
         &mut self,
         group: Vec<Request>,
         leaving: &[JoinId],
-    ) -> Result<Prepared, GroupError> {
+    ) -> Result<PreparedGroup, GroupError> {
         let domain = self.members.new_domain();
-        let mut prepared = Prepared { ids: Vec::new(), names: Vec::new(), joining: Vec::new() };
+        let mut prepared =
+            PreparedGroup { ids: Vec::new(), names: Vec::new(), joining: Vec::new() };
         for (index, request) in group.into_iter().enumerate() {
             let number = u16::try_from(index).unwrap_or(u16::MAX);
             let result = self.check(&request).and_then(|()| {
                 let (share, cpus) = (request.share.clone(), request.cpus);
                 let row = self.row_for(&request);
                 let id = match request.called {
-                    Called::Anything => self.members.add(domain, number, row),
-                    Called::As(domain, number) => {
+                    RequestedId::Anything => self.members.add(domain, number, row),
+                    RequestedId::As(domain, number) => {
                         self.check_free((domain, number), leaving)?;
                         self.members.add(domain, number, row)
                     }
-                    Called::Exactly(vcpu) => {
+                    RequestedId::Exactly(vcpu) => {
                         let added = self.members.add_as(vcpu, row);
                         added.ok_or(RequestError::Taken { vcpu })?
                     }
@@ -200,7 +201,7 @@ impl Session {
     #[allow(clippy::type_complexity)] // A result per group, and one overall.
     pub fn join_prepared(
         &mut self,
-        groups: Vec<Prepared>,
+        groups: Vec<PreparedGroup>,
     ) -> Result<Vec<Result<Vec<JoinId>, GroupError>>, SessionError> {
         let (mut ids, mut joining) = (Vec::new(), Vec::new());
         for group in groups {
@@ -218,7 +219,7 @@ impl Session {
                 }
                 Err((vcpu, error)) => {
                     let index = ids.iter().position(|id| id.vcpu() == vcpu).unwrap_or(0);
-                    self.discard(Prepared { ids, names: Vec::new(), joining: Vec::new() });
+                    self.discard(PreparedGroup { ids, names: Vec::new(), joining: Vec::new() });
                     Err(GroupError { index, error: self.not_done(error) })
                 }
             });
@@ -245,7 +246,7 @@ impl Session {
     }
 
     /// Restores the threads of a prepared group that will not join.
-    pub fn discard(&mut self, group: Prepared) {
+    pub fn discard(&mut self, group: PreparedGroup) {
         for id in group.ids {
             // Threads that cannot be restored now are restored when the session is closed.
             let _ = self.release(id);
@@ -374,11 +375,13 @@ impl Session {
             threads: Vec::new(),
             tree: None,
             hold: match request.who {
-                Who::Process(_) => Hold::Process,
+                JoinTarget::Process(_) => Hold::Process,
                 // The group that freezes a tree exists from the start.
-                Who::Thread(_) | Who::Tree(_) | Who::Wide(..) | Who::Group(_) | Who::Nobody => {
-                    Hold::Thread
-                }
+                JoinTarget::Thread(_)
+                | JoinTarget::Tree(_)
+                | JoinTarget::Wide(..)
+                | JoinTarget::Group(_)
+                | JoinTarget::Nobody => Hold::Thread,
             },
             is_exact,
             has_stop: is_exact,
@@ -387,7 +390,7 @@ impl Session {
             is_paused: false,
             has_joined: false,
             is_of_libvirt: match &request.who {
-                Who::Thread(thread) => is_of_libvirt(thread.pid()),
+                JoinTarget::Thread(thread) => is_of_libvirt(thread.pid()),
                 _ => false,
             },
             changes: Changes::default(),
@@ -395,21 +398,21 @@ impl Session {
     }
 
     /// Records with the fence the threads of a member that has a row.
-    fn hold(&mut self, id: JoinId, who: &Who) -> Result<VcpuThreads, RequestError> {
+    fn hold(&mut self, id: JoinId, who: &JoinTarget) -> Result<VcpuThreads, RequestError> {
         let threads = match who {
-            Who::Thread(thread) => vec![thread.clone()],
-            Who::Process(pid) => open_all(*pid)?,
-            Who::Nobody => Vec::new(),
-            Who::Tree(pid) => {
+            JoinTarget::Thread(thread) => vec![thread.clone()],
+            JoinTarget::Process(pid) => open_all(*pid)?,
+            JoinTarget::Nobody => Vec::new(),
+            JoinTarget::Tree(pid) => {
                 let tree = self.fenced(|fence| fence.hold_tree(*pid))?;
                 return self.hold_tree(id, tree);
             }
-            Who::Wide(pid, cpus) => {
+            JoinTarget::Wide(pid, cpus) => {
                 let tree = self.fenced(|fence| fence.hold_tree(*pid))?;
                 tree.widen(*cpus);
                 return self.hold_tree(id, tree);
             }
-            Who::Group(place) => {
+            JoinTarget::Group(place) => {
                 let tree = self.fenced(|fence| fence.hold_group(place))?;
                 return self.hold_tree(id, tree);
             }
@@ -537,10 +540,10 @@ fn open_all(pid: Tid) -> Result<Vec<ThreadRef>, RequestError> {
     }
 }
 
-fn member(held: HeldThread) -> Result<vcpu_threads::Member, RequestError> {
+fn member(held: HeldThread) -> Result<vcpu_threads::MeteredThread, RequestError> {
     let tid = held.thread().tid();
     let unreadable = |source| RequestError::Unreadable { tid, source };
     let clock = ThreadClock::open(tid).map_err(unreadable)?;
     let used = clock.read().map_err(unreadable)?;
-    Ok(vcpu_threads::Member { held, clock, used })
+    Ok(vcpu_threads::MeteredThread { held, clock, used })
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{JoinId, Session, SessionError};
-use crate::agents::{AgentError, Heard};
+use crate::agents::{AgentError, AgentStatistics};
 use crate::dispatcher::Dispatcher;
-use crate::relay::{Relay, RelayError, Relayed};
+use crate::relay::{Relay, RelayError, RelayStatistics};
 
 /// Error of connecting to an agent or of setting up a relay.
 #[derive(Debug, thiserror::Error)]
@@ -65,13 +65,13 @@ impl Session {
 
     /// Returns the statistics of all relays so far.
     #[must_use]
-    pub fn relayed(&self) -> Vec<Relayed> {
+    pub fn relayed(&self) -> Vec<RelayStatistics> {
         self.relays.iter().map(|relay| relay.relayed()).collect()
     }
 
     /// Returns the statistics of all agents so far.
     #[must_use]
-    pub fn heard(&self) -> Vec<Heard> {
+    pub fn heard(&self) -> Vec<AgentStatistics> {
         self.agents.heard()
     }
 }

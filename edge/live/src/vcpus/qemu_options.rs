@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 /// A value of QEMU's command line: `backend,key=value,key,…`, where `,,` is a comma in a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options(Vec<Vec<u8>>);
+pub struct QemuOptions(Vec<Vec<u8>>);
 
-impl Options {
+impl QemuOptions {
     /// Splits an option value at its commas. Any bytes are a valid value.
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
@@ -53,7 +53,7 @@ pub(super) fn qmp_socket_among(words: &[&[u8]]) -> Option<PathBuf> {
     let options = || {
         words.windows(2).filter_map(|pair| {
             let name = pair[0].strip_prefix(b"-")?;
-            Some((name.strip_prefix(b"-").unwrap_or(name), Options::parse(pair[1])))
+            Some((name.strip_prefix(b"-").unwrap_or(name), QemuOptions::parse(pair[1])))
         })
     };
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::perf::WatchError;
-use super::{Drained, Event, EventSource};
+use super::{DrainReport, Event, EventSource};
 
 /// Queue of the events of one CPU: a test appends them, the host drains them. Clones share the
 /// queue.
 #[derive(Clone, Debug, Default)]
-pub struct FedEvents(Arc<Mutex<Fed>>);
+pub struct FedEvents(Arc<Mutex<QueuedEvents>>);
 
 #[derive(Debug, Default)]
-struct Fed {
+struct QueuedEvents {
     events: VecDeque<Event>,
     lost: u64,
 }
@@ -30,15 +30,15 @@ impl FedEvents {
         fed.events.clear();
     }
 
-    fn fed(&self) -> std::sync::MutexGuard<'_, Fed> {
+    fn fed(&self) -> std::sync::MutexGuard<'_, QueuedEvents> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl EventSource for FedEvents {
-    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError> {
+    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<DrainReport, WatchError> {
         let mut fed = self.fed();
         fed.events.drain(..).for_each(each);
-        Ok(Drained { lost: std::mem::take(&mut fed.lost) })
+        Ok(DrainReport { lost: std::mem::take(&mut fed.lost) })
     }
 }

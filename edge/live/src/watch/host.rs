@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use slackline_linux::sys::{
     Ring, Tell, online_cpus, open_all_hits, open_switches, share_ring, switch_on,
 };
-use slackline_linux::version::Version;
+use slackline_linux::version::KernelVersion;
 use slackline_trace::WakeMark;
 use slackline_units::{CpuId, Time};
 
@@ -46,7 +46,7 @@ impl HostWatch {
     /// If the kernel or a missing right does not allow it, tracefs is not available, or there is no
     /// memory.
     pub fn open(bytes: usize) -> Result<HostWatch, WatchError> {
-        if Version::of_host().is_ok_and(|version| version < Version::TELLS_READINESS) {
+        if KernelVersion::of_host().is_ok_and(|version| version < KernelVersion::TELLS_READINESS) {
             return Err(WatchError::TooOld);
         }
         let online = online_cpus().map_err(|source| WatchError::NoCpus { source })?;

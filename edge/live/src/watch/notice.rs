@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use slackline_units::{CpuId, CpuSet, Span};
 
 use super::perf::UseRings;
-use slackline_linux::sys::{Counted, Tid, open_use, share_ring, switch_off, switch_on};
+use slackline_linux::sys::{CountTarget, Tid, open_use, share_ring, switch_off, switch_on};
 
 /// Threads whose CPU time is counted for notices.
 #[derive(Clone, Debug)]
@@ -88,14 +88,14 @@ impl UseNotice {
 
     fn open(&self, cpu: CpuId) -> io::Result<Vec<OwnedFd>> {
         let ring = self.rings.0.get(&cpu).ok_or(io::ErrorKind::NotFound)?;
-        let open = |counted: Counted<'_>| {
+        let open = |counted: CountTarget<'_>| {
             let event = open_use(counted, cpu, self.every)?;
             share_ring(event.as_fd(), ring.as_fd())?;
             Ok(event)
         };
         match &self.of {
             NoticeOf::Threads(tids) => {
-                let events = tids.iter().map(|&tid| open(Counted::Thread(tid)));
+                let events = tids.iter().map(|&tid| open(CountTarget::Thread(tid)));
                 // A thread that has exited uses no CPU time.
                 let is_there = |event: &io::Result<OwnedFd>| {
                     !event.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
@@ -104,7 +104,7 @@ impl UseNotice {
             }
             NoticeOf::Group(folder, _) => {
                 let folder = File::open(folder)?;
-                Ok(vec![open(Counted::Group(folder.as_fd()))?])
+                Ok(vec![open(CountTarget::Group(folder.as_fd()))?])
             }
         }
     }

@@ -44,14 +44,14 @@ use std::sync::Arc;
 
 use slackline_units::{CpuId, Time, VcpuId};
 
-use super::{Drained, Event, EventSource, What};
+use super::{DrainReport, Event, EventSource, ThreadEventKind};
 use slackline_linux::step::FifoPriority;
 use slackline_linux::step::priority::Ladder;
 use slackline_linux::sys::{
     Record, Ring, Tell, Tid, Tracepoint, TracepointError, get_scheduling, online_cpus, open_hits,
     open_holder, open_switches, share_ring, switch_on, tracepoint,
 };
-use slackline_linux::version::Version;
+use slackline_linux::version::KernelVersion;
 
 /// Capacity of the ring of one CPU, in bytes.
 ///
@@ -160,7 +160,7 @@ pub enum WatchError {
 #[derive(Debug)]
 pub struct PerfWatch {
     wakes: Tracepoint<2>,
-    cpus: Vec<Opened>,
+    cpus: Vec<CpuEvents>,
     /// Ids of the watched threads.
     threads: BTreeSet<i32>,
     /// Ids of the threads of process trees, by vCPU. These threads start and end while they are
@@ -176,7 +176,7 @@ pub(crate) struct UseRings(pub(crate) BTreeMap<CpuId, Arc<OwnedFd>>);
 
 /// Events that are open for one CPU.
 #[derive(Debug)]
-struct Opened {
+struct CpuEvents {
     cpu: CpuId,
     /// Event that owns the ring.
     holder: Arc<OwnedFd>,
@@ -201,7 +201,7 @@ impl PerfWatch {
     /// # Errors
     /// As for [`PerfWatch::open`].
     pub fn with_rings_of(bytes: usize) -> Result<(PerfWatch, Vec<PerfRing>), WatchError> {
-        if Version::of_host().is_ok_and(|version| version < Version::TELLS_READINESS) {
+        if KernelVersion::of_host().is_ok_and(|version| version < KernelVersion::TELLS_READINESS) {
             return Err(WatchError::TooOld);
         }
         let online = online_cpus().map_err(|source| WatchError::NoCpus { source })?;
@@ -226,7 +226,7 @@ impl PerfWatch {
             share_ring(switches.as_fd(), holder.as_fd()).map_err(|why| refused(cpu, why))?;
             rings.push(PerfRing { cpu, ring, wakes });
             let holder = Arc::new(holder);
-            cpus.push(Opened { cpu, holder, _switches: switches, wakes: Vec::new() });
+            cpus.push(CpuEvents { cpu, holder, _switches: switches, wakes: Vec::new() });
         }
         let (threads, trees, ranges) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
         Ok((PerfWatch { wakes, cpus, threads, trees, ranges }, rings))
@@ -313,7 +313,7 @@ impl PerfWatch {
 
     /// Returns the rings of all CPUs, into which notices of CPU time are written.
     pub(crate) fn rings(&self) -> UseRings {
-        let ring = |opened: &Opened| (opened.cpu, Arc::clone(&opened.holder));
+        let ring = |opened: &CpuEvents| (opened.cpu, Arc::clone(&opened.holder));
         UseRings(self.cpus.iter().map(ring).collect())
     }
 
@@ -331,7 +331,7 @@ impl PerfWatch {
         ];
         let wanted = wanted.map(|(text, tell)| (CString::new(text).unwrap_or_default(), tell));
         let mut opened = Vec::with_capacity(self.cpus.len());
-        for Opened { cpu, holder, .. } in &self.cpus {
+        for CpuEvents { cpu, holder, .. } in &self.cpus {
             let mut events = Vec::with_capacity(wanted.len());
             for (filter, tell) in &wanted {
                 let event = open_hits(self.wakes.id, *cpu, filter, *tell).and_then(|event| {
@@ -367,7 +367,7 @@ impl PerfRing {
 }
 
 impl EventSource for PerfRing {
-    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError> {
+    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<DrainReport, WatchError> {
         let PerfRing { cpu, ring, wakes } = self;
         let cpu = *cpu;
         let (mut lost, mut result) = (0, io::Result::Ok(()));
@@ -397,7 +397,7 @@ impl EventSource for PerfRing {
         if lost == 0 && ring.size() - used < LARGEST {
             lost = 1;
         }
-        Ok(Drained { lost })
+        Ok(DrainReport { lost })
     }
 }
 
@@ -418,9 +418,9 @@ fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     // { other process, other thread }, { process, thread }, time
     let tid = Tid::new(i32::try_from(record.half(12)?).ok()?)?;
     let what = if record.flags & SWITCH_OUT == 0 {
-        What::SwitchedIn
+        ThreadEventKind::SwitchedIn
     } else {
-        What::SwitchedOut { ready: record.flags & SWITCH_OUT_READY != 0 }
+        ThreadEventKind::SwitchedOut { ready: record.flags & SWITCH_OUT_READY != 0 }
     };
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
@@ -431,9 +431,9 @@ fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     let tid = |at| Tid::new(i32::try_from(record.half(at)?).ok()?);
     let (thread, parent) = (tid(8)?, tid(12));
     let (tid, what) = if record.kind == RECORD_FORK {
-        (parent?, What::Forked { child: thread })
+        (parent?, ThreadEventKind::Forked { child: thread })
     } else {
-        (thread, What::Ending)
+        (thread, ThreadEventKind::Ending)
     };
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
@@ -445,7 +445,7 @@ fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
     let field = |offset: usize| record.half(8 + 4 + offset);
     let tid = Tid::new(i32::try_from(field(tid)?).ok()?)?;
     let cpu = CpuId::new(usize::from(u8::try_from(field(cpu)?).ok()?));
-    Some(Event { at: Time::from_ns(record.words[0]), tid, cpu, what: What::Woke })
+    Some(Event { at: Time::from_ns(record.words[0]), tid, cpu, what: ThreadEventKind::Woke })
 }
 
 /// Returns the condition, in the kernel's filter language, that a field is in one of these ranges.

@@ -8,7 +8,7 @@ use slackline_units::CpuId;
 
 use super::host::Loss;
 use super::perf::WatchError;
-use super::{Drained, Event, EventSource};
+use super::{DrainReport, Event, EventSource};
 
 /// Maximum number of events of a CPU that are kept until they are taken: 1.5 s at 40,000 events per
 /// second.
@@ -80,7 +80,7 @@ impl<S: EventSource> TappedSource<S> {
 }
 
 impl<S: EventSource> EventSource for TappedSource<S> {
-    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError> {
+    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<DrainReport, WatchError> {
         if !self.tap.is_on.load(Ordering::Relaxed) {
             return self.source.drain(each);
         }
@@ -104,7 +104,7 @@ mod tests {
     use slackline_units::Time;
 
     use super::*;
-    use crate::watch::What;
+    use crate::watch::ThreadEventKind;
     use crate::watch::fed::FedEvents;
 
     #[test]
@@ -112,7 +112,8 @@ mod tests {
         let cpu = CpuId::new(3);
         let (tap, fed) = (Arc::new(Tap::new([cpu].into_iter())), FedEvents::default());
         let mut tapped = TappedSource::new(fed.clone(), &tap, 0);
-        let event = Event { at: Time::from_ns(7), tid: own_tid(), cpu, what: What::SwitchedIn };
+        let event =
+            Event { at: Time::from_ns(7), tid: own_tid(), cpu, what: ThreadEventKind::SwitchedIn };
         let (mut seen, mut copied) = (0, Vec::new());
         fed.put(event);
         tapped.drain(&mut |_| seen += 1).expect("fed events are well-formed");

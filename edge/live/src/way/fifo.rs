@@ -4,7 +4,7 @@
 
 use slackline_units::CpuId;
 
-use super::{Assignment, Failed, HandleState, HeldThreads, Place, VcpuHandle, Way};
+use super::{Assignment, FailedAssignment, HandleState, HeldThreads, Place, VcpuHandle, Way};
 use slackline_fence::HeldThread;
 use slackline_linux::step::ActError;
 use slackline_linux::step::priority::Ladder;
@@ -14,7 +14,7 @@ use slackline_linux::step::priority::Ladder;
 pub(crate) struct Fifo;
 
 impl Way for Fifo {
-    fn carry_out(&self, order: &[Assignment], failed: &mut Vec<Failed>) {
+    fn carry_out(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>) {
         // The number still to come in the line: the ladder must have room for them below.
         let count = order.iter().filter(|assignment| assignment.place == Place::InLine).count();
         let mut ladder = Ladder::new(count);
@@ -31,7 +31,7 @@ impl Way for Fifo {
                 }
             };
             if let Err(error) = result {
-                failed.push(Failed { handle: handle.clone(), error });
+                failed.push(FailedAssignment { handle: handle.clone(), error });
             }
         }
     }

@@ -2,13 +2,13 @@
 //! time or threads.
 
 use slackline_host::policy::{RawValue, Spec, Topology, Values, find};
-use slackline_live::fed::{FedHost, Told};
-use slackline_live::watch::What;
+use slackline_live::fed::{FedHost, OrderedClass};
+use slackline_live::watch::ThreadEventKind;
 use slackline_trace::{Entry, Exchange, Fact, Record};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
-const ASLEEP: What = What::SwitchedOut { ready: false };
-const PREEMPTED: What = What::SwitchedOut { ready: true };
+const ASLEEP: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: false };
+const PREEMPTED: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: true };
 
 fn edf() -> &'static Spec {
     find("edf").unwrap()
@@ -47,7 +47,7 @@ fn us(us: u64) -> Time {
 const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
 
 /// Returns the class of the last order for a vCPU. `None` if it has had none.
-fn last_told(host: &FedHost, of: VcpuId) -> Option<Told> {
+fn last_told(host: &FedHost, of: VcpuId) -> Option<OrderedClass> {
     host.told().into_iter().rfind(|&(told, _)| told == of).map(|(_, told)| told)
 }
 
@@ -66,19 +66,19 @@ fn pair() -> FedHost {
     for slot in 0..2 {
         host.join(vcpu(slot), &share("6ms", "10ms"), true).unwrap();
     }
-    host.note(CPUS[0], us(1), vcpu(0), What::Woke);
-    host.note(CPUS[1], us(1), vcpu(1), What::Woke);
+    host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);
+    host.note(CPUS[1], us(1), vcpu(1), ThreadEventKind::Woke);
     host.at(us(2));
     for cpu in CPUS {
         host.look(cpu).unwrap();
     }
-    assert_eq!(last_told(&host, vcpu(1)), Some(Told::InLine));
-    host.note(CPUS[1], us(10), vcpu(1), What::SwitchedIn);
+    assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
+    host.note(CPUS[1], us(10), vcpu(1), ThreadEventKind::SwitchedIn);
     host.note(CPUS[1], us(20), vcpu(1), ASLEEP);
     host.count(vcpu(1), Span::from_us(10));
     host.at(us(30));
     host.look(CPUS[1]).unwrap();
-    assert_eq!(last_told(&host, vcpu(1)), Some(Told::Original));
+    assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::Original));
     host
 }
 
@@ -99,12 +99,12 @@ fn counted_cpu_time_is_recorded_in_its_run_interval() {
 #[test]
 fn two_run_intervals_are_each_charged_their_own_cpu_time() {
     let host = pair();
-    host.note(CPUS[1], us(40), vcpu(1), What::Woke);
+    host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
     host.look(CPUS[1]).unwrap();
     let _ = host.records();
     for (from, to, why) in [(1000, 1010, PREEMPTED), (3000, 5000, ASLEEP)] {
-        host.note(CPUS[1], us(from), vcpu(1), What::SwitchedIn);
+        host.note(CPUS[1], us(from), vcpu(1), ThreadEventKind::SwitchedIn);
         host.note(CPUS[1], us(to), vcpu(1), why);
     }
     // The switches to the vCPU are charged to it: a microsecond and two.
@@ -123,12 +123,12 @@ fn two_run_intervals_are_each_charged_their_own_cpu_time() {
 #[test]
 fn wake_recorded_on_another_cpu_is_dispatched_on_the_vcpus_cpu() {
     let host = pair();
-    host.note(CPUS[0], us(40), vcpu(1), What::Woke);
+    host.note(CPUS[0], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
     host.look(CPUS[0]).unwrap();
     assert_eq!(last_told(&host, vcpu(1)), None, "CPU 0 has no say in who runs on CPU 1");
     host.look(CPUS[1]).unwrap();
-    assert_eq!(last_told(&host, vcpu(1)), Some(Told::InLine));
+    assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
     let woke = host.records().into_iter().rfind(|it| matches!(it, Record::Woke { .. }));
     assert_eq!(woke, Some(Record::Woke { at: us(40), vcpu: vcpu(1) }));
 }
@@ -136,14 +136,14 @@ fn wake_recorded_on_another_cpu_is_dispatched_on_the_vcpus_cpu() {
 #[test]
 fn wake_event_read_before_its_block_event_leaves_vcpu_runnable() {
     let host = pair();
-    host.note(CPUS[1], us(40), vcpu(1), What::Woke);
-    host.note(CPUS[1], us(41), vcpu(1), What::SwitchedIn);
+    host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
+    host.note(CPUS[1], us(41), vcpu(1), ThreadEventKind::SwitchedIn);
     host.at(us(42));
     host.look(CPUS[1]).unwrap();
     let _ = (host.records(), host.told());
     // It blocks on CPU 1. CPU 0 wakes it and is read first.
     host.note(CPUS[1], us(50), vcpu(1), ASLEEP);
-    host.note(CPUS[0], us(60), vcpu(1), What::Woke);
+    host.note(CPUS[0], us(60), vcpu(1), ThreadEventKind::Woke);
     host.count(vcpu(1), Span::from_us(9));
     host.at(us(70));
     host.look(CPUS[0]).unwrap();
@@ -152,7 +152,7 @@ fn wake_event_read_before_its_block_event_leaves_vcpu_runnable() {
     assert_eq!(ran(&records, vcpu(1)), Span::from_us(9), "{records:?}");
     assert!(records.contains(&Record::Blocked { at: us(50), vcpu: vcpu(1) }), "{records:?}");
     assert!(records.contains(&Record::Woke { at: us(60), vcpu: vcpu(1) }), "{records:?}");
-    assert_eq!(last_told(&host, vcpu(1)), Some(Told::InLine));
+    assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn block_event_read_after_a_later_wake_is_ignored() {
     // A vCPU without a home is followed by any CPU that sees it.
     let mut host = host;
     host.join(vcpu(2), &share("1ms", "10ms"), true).unwrap();
-    host.note(CPUS[0], us(60), vcpu(2), What::Woke);
+    host.note(CPUS[0], us(60), vcpu(2), ThreadEventKind::Woke);
     host.at(us(70));
     host.look(CPUS[0]).unwrap();
     host.note(CPUS[1], us(50), vcpu(2), ASLEEP);
@@ -176,20 +176,20 @@ fn block_event_read_after_a_later_wake_is_ignored() {
 #[test]
 fn cpu_time_is_charged_once_if_switch_events_are_lost() {
     let host = pair();
-    host.note(CPUS[1], ms(1), vcpu(1), What::Woke);
-    host.note(CPUS[1], ms(1), vcpu(1), What::SwitchedIn);
+    host.note(CPUS[1], ms(1), vcpu(1), ThreadEventKind::Woke);
+    host.note(CPUS[1], ms(1), vcpu(1), ThreadEventKind::SwitchedIn);
     host.at(us(1001));
     host.look(CPUS[1]).unwrap();
     // It leaves the CPU and comes back, and those events are lost.
     host.note(CPUS[1], us(1500), vcpu(1), ASLEEP);
-    host.note(CPUS[1], us(2500), vcpu(1), What::SwitchedIn);
+    host.note(CPUS[1], us(2500), vcpu(1), ThreadEventKind::SwitchedIn);
     host.lose(CPUS[1]);
     host.count(vcpu(1), Span::from_us(500));
     host.at(us(2600));
     host.look(CPUS[1]).unwrap();
     host.note(CPUS[1], us(3000), vcpu(1), ASLEEP);
-    host.note(CPUS[1], us(3100), vcpu(1), What::Woke);
-    host.note(CPUS[1], us(3100), vcpu(1), What::SwitchedIn);
+    host.note(CPUS[1], us(3100), vcpu(1), ThreadEventKind::Woke);
+    host.note(CPUS[1], us(3100), vcpu(1), ThreadEventKind::SwitchedIn);
     host.note(CPUS[1], us(3400), vcpu(1), ASLEEP);
     host.count(vcpu(1), Span::from_us(800));
     host.at(us(3500));
@@ -205,8 +205,8 @@ fn cpu_time_is_charged_once_if_switch_events_are_lost() {
 fn events_of_unscheduled_threads_are_ignored() {
     let host = pair();
     let _ = host.records();
-    host.note_thread(CPUS[1], us(40), 12_345, What::Woke);
-    host.note_thread(CPUS[1], us(41), 12_345, What::SwitchedIn);
+    host.note_thread(CPUS[1], us(40), 12_345, ThreadEventKind::Woke);
+    host.note_thread(CPUS[1], us(41), 12_345, ThreadEventKind::SwitchedIn);
     host.note_thread(CPUS[1], us(90), 12_345, PREEMPTED);
     let before = host.orders();
     host.at(us(100));
@@ -223,7 +223,7 @@ fn vcpu_refused_by_the_kernel_is_skipped_and_retried() {
     }
     host.refuse(vcpu(0), true);
     for slot in 0..2 {
-        host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+        host.note(CPUS[0], us(1), vcpu(slot), ThreadEventKind::Woke);
     }
     host.at(us(2));
     host.look(CPUS[0]).unwrap();
@@ -231,14 +231,14 @@ fn vcpu_refused_by_the_kernel_is_skipped_and_retried() {
     let refused = Record::Refused { at: us(2), vcpu: vcpu(0), cpu: CPUS[0] };
     assert!(records.contains(&refused), "{records:?}");
     let told = host.told();
-    assert_eq!(told.last(), Some(&(vcpu(1), Told::InLine)), "{told:?}");
+    assert_eq!(told.last(), Some(&(vcpu(1), OrderedClass::InLine)), "{told:?}");
     host.refuse(vcpu(0), false);
     host.at(ms(50));
     host.look(CPUS[0]).unwrap();
-    assert!(!host.told().contains(&(vcpu(0), Told::InLine)), "too early");
+    assert!(!host.told().contains(&(vcpu(0), OrderedClass::InLine)), "too early");
     host.at(ms(101));
     host.look(CPUS[0]).unwrap();
-    assert!(host.told().contains(&(vcpu(0), Told::InLine)));
+    assert!(host.told().contains(&(vcpu(0), OrderedClass::InLine)));
 }
 
 /// The kernel refuses an order again as soon as the order is repeated.
@@ -247,21 +247,21 @@ fn vcpu_refused_in_queue_is_ordered_once_until_retry() {
     let mut host = host(1);
     for slot in 0..3 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
-        host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+        host.note(CPUS[0], us(1), vcpu(slot), ThreadEventKind::Woke);
     }
     host.refuse(vcpu(1), true);
     host.at(us(2));
     host.look(CPUS[0]).unwrap();
     let told = host.told();
-    let times = told.iter().filter(|told| **told == (vcpu(1), Told::InLine)).count();
+    let times = told.iter().filter(|told| **told == (vcpu(1), OrderedClass::InLine)).count();
     assert_eq!(times, 1, "{told:?}");
     for slot in [0, 2] {
-        assert_eq!(told.iter().rfind(|told| told.0 == vcpu(slot)).unwrap().1, Told::InLine);
+        assert_eq!(told.iter().rfind(|told| told.0 == vcpu(slot)).unwrap().1, OrderedClass::InLine);
     }
     host.refuse(vcpu(1), false);
     host.at(ms(101));
     host.look(CPUS[0]).unwrap();
-    assert!(host.told().contains(&(vcpu(1), Told::InLine)));
+    assert!(host.told().contains(&(vcpu(1), OrderedClass::InLine)));
 }
 
 #[test]
@@ -270,13 +270,13 @@ fn thread_orders_per_switch_do_not_grow_with_number_of_vcpus() {
         let mut host = host(1);
         for slot in 0..count {
             host.join(vcpu(slot), &share("500us", "1s"), true).unwrap();
-            host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+            host.note(CPUS[0], us(1), vcpu(slot), ThreadEventKind::Woke);
         }
         host.at(us(2));
         host.look(CPUS[0]).unwrap();
         let (mut now, mut told) = (us(2), 0);
         for slot in 0..5 {
-            host.note(CPUS[0], now, vcpu(slot), What::SwitchedIn);
+            host.note(CPUS[0], now, vcpu(slot), ThreadEventKind::SwitchedIn);
             now += Span::from_us(500);
             host.note(CPUS[0], now, vcpu(slot), PREEMPTED);
             host.count(vcpu(slot), Span::from_us(500));
@@ -301,7 +301,7 @@ fn dispatcher_pass_reschedules_once_for_all_its_events() {
     }
     host.keep_exchanges();
     for slot in 0..4 {
-        host.note(CPUS[0], us(1 + u64::from(slot)), vcpu(slot), What::Woke);
+        host.note(CPUS[0], us(1 + u64::from(slot)), vcpu(slot), ThreadEventKind::Woke);
     }
     host.note(CPUS[0], us(9), vcpu(3), ASLEEP);
     host.at(us(10));
@@ -327,20 +327,21 @@ fn only_the_vcpu_picked_for_slack_runs_as_an_ordinary_thread() {
         let given = [("extra-weight", RawValue::Number(weight))];
         let share = Values::read(spec.share_fields, given.into_iter()).unwrap();
         host.join(vcpu(slot), &share, false).unwrap();
-        host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+        host.note(CPUS[0], us(1), vcpu(slot), ThreadEventKind::Woke);
     }
-    let (mut places, mut turns) = ([Told::Behind; 2], [0_u32; 2]);
+    let (mut places, mut turns) = ([OrderedClass::Behind; 2], [0_u32; 2]);
     let mut at = us(2);
     for _ in 0..40 {
         host.at(at);
         let next = host.look(CPUS[0]).unwrap().expect("a timeslice of slack has an end");
         host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
         // This includes a vCPU that has not been chosen yet, which would otherwise have no home.
-        let ordinary: Vec<usize> = (0..2).filter(|&it| places[it] == Told::Original).collect();
+        let ordinary: Vec<usize> =
+            (0..2).filter(|&it| places[it] == OrderedClass::Original).collect();
         let [running] = ordinary[..] else { panic!("{places:?}") };
         turns[running] += 1;
         let of = vcpu(u32::try_from(running).unwrap());
-        host.note(CPUS[0], at, of, What::SwitchedIn);
+        host.note(CPUS[0], at, of, ThreadEventKind::SwitchedIn);
         host.note(CPUS[0], next, of, PREEMPTED);
         host.count(of, next - at);
         at = next;
@@ -370,22 +371,22 @@ fn reservation_that_fits_only_without_dispatch_overhead_is_refused() {
 fn stopped_tree() -> FedHost {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[100]), &share("2ms", "10ms"), true).unwrap();
-    let child = What::Forked { child: slackline_linux::sys::Tid::new(200).unwrap() };
-    host.note_thread(CPUS[0], us(1), 100, What::Woke);
+    let child = ThreadEventKind::Forked { child: slackline_linux::sys::Tid::new(200).unwrap() };
+    host.note_thread(CPUS[0], us(1), 100, ThreadEventKind::Woke);
     host.at(us(2));
     host.look(CPUS[0]).unwrap();
     for (at, thread, what) in [
-        (us(10), 100, What::SwitchedIn),
+        (us(10), 100, ThreadEventKind::SwitchedIn),
         (us(20), 100, child),
         (us(30), 100, ASLEEP),
-        (us(30), 200, What::SwitchedIn),
+        (us(30), 200, ThreadEventKind::SwitchedIn),
     ] {
         host.note_thread(CPUS[0], at, thread, what);
     }
     host.count(vcpu(0), Span::from_us(2000));
     host.at(us(2011));
     host.look(CPUS[0]).unwrap();
-    assert_eq!(last_told(&host, vcpu(0)), Some(Told::Held));
+    assert_eq!(last_told(&host, vcpu(0)), Some(OrderedClass::Held));
     host
 }
 
@@ -393,25 +394,25 @@ fn stopped_tree() -> FedHost {
 fn throttled_process_tree_runs_next_period_after_its_runnable_thread_ended() {
     let host = stopped_tree();
     // The child was exiting when it was stopped. That wakes the shell, which stops in turn.
-    host.note_thread(CPUS[0], us(2012), 200, What::Ending);
-    host.note_thread(CPUS[0], us(2013), 100, What::Woke);
+    host.note_thread(CPUS[0], us(2012), 200, ThreadEventKind::Ending);
+    host.note_thread(CPUS[0], us(2013), 100, ThreadEventKind::Woke);
     host.note_thread(CPUS[0], us(2014), 200, ASLEEP);
-    host.note_thread(CPUS[0], us(2014), 100, What::SwitchedIn);
+    host.note_thread(CPUS[0], us(2014), 100, ThreadEventKind::SwitchedIn);
     host.note_thread(CPUS[0], us(2015), 100, ASLEEP);
     host.at(us(3000));
     host.look(CPUS[0]).unwrap();
     assert_eq!(last_told(&host, vcpu(0)), None, "it has had its slice");
     host.at(us(10_010));
     host.look(CPUS[0]).unwrap();
-    assert_eq!(last_told(&host, vcpu(0)), Some(Told::InLine));
+    assert_eq!(last_told(&host, vcpu(0)), Some(OrderedClass::InLine));
     let blocked = |it: &Record| matches!(it, Record::Blocked { .. });
     let records = host.records();
     assert!(!records.iter().any(blocked), "a stopped tree does not count as blocked");
     let stopped = Record::Stopped { vcpu: vcpu(0), from: us(2011), to: us(10_010) };
     assert!(records.contains(&stopped), "{records:?}");
     // Once it is resumed, events show that it is blocked.
-    host.note_thread(CPUS[0], us(10_020), 100, What::Woke);
-    host.note_thread(CPUS[0], us(10_021), 100, What::SwitchedIn);
+    host.note_thread(CPUS[0], us(10_020), 100, ThreadEventKind::Woke);
+    host.note_thread(CPUS[0], us(10_021), 100, ThreadEventKind::SwitchedIn);
     host.note_thread(CPUS[0], us(10_030), 100, ASLEEP);
     host.at(us(10_040));
     host.look(CPUS[0]).unwrap();
@@ -422,12 +423,12 @@ fn throttled_process_tree_runs_next_period_after_its_runnable_thread_ended() {
 fn throttled_process_tree_without_threads_is_restored_next_period() {
     let host = stopped_tree();
     for thread in [200, 100] {
-        host.note_thread(CPUS[0], us(2012), thread, What::Ending);
+        host.note_thread(CPUS[0], us(2012), thread, ThreadEventKind::Ending);
         host.note_thread(CPUS[0], us(2013), thread, ASLEEP);
     }
     host.at(us(3000));
     host.look(CPUS[0]).unwrap();
-    assert_eq!(last_told(&host, vcpu(0)), Some(Told::Original));
+    assert_eq!(last_told(&host, vcpu(0)), Some(OrderedClass::Original));
 }
 
 /// Runs a process tree for nine periods as the kernel would. One thread (1) is blocked and three (2
@@ -436,7 +437,7 @@ fn throttled_process_tree_without_threads_is_restored_next_period() {
 fn timeslices_of_three() -> [u32; 3] {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4]), &share("2ms", "10ms"), true).unwrap();
-    (2..=4).for_each(|thread| host.note_thread(CPUS[0], us(1), thread, What::Woke));
+    (2..=4).for_each(|thread| host.note_thread(CPUS[0], us(1), thread, ThreadEventKind::Woke));
     let mut slices = [0; 3];
     for period in 0..9_u64 {
         let at = |offset: u64| us(10_000 * period + offset);
@@ -445,21 +446,22 @@ fn timeslices_of_three() -> [u32; 3] {
         let mut queue = host.front();
         queue.extend((1..=4).filter(|thread| !host.front().contains(thread)));
         if period > 0 {
-            (1..=4).for_each(|thread| host.note_thread(CPUS[0], at(3), thread, What::Woke));
+            (1..=4)
+                .for_each(|thread| host.note_thread(CPUS[0], at(3), thread, ThreadEventKind::Woke));
         }
         if queue[0] == 1 {
-            host.note_thread(CPUS[0], at(4), queue.remove(0), What::SwitchedIn);
+            host.note_thread(CPUS[0], at(4), queue.remove(0), ThreadEventKind::SwitchedIn);
             host.note_thread(CPUS[0], at(5), 1, ASLEEP);
         }
         let runs = queue[0];
         slices[usize::try_from(runs - 2).unwrap()] += 1;
-        host.note_thread(CPUS[0], at(5), runs, What::SwitchedIn);
+        host.note_thread(CPUS[0], at(5), runs, ThreadEventKind::SwitchedIn);
         host.count(vcpu(0), Span::from_us(2000));
         host.at(at(2005));
         host.look(CPUS[0]).unwrap();
         host.note_thread(CPUS[0], at(2006), runs, ASLEEP);
         for thread in (1..=4).filter(|thread| *thread != runs) {
-            host.note_thread(CPUS[0], at(2007), thread, What::SwitchedIn);
+            host.note_thread(CPUS[0], at(2007), thread, ThreadEventKind::SwitchedIn);
             host.note_thread(CPUS[0], at(2008), thread, ASLEEP);
         }
         host.at(at(3000));
@@ -479,12 +481,14 @@ fn busy_threads_of_a_process_tree_receive_equal_timeslices() {
 fn thawed_threads_of_a_tree_run_before_one_that_has_run() {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4, 5, 6]), &share("2ms", "10ms"), true).unwrap();
-    host.note_thread(CPUS[0], us(1), 6, What::Woke);
+    host.note_thread(CPUS[0], us(1), 6, ThreadEventKind::Woke);
     host.at(us(2));
     host.look(CPUS[0]).unwrap();
     for begin in [0, 10_000] {
-        host.note_thread(CPUS[0], us(begin + 3), 6, What::SwitchedIn);
-        (1..=5).for_each(|thread| host.note_thread(CPUS[0], us(begin + 4), thread, What::Woke));
+        host.note_thread(CPUS[0], us(begin + 3), 6, ThreadEventKind::SwitchedIn);
+        (1..=5).for_each(|thread| {
+            host.note_thread(CPUS[0], us(begin + 4), thread, ThreadEventKind::Woke)
+        });
         host.count(vcpu(0), Span::from_us(2000));
         host.at(us(begin + 2005));
         host.look(CPUS[0]).unwrap();
@@ -501,7 +505,7 @@ fn thawed_threads_of_a_tree_run_before_one_that_has_run() {
 fn missed_slices_are_repaid_at_real_time_priority() {
     let mut host = host(1);
     host.join(vcpu(0), &share("3ms", "10ms"), true).unwrap();
-    host.note(CPUS[0], us(1), vcpu(0), What::Woke);
+    host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);
     host.at(us(2));
     host.look(CPUS[0]).unwrap();
     // Nothing in the first three periods, then the slice of the fourth.
@@ -509,17 +513,17 @@ fn missed_slices_are_repaid_at_real_time_priority() {
         host.at(ms(at));
         host.look(CPUS[0]).unwrap();
     }
-    host.note(CPUS[0], ms(31), vcpu(0), What::SwitchedIn);
+    host.note(CPUS[0], ms(31), vcpu(0), ThreadEventKind::SwitchedIn);
     host.count(vcpu(0), Span::from_ms(3));
     let _ = host.told();
     host.at(ms(34));
     host.look(CPUS[0]).unwrap();
     let told = host.told();
-    assert!(told.iter().all(|(_, told)| *told == Told::InLine), "{told:?}");
+    assert!(told.iter().all(|(_, told)| *told == OrderedClass::InLine), "{told:?}");
     host.count(vcpu(0), Span::from_ms(6));
     host.at(ms(40));
     host.look(CPUS[0]).unwrap();
-    assert_ne!(last_told(&host, vcpu(0)), Some(Told::First));
+    assert_ne!(last_told(&host, vcpu(0)), Some(OrderedClass::First));
 }
 
 /// A hypervisor takes half of the CPU, so that two of four vCPUs are entitled at any time. If they
@@ -529,18 +533,19 @@ fn ordinary_threads_receive_fair_server_time_on_a_halved_overcommitted_cpu() {
     let mut host = host(1);
     for slot in 0..4 {
         host.join(vcpu(slot), &share("2200us", "10ms"), true).unwrap();
-        host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+        host.note(CPUS[0], us(1), vcpu(slot), ThreadEventKind::Woke);
     }
-    let mut places = [Told::Original; 4];
+    let mut places = [OrderedClass::Original; 4];
     let mut is_ordinary = Vec::new();
     for at in 1..3_000 {
         host.at(ms(at));
         host.look(CPUS[0]).unwrap();
         host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
-        is_ordinary.push(!places.contains(&Told::InLine));
-        let runs = (0..4).find(|&slot| matches!(places[slot], Told::InLine | Told::First));
+        is_ordinary.push(!places.contains(&OrderedClass::InLine));
+        let runs =
+            (0..4).find(|&slot| matches!(places[slot], OrderedClass::InLine | OrderedClass::First));
         let runs = vcpu(u32::try_from(runs.expect("one vCPU is entitled")).unwrap());
-        host.note(CPUS[0], ms(at), runs, What::SwitchedIn);
+        host.note(CPUS[0], ms(at), runs, ThreadEventKind::SwitchedIn);
         host.note(CPUS[0], ms(at + 1), runs, PREEMPTED);
         host.count(runs, Span::from_us(500));
     }
@@ -555,8 +560,8 @@ fn ordinary_threads_receive_fair_server_time_on_a_halved_overcommitted_cpu() {
 fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     let mut host = host(1);
     host.join(vcpu(0), &share("8400ms", "10s"), true).unwrap();
-    host.note(CPUS[0], us(1), vcpu(0), What::Woke);
-    let (mut place, mut now) = (Told::Original, us(2));
+    host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);
+    let (mut place, mut now) = (OrderedClass::Original, us(2));
     let (mut received, mut as_ordinary) = ([Span::ZERO; 3], [Span::ZERO; 3]);
     while now < Time::START + Span::from_secs(30) {
         host.at(now);
@@ -565,17 +570,17 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
         let soon = now + Span::from_ms(1);
         let next = next.map_or(soon, |next| next.min(soon)).max(now + Span::from_us(1));
         // The first of the ordinary threads has all of their time, others have the rest of it.
-        if matches!(place, Told::InLine | Told::First) {
-            host.note(CPUS[0], now, vcpu(0), What::SwitchedIn);
+        if matches!(place, OrderedClass::InLine | OrderedClass::First) {
+            host.note(CPUS[0], now, vcpu(0), ThreadEventKind::SwitchedIn);
             host.note(CPUS[0], next, vcpu(0), PREEMPTED);
             host.count(vcpu(0), next - now);
             let period = usize::try_from(now.since(Time::START).ns() / 10_000_000_000).unwrap();
             received[period] += next - now;
-            if place == Told::First {
+            if place == OrderedClass::First {
                 as_ordinary[period] += next - now;
             }
         } else {
-            assert_eq!(place, Told::Held, "an exact vCPU never runs beside others");
+            assert_eq!(place, OrderedClass::Held, "an exact vCPU never runs beside others");
         }
         now = next;
     }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use crate::common::{Target, begin, cpus, options, request, share, wait_until};
 use slackline_host::policy::{RawValue, Values, find};
 use slackline_linux::{ClockStep, WallClock};
-use slackline_live::session::{Called, JoinId, Options, Request, RequestError, Session, Who};
+use slackline_live::session::{
+    JoinId, JoinTarget, Options, Request, RequestError, RequestedId, Session,
+};
 use slackline_trace::{Entry, Record};
 use slackline_units::{DomId, Span, Time};
 
@@ -20,13 +22,13 @@ fn open(state: &tempfile::TempDir) -> Session {
 
 /// Returns a request for vCPU `number` of the one VM in these tests. `slice` is in microseconds, in
 /// every 10 ms.
-fn vcpu(number: u16, who: Who, slice: u64) -> Request {
-    let called = Called::As(DOMAIN, number);
+fn vcpu(number: u16, who: JoinTarget, slice: u64) -> Request {
+    let called = RequestedId::As(DOMAIN, number);
     Request { called, ..request(who, share(slice, 10_000, true)) }
 }
 
 fn two(slice: u64) -> Vec<Request> {
-    (0..2).map(|number| vcpu(number, Who::Nobody, slice)).collect()
+    (0..2).map(|number| vcpu(number, JoinTarget::Nobody, slice)).collect()
 }
 
 fn go_on(session: &mut Session, length: Span) -> Vec<JoinId> {
@@ -141,11 +143,11 @@ fn vcpu_that_leaves_and_rejoins_repeatedly_gains_no_cpu_time() {
     let mut session = open(&state);
     let target = Target::spinner();
     let terms = || Request {
-        called: Called::As(DOMAIN, 0),
+        called: RequestedId::As(DOMAIN, 0),
         ..target.as_one(share(100_000, 1_000_000, true))
     };
     let (from, before) = (session.now(), target.used());
-    let mut place = session.join(vec![Request { who: Who::Nobody, ..terms() }]).unwrap();
+    let mut place = session.join(vec![Request { who: JoinTarget::Nobody, ..terms() }]).unwrap();
     for round in 0..20 {
         // Alternately in place of a reservation, and right after leaving.
         let mut joined = if round % 2 == 0 {
@@ -157,7 +159,7 @@ fn vcpu_that_leaves_and_rejoins_repeatedly_gains_no_cpu_time() {
         go_on(&mut session, Span::from_ms(100));
         session.leave(joined.remove(0)).unwrap();
         // A reservation without threads takes its place in between.
-        place = session.join(vec![Request { who: Who::Nobody, ..terms() }]).unwrap();
+        place = session.join(vec![Request { who: JoinTarget::Nobody, ..terms() }]).unwrap();
     }
     let (used, length) = (target.used() - before, session.now() - from);
     let most = length / 10 + Span::from_ms(100);
@@ -177,7 +179,7 @@ fn in_phase(number: u16, target: &Target) -> Request {
     let given = given.map(|(name, text)| (name, RawValue::Text(text)));
     let given = given.into_iter().chain([("exact", RawValue::Flag(true))]);
     let share = Values::read(edf.share_fields, given).unwrap();
-    Request { called: Called::As(DOMAIN, number), ..target.as_one(share) }
+    Request { called: RequestedId::As(DOMAIN, number), ..target.as_one(share) }
 }
 
 /// Returns the offset of `at`, a time of the session, from the begin of the VMs' period on the wall

@@ -3,8 +3,8 @@
 //! dispatcher that wakes late and takes a set time for a pass.
 
 use slackline_host::policy::{RawValue, Topology, Values, find};
-use slackline_live::fed::{FedHost, Told};
-use slackline_live::watch::What;
+use slackline_live::fed::{FedHost, OrderedClass};
+use slackline_live::watch::ThreadEventKind;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 const CPU: CpuId = CpuId::new(0);
@@ -90,7 +90,7 @@ impl Kernel {
             ];
             let share = Values::read(edf.share_fields, given.into_iter()).unwrap();
             host.join(vcpu, &share, true).map_err(|error| error.to_string())?;
-            host.note(CPU, Time::START, vcpu, What::Woke);
+            host.note(CPU, Time::START, vcpu, ThreadEventKind::Woke);
         }
         Ok(Kernel { host, timers, now: Time::START, round: 0, line: Vec::new(), ran: Vec::new() })
     }
@@ -101,15 +101,17 @@ impl Kernel {
             let due = self.host.look(CPU).unwrap().unwrap_or(Time::NEVER);
             let told = self.host.told();
             if !told.is_empty() {
-                let runs = |&(_, told): &(VcpuId, Told)| matches!(told, Told::InLine | Told::First);
+                let runs = |&(_, told): &(VcpuId, OrderedClass)| {
+                    matches!(told, OrderedClass::InLine | OrderedClass::First)
+                };
                 self.line = told.into_iter().filter(runs).map(|(vcpu, _)| vcpu).collect();
             }
             let begin = self.now + us(self.timers.look);
             self.round += 1;
             let ring = due.min(begin + NAP).max(begin) + us((self.timers.late)(self.round));
             if let Some(&vcpu) = self.line.first() {
-                self.host.note(CPU, begin, vcpu, What::SwitchedIn);
-                self.host.note(CPU, ring, vcpu, What::SwitchedOut { ready: true });
+                self.host.note(CPU, begin, vcpu, ThreadEventKind::SwitchedIn);
+                self.host.note(CPU, ring, vcpu, ThreadEventKind::SwitchedOut { ready: true });
                 self.host.count(vcpu, ring - begin);
                 self.ran.push((vcpu, begin, ring));
             }

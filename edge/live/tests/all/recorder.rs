@@ -4,7 +4,7 @@
 use slackline_linux::sys::Tid;
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
 use slackline_live::recorder::identity::{Identify, Identity};
-use slackline_live::watch::{Event, What};
+use slackline_live::watch::{Event, ThreadEventKind};
 use slackline_trace::{Entry, HostThread, HostThreadKind, OffCpu, RanEnd, Record, WakeMark};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -41,13 +41,13 @@ fn of_trace(us: u64) -> Time {
     Time::START + Span::from_us(us)
 }
 
-fn event(us: u64, number: i32, cpu: usize, what: What) -> Event {
+fn event(us: u64, number: i32, cpu: usize, what: ThreadEventKind) -> Event {
     Event { at: at(us), tid: tid(number), cpu: CpuId::new(cpu), what }
 }
 
-const IN: What = What::SwitchedIn;
-const BLOCKS: What = What::SwitchedOut { ready: false };
-const LOSES: What = What::SwitchedOut { ready: true };
+const IN: ThreadEventKind = ThreadEventKind::SwitchedIn;
+const BLOCKS: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: false };
+const LOSES: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: true };
 
 /// Returns the records made from these events of CPU 3 of the host, which is CPU 0 of the trace.
 fn records(events: &[Event], end: u64) -> Vec<Entry> {
@@ -81,7 +81,7 @@ fn recorder_turns_switches_and_wakes_into_run_intervals() {
     let entries = records(
         &[
             event(10, 1, 3, IN),
-            event(20, 0, 1, What::Woke),
+            event(20, 0, 1, ThreadEventKind::Woke),
             event(30, 1, 3, LOSES),
             event(31, 0, 3, IN),
             event(90, 0, 3, BLOCKS),
@@ -117,7 +117,7 @@ fn missing_wake_is_recorded_when_the_thread_gets_the_cpu() {
 fn wake_recorded_during_a_switch_ends_the_block_after_it() {
     let during = [
         event(10, 0, 3, IN),
-        event(58, 0, 1, What::Woke),
+        event(58, 0, 1, ThreadEventKind::Woke),
         event(60, 0, 3, BLOCKS),
         event(80, 0, 3, IN),
     ];
@@ -125,7 +125,7 @@ fn wake_recorded_during_a_switch_ends_the_block_after_it() {
     // A wake long before the thread blocks has only kept it from blocking then.
     let before = [
         event(100, 0, 3, IN),
-        event(200, 0, 1, What::Woke),
+        event(200, 0, 1, ThreadEventKind::Woke),
         event(600, 0, 3, BLOCKS),
         event(800, 0, 3, IN),
     ];
@@ -143,7 +143,7 @@ fn run_interval_with_a_lost_switch_ends_at_the_next_switch() {
 fn recorder_distinguishes_an_ended_thread_from_a_reused_thread_id() {
     let events = [
         event(10, 5, 3, IN),
-        event(20, 5, 3, What::Ending),
+        event(20, 5, 3, ThreadEventKind::Ending),
         event(21, 5, 3, BLOCKS),
         event(30, 5, 3, IN),
     ];
@@ -159,7 +159,7 @@ fn recorder_distinguishes_an_ended_thread_from_a_reused_thread_id() {
 
 #[test]
 fn recorder_omits_unmanaged_cpus_but_keeps_wakes_recorded_there() {
-    let entries = records(&[event(10, 5, 1, IN), event(20, 0, 1, What::Woke)], 60);
+    let entries = records(&[event(10, 5, 1, IN), event(20, 0, 1, ThreadEventKind::Woke)], 60);
     assert_eq!(on_cpu(&entries), []);
     assert!(has(&entries, Record::Woke { at: of_trace(20), vcpu: WEB }));
 }

@@ -22,7 +22,7 @@ use slackline_linux::sys::{
     SchedulingOf, Tid, die_with_us, get_affinity, get_scheduling, online_cpus, process_cpu_time,
 };
 use slackline_linux::thread::{ThreadRef, threads_of};
-use slackline_live::session::{Called, Options, Request, Who};
+use slackline_live::session::{JoinTarget, Options, Request, RequestedId};
 use slackline_units::{CpuId, CpuSet, Span};
 
 #[allow(unused_imports)] // Each topic uses its own part.
@@ -326,14 +326,14 @@ impl Target {
 
     /// Returns a request for the whole process as one vCPU.
     pub fn as_one(&self, share: Values) -> Request {
-        request(Who::Process(self.pid()), share)
+        request(JoinTarget::Process(self.pid()), share)
     }
 
     /// Returns each thread that never blocks as the target of a vCPU of its own.
-    pub fn by_thread(&self) -> Vec<Who> {
+    pub fn by_thread(&self) -> Vec<JoinTarget> {
         let threads = threads_of(self.pid()).expect("the target is there");
         let open = |&tid: &Tid| ThreadRef::open(self.pid(), tid).expect("the target is there");
-        threads[threads.len() - 2..].iter().map(open).map(Who::Thread).collect()
+        threads[threads.len() - 2..].iter().map(open).map(JoinTarget::Thread).collect()
     }
 }
 
@@ -345,7 +345,7 @@ impl Drop for Target {
 }
 
 /// Returns a request that lets a target join under any free id.
-pub fn request(who: Who, share: Values) -> Request {
+pub fn request(who: JoinTarget, share: Values) -> Request {
     let (name, domain) = ("one".into(), "target".into());
-    Request { who, name, domain, called: Called::Anything, share, cpus: None }
+    Request { who, name, domain, called: RequestedId::Anything, share, cpus: None }
 }

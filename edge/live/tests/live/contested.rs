@@ -9,7 +9,7 @@ use crate::common::{self, Target, begin};
 use crate::escapes::{Group, Open, is_real_time};
 use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, get_scheduling, set_scheduling};
 use slackline_linux::thread::ThreadRef;
-use slackline_live::session::{Finding, Who};
+use slackline_live::session::{ForeignChange, JoinTarget};
 
 /// Maximum time until a session notices a change by another program.
 const NOTICED: Duration = Duration::from_secs(3);
@@ -52,9 +52,9 @@ impl Drop for CpuGroup {
 #[track_caller]
 fn contests_until_undone(
     target: &Target,
-    who: Who,
+    who: JoinTarget,
     (change, undo): (impl FnOnce(), impl FnOnce()),
-    is_it: impl Fn(&Finding) -> bool,
+    is_it: impl Fn(&ForeignChange) -> bool,
 ) {
     let mut open = Open::holding(who, true);
     open.until("the target to be real-time", |_| is_real_time(target.pid()));
@@ -73,12 +73,12 @@ fn contests_until_undone(
     open.session.close(&mut records).unwrap();
 }
 
-fn whole(target: &Target) -> Who {
-    Who::Tree(target.pid())
+fn whole(target: &Target) -> JoinTarget {
+    JoinTarget::Tree(target.pid())
 }
 
-fn thread(target: &Target) -> Who {
-    Who::Thread(ThreadRef::open(target.pid(), target.pid()).unwrap())
+fn thread(target: &Target) -> JoinTarget {
+    JoinTarget::Thread(ThreadRef::open(target.pid(), target.pid()).unwrap())
 }
 
 /// Another program sets a quota in a version 1 and in a version 2 hierarchy, on a process tree and
@@ -105,8 +105,8 @@ fn target_with_quota_set_by_another_program_is_contested_until_undone() {
         let (folder, [set, unset], ref group) = limits;
         let file = folder.join(if group.is_ok() { "cpu.cfs_quota_us" } else { "cpu.max" });
         let write = |text: &str| fs::write(&file, text).unwrap();
-        let names_it = |finding: &Finding| match finding {
-            Finding::Limited { group, .. } => group == folder,
+        let names_it = |finding: &ForeignChange| match finding {
+            ForeignChange::Limited { group, .. } => group == folder,
             _ => false,
         };
         contests_until_undone(&target, who(&target), (|| write(set), || write(unset)), names_it);
@@ -152,7 +152,7 @@ fn class_change_by_root_makes_libvirt_vcpu_contested_until_undone() {
     let set = |to| set_scheduling(target.pid(), &class(to)).unwrap();
     let change = || set(Scheduling::Batch { nice: 5 });
     let undo = || set(Scheduling::Other { nice: 0 });
-    let is_it = |finding: &Finding| matches!(finding, Finding::Class { .. });
+    let is_it = |finding: &ForeignChange| matches!(finding, ForeignChange::Class { .. });
     contests_until_undone(&target, thread(&target), (change, undo), is_it);
     drop(target);
 }
@@ -163,7 +163,7 @@ fn class_change_by_root_makes_libvirt_vcpu_contested_until_undone() {
 fn scheduling_class_of_a_tree_changed_by_root_is_undone() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
-    let mut open = Open::holding(Who::Tree(target.pid()), true);
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
     open.until("the target to be real-time", |_| is_real_time(target.pid()));
     let idle = SchedulingOf { class: Scheduling::Idle, reset_on_fork: false };
     let changed = Instant::now();

@@ -15,7 +15,7 @@ use slackline_linux::sys::{
     set_affinity, set_scheduling, thread_cpu_time,
 };
 use slackline_linux::thread::ThreadRef;
-use slackline_live::session::{Finding, JoinId, Seen, Session, Who};
+use slackline_live::session::{ForeignChange, JoinId, JoinTarget, Session, SessionEvents};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span};
 
@@ -128,12 +128,12 @@ pub(crate) struct Open {
     pub(crate) session: Session,
     id: JoinId,
     records: Vec<Entry>,
-    seen: Vec<Seen>,
+    seen: Vec<SessionEvents>,
     _state: tempfile::TempDir,
 }
 
 impl Open {
-    pub(crate) fn holding(who: Who, exact: bool) -> Open {
+    pub(crate) fn holding(who: JoinTarget, exact: bool) -> Open {
         let state = tempfile::tempdir().unwrap();
         let mut session = Session::open(&options(cpus(1), state.path())).unwrap();
         let id = session.join(vec![request(who, share(2_000, 10_000, exact))]).unwrap()[0];
@@ -159,7 +159,7 @@ impl Open {
         });
     }
 
-    pub(crate) fn contested(&self) -> Vec<&Finding> {
+    pub(crate) fn contested(&self) -> Vec<&ForeignChange> {
         self.seen.iter().flat_map(|seen| &seen.contested).map(|(_, finding)| finding).collect()
     }
 
@@ -191,7 +191,7 @@ fn scheduled() -> CpuSet {
 /// Asserts that an adversary held in this way stays within its limit for 2 s, and that the records
 /// agree with the kernel.
 #[track_caller]
-fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Who>) {
+fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<JoinTarget>) {
     let adversary = Adversary::start(how);
     let Some(who) = hold(&adversary) else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -228,7 +228,7 @@ const CALLS: [&str; 5] = ["affinity", "everywhere", "class", "idle", "priority"]
 fn tree_that_changes_its_own_scheduling_stays_within_its_limit() {
     let Some(_alone) = begin() else { return };
     for how in CALLS {
-        stays_within_its_limit(how, |adversary| Some(Who::Tree(adversary.pid())));
+        stays_within_its_limit(how, |adversary| Some(JoinTarget::Tree(adversary.pid())));
     }
 }
 
@@ -237,7 +237,7 @@ fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
     let Some(_alone) = begin() else { return };
     for how in CALLS {
         stays_within_its_limit(how, |adversary| {
-            Some(Who::Thread(ThreadRef::open(adversary.pid(), adversary.tid).unwrap()))
+            Some(JoinTarget::Thread(ThreadRef::open(adversary.pid(), adversary.tid).unwrap()))
         });
     }
 }
@@ -248,7 +248,7 @@ fn thread_that_executes_another_program_is_restored() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("program");
     let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
-    let mut open = Open::holding(Who::Thread(thread), true);
+    let mut open = Open::holding(JoinTarget::Thread(thread), true);
     open.until("the other program to run", |_| {
         slackline_linux::thread::threads_of(adversary.pid()).is_ok_and(|all| all.len() == 1)
     });
@@ -267,7 +267,7 @@ fn cgroup_that_changes_its_own_scheduling_stays_within_its_limit() {
         let mut group = None;
         stays_within_its_limit(how, |adversary| {
             group = Group::with(adversary.pid());
-            Some(Who::Group(TreePlace::existing(&group.as_ref()?.0).ok()?))
+            Some(JoinTarget::Group(TreePlace::existing(&group.as_ref()?.0).ok()?))
         });
     }
 }
@@ -282,7 +282,7 @@ fn cpuset_confines_a_scheduled_process_tree_to_the_managed_cpus() {
         println!("skipped: needs two CPUs and the controller cpuset");
         return;
     }
-    let open = Open::holding(Who::Tree(target.pid()), true);
+    let open = Open::holding(JoinTarget::Tree(target.pid()), true);
     let other = online_cpus().unwrap().without(&scheduled());
     let Ok(Some(cpuset)) = Cpuset::of(target.pid(), target.pid()) else { panic!("no cpuset") };
     if cpuset.cpus.without(&scheduled()).is_empty() {
@@ -302,7 +302,7 @@ fn vcpu_in_cpuset_without_managed_cpu_is_contested_until_undone() {
     pinned.set(&online_cpus().unwrap());
     fs::write(pinned.0.join("tasks"), target.pid().to_string()).unwrap();
     let thread = ThreadRef::open(target.pid(), target.pid()).unwrap();
-    let mut open = Open::holding(Who::Thread(thread), true);
+    let mut open = Open::holding(JoinTarget::Thread(thread), true);
     open.go_on(Duration::from_millis(300));
     let other = online_cpus().unwrap().without(&scheduled());
     pinned.set(&other);
@@ -364,11 +364,15 @@ impl Drop for Pinned {
 fn process_tree_stopped_by_sigstop_is_contested_until_sigcont() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
-    let mut open = Open::holding(Who::Tree(target.pid()), true);
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
     open.go_on(Duration::from_millis(200));
     kill(target.pid().raw(), Signal::STOP);
     open.until("the stop to be noticed", |open| !open.contested().is_empty());
-    assert!(matches!(open.contested()[..], [Finding::Stopped { .. }]), "{:?}", open.contested());
+    assert!(
+        matches!(open.contested()[..], [ForeignChange::Stopped { .. }]),
+        "{:?}",
+        open.contested()
+    );
     kill(target.pid().raw(), Signal::CONT);
     open.until("it to be settled", |open| open.settled() == 1);
     open.until("it to be real-time again", |_| is_real_time(target.pid()));
@@ -385,7 +389,7 @@ fn freeze_or_quota_by_root_makes_a_tree_contested_naming_its_cgroup() {
         println!("skipped: needs cgroups of version 2 that can be written");
         return;
     };
-    let mut open = Open::holding(Who::Tree(target.pid()), true);
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
     open.go_on(Duration::from_millis(200));
     fs::write(group.0.join("cgroup.freeze"), "1").unwrap();
     open.until("the freeze to be noticed", |open| !open.contested().is_empty());

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Target, begin, cpus, options, request, share};
 use slackline_linux::sys::{Scheduling, SchedulingOf, set_affinity, set_scheduling};
-use slackline_live::session::{Session, Who};
+use slackline_live::session::{JoinTarget, Session};
 use slackline_units::{CpuId, CpuSet, Span};
 
 /// Ordinary threads beside the tree.
@@ -61,7 +61,7 @@ fn exact_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
     let state = tempfile::tempdir().unwrap();
     let mut session = Session::open(&options(vec![cpu], state.path())).unwrap();
     let exact = share(3_000, 10_000, true);
-    session.join(vec![request(Who::Tree(target.pid()), exact)]).unwrap();
+    session.join(vec![request(JoinTarget::Tree(target.pid()), exact)]).unwrap();
     others.push(spinner_on(cpu, Scheduling::Fifo { priority: 50 }));
     seconds(&mut session, &target, 1);
     let seconds = seconds(&mut session, &target, 6);

@@ -11,7 +11,7 @@ use slackline_linux::cgroup::TreePlace;
 use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, die_with_us, own_tid, set_scheduling, thread_cpu_time,
 };
-use slackline_live::session::{Session, Who};
+use slackline_live::session::{JoinTarget, Session};
 use slackline_units::{CpuSet, Span};
 
 /// Number of threads or processes of a target.
@@ -135,9 +135,9 @@ fn unevenness(held: Held) -> Option<Unevenness> {
     let all = cpus(held.cpus);
     let set: CpuSet = all.iter().copied().collect();
     let who = match &group {
-        Some(group) => Who::Group(TreePlace::existing(&group.0).ok()?),
-        None if held.cpus > 1 => Who::Wide(members.pid(), set),
-        None => Who::Tree(members.pid()),
+        Some(group) => JoinTarget::Group(TreePlace::existing(&group.0).ok()?),
+        None if held.cpus > 1 => JoinTarget::Wide(members.pid(), set),
+        None => JoinTarget::Tree(members.pid()),
     };
     let mut session = Session::open(&options(vec![all[0]], state.path())).unwrap();
     let us = |span: Span| span.ns() / 1_000;

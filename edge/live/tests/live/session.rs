@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use slackline_fence::FenceError;
 use slackline_linux::sys::{Scheduling, SchedulingOf, get_affinity, set_affinity, set_scheduling};
 use slackline_live::session::{
-    Finding, JoinId, NotOwned, Request, RequestError, Session, SessionError,
+    ForeignChange, JoinId, NotOwned, Request, RequestError, Session, SessionError,
 };
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span, Time};
@@ -47,7 +47,7 @@ impl Open {
     }
 
     /// Returns the changes by other programs that the session undoes in its next two audits.
-    fn undone(&mut self) -> Vec<(JoinId, Finding)> {
+    fn undone(&mut self) -> Vec<(JoinId, ForeignChange)> {
         let until = self.session.now() + Span::from_ms(110);
         let mut undone = Vec::new();
         while self.session.now() < until {
@@ -303,12 +303,12 @@ fn class_and_affinity_changes_by_other_programs_are_undone_and_reported() {
         found = open.undone();
         !found.is_empty()
     });
-    assert!(matches!(found[..], [(it, Finding::Class { .. })] if it == id), "{found:?}");
+    assert!(matches!(found[..], [(it, ForeignChange::Class { .. })] if it == id), "{found:?}");
     if let [_, other] = real[..] {
         wait_until("a change of CPUs to be noticed, or to be impossible", || {
             let moved = set_affinity(target.pid(), &CpuSet::one(other));
             found = open.undone();
-            moved.is_err() || found.iter().any(|(_, it)| matches!(it, Finding::Cpus { .. }))
+            moved.is_err() || found.iter().any(|(_, it)| matches!(it, ForeignChange::Cpus { .. }))
         });
         assert_eq!(get_affinity(target.pid()).unwrap(), ordered);
     }

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use slackline_fence::{give_back, leftovers};
 use slackline_linux::sys::{Tid, die_with_us};
 use slackline_live::Punctual;
-use slackline_live::session::{JoinId, Request, RequestError, Session, Who};
+use slackline_live::session::{JoinId, JoinTarget, Request, RequestError, Session};
 use slackline_units::{CpuId, CpuSet, Span};
 
 /// Environment variable with the length of the test in seconds. Unset for the usual length.
@@ -100,7 +100,8 @@ impl Owner {
             _ => CpuSet::first_n(self.cpus),
         };
         let Some(&id) = self.there.get(&target) else {
-            let request = Request { cpus: Some(cpus), ..request(Who::Process(target), share) };
+            let request =
+                Request { cpus: Some(cpus), ..request(JoinTarget::Process(target), share) };
             match self.session.join(vec![request]) {
                 Ok(ids) => drop(self.there.insert(target, ids[0])),
                 Err(error) => expected(&error.error),

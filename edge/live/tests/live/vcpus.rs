@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use slackline_live::vcpus::{
-    FindError, How, QmpError, VcpuThread, find, find_by_qmp, find_qmp_socket,
+    FindError, QmpError, RecognitionSource, VcpuThread, find, find_by_qmp, find_qmp_socket,
 };
 use tempfile::TempDir;
 
@@ -94,7 +94,7 @@ fn answering(answer: &str) -> Monitor {
 }
 
 fn told(index: u32, tid: i32) -> VcpuThread {
-    VcpuThread { tid, index, how: How::Qmp }
+    VcpuThread { tid, index, how: RecognitionSource::Qmp }
 }
 
 #[test]
@@ -278,17 +278,18 @@ fn vcpu_threads_are_found_by_the_thread_names_of_each_hypervisor() {
     let threads = Threads::named((0..11).rev().map(|index| format!("CPU {index}/KVM")));
     let found = find(this_process()).expect("they are named");
     let expected = threads.tids().into_iter().rev().zip(0..);
-    let expected = expected.map(|(tid, index)| VcpuThread { tid, index, how: How::Qemu });
+    let expected =
+        expected.map(|(tid, index)| VcpuThread { tid, index, how: RecognitionSource::Qemu });
     assert_eq!(found, expected.collect::<Vec<_>>());
     threads.end();
 
     for (name, index, how) in [
-        ("CPU 3/TCG", 3, How::Qemu),
-        ("ALL CPUs/TCG", 0, How::QemuSingleThread),
-        ("fc_vcpu 12", 12, How::Firecracker),
-        ("vcpu7", 7, How::CloudHypervisor),
-        ("crosvm_vcpu1023", 1023, How::Crosvm),
-        ("kvm-vcpu-1", 1, How::Kvmtool),
+        ("CPU 3/TCG", 3, RecognitionSource::Qemu),
+        ("ALL CPUs/TCG", 0, RecognitionSource::QemuSingleThread),
+        ("fc_vcpu 12", 12, RecognitionSource::Firecracker),
+        ("vcpu7", 7, RecognitionSource::CloudHypervisor),
+        ("crosvm_vcpu1023", 1023, RecognitionSource::Crosvm),
+        ("kvm-vcpu-1", 1, RecognitionSource::Kvmtool),
     ] {
         let threads = Threads::named([name]);
         let found = find(this_process()).expect(name);
@@ -409,7 +410,7 @@ fn thread_names_and_qmp_give_the_same_vcpus_on_real_qemu() {
     let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
     let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
     let named = find(qemu.pid()).expect("named threads");
-    assert!(named.iter().all(|thread| thread.how == How::Qemu), "{named:?}");
+    assert!(named.iter().all(|thread| thread.how == RecognitionSource::Qemu), "{named:?}");
     assert_eq!(named.iter().map(|thread| thread.index).collect::<Vec<_>>(), [0, 1]);
 
     let socket = find_qmp_socket(qemu.pid()).expect("a command line").expect("a socket");
@@ -430,7 +431,7 @@ fn real_qemu_without_thread_names_is_asked_over_qmp() {
         let Some(qemu) = Qemu::with(&[&["-smp", "2"], monitor].concat()) else { return };
         let found = find(qemu.pid()).expect("an answer");
         let seen: Vec<_> = found.iter().map(|thread| (thread.index, thread.how)).collect();
-        assert_eq!(seen, [(0, How::Qmp), (1, How::Qmp)], "{monitor:?}");
+        assert_eq!(seen, [(0, RecognitionSource::Qmp), (1, RecognitionSource::Qmp)], "{monitor:?}");
     }
 }
 
@@ -441,7 +442,7 @@ fn real_qemu_with_single_threaded_emulation_has_one_vcpu_thread() {
     let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
     let named = find(qemu.pid()).expect("a named thread");
     assert_eq!(named.len(), 1);
-    assert_eq!((named[0].index, named[0].how), (0, How::QemuSingleThread));
+    assert_eq!((named[0].index, named[0].how), (0, RecognitionSource::QemuSingleThread));
     let told = find_by_qmp(&qemu.socket()).expect("an answer");
     assert_eq!(pairs(&told), pairs(&named));
 }

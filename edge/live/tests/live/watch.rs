@@ -18,7 +18,7 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::TaskFd;
 use slackline_live::watch::perf::{PerfRing, PerfWatch, WatchError};
-use slackline_live::watch::{Event, EventSource, What};
+use slackline_live::watch::{Event, EventSource, ThreadEventKind};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
 /// Timeout after which a test counts as hung.
@@ -158,7 +158,7 @@ fn drain(watch: &mut Watch, events: &mut Vec<Event>) {
 }
 
 /// Drains events until the last event of a thread is `what`.
-fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: What) {
+fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: ThreadEventKind) {
     let start = monotonic();
     loop {
         drain(watch, events);
@@ -177,16 +177,16 @@ fn of(events: &[Event], tid: Tid) -> Vec<Event> {
 }
 
 /// Returns true if the event is the start or the exit of a thread.
-fn is_of_life(what: What) -> bool {
-    matches!(what, What::Forked { .. } | What::Ending)
+fn is_of_life(what: ThreadEventKind) -> bool {
+    matches!(what, ThreadEventKind::Forked { .. } | ThreadEventKind::Ending)
 }
 
-fn count(events: &[Event], what: What) -> usize {
+fn count(events: &[Event], what: ThreadEventKind) -> usize {
     events.iter().filter(|event| event.what == what).count()
 }
 
-const ASLEEP: What = What::SwitchedOut { ready: false };
-const PREEMPTED: What = What::SwitchedOut { ready: true };
+const ASLEEP: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: false };
+const PREEMPTED: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: true };
 
 /// Asserts that the events of one thread are in a possible order.
 fn check_order(events: &[Event]) {
@@ -195,15 +195,18 @@ fn check_order(events: &[Event]) {
         assert!(first.at <= second.at, "time goes back: {first:?}, {second:?}");
         let possible = match first.what {
             // A wake that ends no block is recorded too.
-            What::SwitchedIn => second.what != What::SwitchedIn,
-            What::SwitchedOut { ready: true } | What::Woke => {
-                !matches!(second.what, What::SwitchedOut { .. }) || first.what == What::Woke
+            ThreadEventKind::SwitchedIn => second.what != ThreadEventKind::SwitchedIn,
+            ThreadEventKind::SwitchedOut { ready: true } | ThreadEventKind::Woke => {
+                !matches!(second.what, ThreadEventKind::SwitchedOut { .. })
+                    || first.what == ThreadEventKind::Woke
             }
             // A wake on an idle CPU may go unrecorded.
-            What::SwitchedOut { ready: false } => {
-                matches!(second.what, What::Woke | What::SwitchedIn)
+            ThreadEventKind::SwitchedOut { ready: false } => {
+                matches!(second.what, ThreadEventKind::Woke | ThreadEventKind::SwitchedIn)
             }
-            What::Forked { .. } | What::Ending => unreachable!("left out before"),
+            ThreadEventKind::Forked { .. } | ThreadEventKind::Ending => {
+                unreachable!("left out before")
+            }
         };
         assert!(possible, "{first:?} cannot be followed by {second:?}");
     }
@@ -215,9 +218,11 @@ fn stretches(events: &[Event]) -> Vec<(Time, Time)> {
     let mut since = None;
     for event in events {
         match event.what {
-            What::SwitchedIn => since = Some(event.at),
-            What::SwitchedOut { .. } => stretches.extend(since.take().map(|at| (at, event.at))),
-            What::Woke | What::Forked { .. } | What::Ending => {}
+            ThreadEventKind::SwitchedIn => since = Some(event.at),
+            ThreadEventKind::SwitchedOut { .. } => {
+                stretches.extend(since.take().map(|at| (at, event.at)))
+            }
+            ThreadEventKind::Woke | ThreadEventKind::Forked { .. } | ThreadEventKind::Ending => {}
         }
     }
     stretches
@@ -255,13 +260,13 @@ fn fork_is_reported_before_child_runs_and_exit_before_end() {
     starter.finished();
     let mut events = Vec::new();
     drain(&mut watch, &mut events);
-    let place = |tid: Tid, what: What| {
+    let place = |tid: Tid, what: ThreadEventKind| {
         let is_it = |event: &Event| event.tid == tid && event.what == what;
         events.iter().position(is_it).unwrap_or_else(|| panic!("no {what:?} in {events:?}"))
     };
-    let born = place(starter.tid, What::Forked { child });
-    let ran = place(child, What::SwitchedIn);
-    let ending = place(child, What::Ending);
+    let born = place(starter.tid, ThreadEventKind::Forked { child });
+    let ran = place(child, ThreadEventKind::SwitchedIn);
+    let ending = place(child, ThreadEventKind::Ending);
     let gone = events.iter().rposition(|event| event.tid == child && event.what == ASLEEP);
     assert!(born < ran && ran < ending && Some(ending) < gone, "{events:?}");
 }
@@ -287,7 +292,7 @@ fn sleeping_thread_is_reported_blocking_and_waking_alternately() {
     let blocked = count(&events, ASLEEP);
     assert!(blocked + count(&events, PREEMPTED) >= 20, "{events:?}");
     // The first wake may end a block before it was watched.
-    assert!(count(&events, What::Woke) <= blocked + 1, "{events:?}");
+    assert!(count(&events, ThreadEventKind::Woke) <= blocked + 1, "{events:?}");
 }
 
 #[test]
@@ -318,7 +323,7 @@ fn wake_on_the_same_cpu_is_recorded_and_notifies_once() {
         assert!(readable(&fds, PATIENCE), "a wake that nobody is notified of");
         drain_until(&mut watch, &mut events, sleeper.tid, ASLEEP);
         check_order(&events);
-        assert_eq!(count(&events, What::Woke), 1, "{events:?}");
+        assert_eq!(count(&events, ThreadEventKind::Woke), 1, "{events:?}");
         assert!(events.iter().all(|event| event.cpu == cpu), "{events:?}");
         let fds = watch.wake_fds();
         assert!(!readable(&fds, Span::ZERO), "switches have notified");
@@ -483,7 +488,7 @@ fn stopped_process_is_reported_blocked_until_it_continues() {
     held.signal(Signal::STOP).unwrap();
     drain_until(&mut watch, &mut events, tid, ASLEEP);
     held.signal_process(Signal::CONT).unwrap();
-    drain_until(&mut watch, &mut events, tid, What::SwitchedIn);
+    drain_until(&mut watch, &mut events, tid, ThreadEventKind::SwitchedIn);
     check_order(&events);
     assert!(!held.has_exited().unwrap());
     spinner.0.kill().unwrap();
@@ -524,8 +529,8 @@ fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
         while readable(&fds, Span::ZERO) {}
         held.signal_process(Signal::CONT).unwrap();
         let mut events = Vec::new();
-        drain_until(&mut watch, &mut events, tid, What::SwitchedIn);
-        assert_eq!(count(&of(&events, tid), What::Woke), 1, "{events:?}");
+        drain_until(&mut watch, &mut events, tid, ThreadEventKind::SwitchedIn);
+        assert_eq!(count(&of(&events, tid), ThreadEventKind::Woke), 1, "{events:?}");
         let fds = watch.wake_fds();
         assert_eq!(readable(&fds, Span::ZERO), notifies, "{class:?}");
     }

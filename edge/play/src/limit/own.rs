@@ -9,7 +9,7 @@ use super::LimitError;
 use slackline_fence::KeeperCommand;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadError;
-use slackline_live::session::{Called, JoinId, Options, Request, Session, Who};
+use slackline_live::session::{JoinId, JoinTarget, Options, Request, RequestedId, Session};
 
 /// Part of the CPU that stays for everything else, unless the target itself leaves less.
 const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
@@ -43,9 +43,15 @@ pub(super) fn apply(
     let owned = None;
     let options = Options { cpus, owned, policy, values, keeper, dispatch, origin, wall_clock };
     let mut session = Session::open(&options)?;
-    let (who, name) = (Who::Process(process), format!("pid {process}"));
-    let request =
-        Request { who, domain: name.clone(), name, called: Called::Anything, share, cpus: None };
+    let (who, name) = (JoinTarget::Process(process), format!("pid {process}"));
+    let request = Request {
+        who,
+        domain: name.clone(),
+        name,
+        called: RequestedId::Anything,
+        share,
+        cpus: None,
+    };
     let joined = session.join(vec![request]).map_err(|error| LimitError::NotJoined(error.error))?;
     Ok(OwnLimit { session, process, id: joined[0], records: Vec::new() })
 }

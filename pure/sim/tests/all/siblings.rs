@@ -281,9 +281,9 @@ proptest! {
     }
 }
 
-/// Returns the CPU time in a second of one busy vCPU of a domain with four. The domain's share
-/// `slice_us` is in tenths of a millisecond of ten, for all four together. Each CPU also has a hog
-/// with 3 of 10 ms, and a twentieth of it is never reserved.
+/// Returns the CPU time in a second of one busy vCPU of a domain with four vCPUs, each on its own
+/// CPU. The domain's slice is `slice_us` microseconds in every 10 ms, as a hard limit. Each CPU
+/// also has a hog with 3 of 10 ms, and a twentieth of it is never reserved.
 fn busy_one(slice_us: u64, spread: &str) -> Span {
     let mut text = "title = \"one of four\"\nlength = \"1s\"\npolicy = { name = \"edf\" }\n\
         host = { cpus = 4 }\n"
