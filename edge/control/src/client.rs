@@ -1,5 +1,6 @@
 //! Blocking client of the daemon, over its Unix socket or TLS.
 
+mod flight;
 mod remote;
 mod stream;
 
@@ -22,9 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::access::{Access, Grant};
-use crate::flight::{Culprits, Incident, Recording};
 use crate::link::LONGEST_SAID;
-use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::{Kind, Problem};
 use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, ReservationParameters};
@@ -354,51 +353,6 @@ impl Client {
         let name = name.map(|name| format!("&name={}", escaped(name))).unwrap_or_default();
         let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
         self.ask(&RepeatableRequest::get(format!("/v1/log?limit={limit}{name}{before}")))
-    }
-
-    /// Returns the programs and causes that kept a VM from running in the last minute.
-    ///
-    /// # Errors
-    /// If the request is refused or not answered.
-    pub fn why(&mut self, name: &str) -> Answered<Culprits> {
-        self.ask(&RepeatableRequest::get(format!("/v1/why/{}", escaped(name))))
-    }
-
-    /// Returns the saved incidents, newest first.
-    ///
-    /// # Errors
-    /// If the request is refused or not answered.
-    pub fn incidents(&mut self) -> Answered<Vec<Incident>> {
-        self.ask(&RepeatableRequest::get("/v1/incidents"))
-    }
-
-    /// Has the service watch what comes of predictions that were applied.
-    ///
-    /// # Errors
-    /// If the request is refused or not answered.
-    pub fn predict(&mut self, predictions: &[Prediction]) -> Answered<Vec<PredictionRecord>> {
-        self.ask(
-            &RepeatableRequest::write(Method::POST, "/v1/predictions".into()).with(&predictions),
-        )
-    }
-
-    /// Returns all predictions that were applied, oldest first.
-    ///
-    /// # Errors
-    /// If the request is refused or not answered.
-    pub fn predictions(&mut self) -> Answered<Vec<PredictionRecord>> {
-        self.ask(&RepeatableRequest::get("/v1/predictions"))
-    }
-
-    /// Saves what the flight recorder has of this length of time until now, on the daemon's host.
-    ///
-    /// # Errors
-    /// If the request is refused or not answered.
-    pub fn record(&mut self, since: Length) -> Answered<Recording> {
-        self.ask(&RepeatableRequest::write(
-            Method::POST,
-            format!("/v1/recordings?since={}", since.0),
-        ))
     }
 
     /// Returns the CPU time that a reservation received, by hour or by day. The first entry is that

@@ -63,13 +63,7 @@ impl Request {
                 let (phase, until) = (change.phase.map(|it| it.0), change.until.map(|it| it.0));
                 Of::Change { name, amount, exact, phase, vcpus, until, if_revision }
             }
-            Request::Apply { list: Apply { reservations, prune, dry_run } } => {
-                let target = |(name, wanted): (String, ReservationParameters)| {
-                    reserve(read_name(&name)?, &wanted)
-                };
-                let targets = reservations.into_iter().map(target).collect::<Result<_, _>>()?;
-                Of::Apply { targets, prune, dry_run }
-            }
+            Request::Apply { list } => apply(list)?,
             Request::Pause { name, if_revision } => {
                 Of::Pause { name: read_name(&name)?, if_revision }
             }
@@ -94,6 +88,14 @@ impl Request {
             }
         }))
     }
+}
+
+fn apply(list: Apply) -> Result<service::Request, Problem> {
+    let Apply { reservations, prune, dry_run } = list;
+    let target =
+        |(name, wanted): (String, ReservationParameters)| reserve(read_name(&name)?, &wanted);
+    let targets = reservations.into_iter().map(target).collect::<Result<_, _>>()?;
+    Ok(service::Request::Apply { targets, prune, dry_run })
 }
 
 fn read_binding(text: &str) -> Result<Binding, Problem> {

@@ -42,7 +42,7 @@ pub(super) fn ask(
 
 struct Asker {
     at: DaemonArgs,
-    /// `None` while the daemon does not answer.
+    /// Connection to the daemon. `None` while the daemon does not answer.
     client: Option<Client>,
     /// Selected VM, the time at which its culprits were asked for, and the answer.
     selected: Option<(String, Instant, Option<Culprits>)>,

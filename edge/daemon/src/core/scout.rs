@@ -316,7 +316,7 @@ fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(ScoutFinding)
                 match find_of(binding, Some(*user)) {
                     Ok(found) => tell(ScoutFinding::Here((*binding).clone(), found)),
                     Err(absent) if absent.is_here() => {
-                        tell(ScoutFinding::Unclear((*binding).clone()))
+                        tell(ScoutFinding::Unclear((*binding).clone()));
                     }
                     Err(_) => {}
                 }

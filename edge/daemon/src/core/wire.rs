@@ -83,13 +83,7 @@ pub(super) fn heard(
         let problem = Problem::new(Kind::NotAllowed, "`access` is not permitted over the network");
         return Err(fail(problem.hinting("run it on the host of the daemon")));
     }
-    let is_recording = matches!(ask.request, Wire::Record { .. });
-    if (is_about_access(&ask.request) || is_recording) && !role.may(Verb::Access) {
-        let word = if is_recording { "record" } else { "access" };
-        let detail = format!("`{word}` is not permitted for role {}", role.word());
-        let hint = "run it as root, or as a member of the group slackline-admin";
-        return Err(fail(Problem::new(Kind::NotAllowed, detail).hinting(hint)));
-    }
+    may_administer(&ask.request, role).map_err(fail)?;
     match ask.request {
         Wire::ListAccess => return Ok(ValidRequest::Access(ticket)),
         Wire::Whoami => return Ok(ValidRequest::Whoami(ticket, role)),
@@ -134,6 +128,18 @@ pub(super) fn heard(
     let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);
     Ok(ValidRequest::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
+}
+
+/// Refuses requests for access and for recordings to roles that are not administrators.
+fn may_administer(request: &Wire, role: Role) -> Result<(), Problem> {
+    let is_recording = matches!(request, Wire::Record { .. });
+    if (!is_about_access(request) && !is_recording) || role.may(Verb::Access) {
+        return Ok(());
+    }
+    let word = if is_recording { "record" } else { "access" };
+    let detail = format!("`{word}` is not permitted for role {}", role.word());
+    let hint = "run it as root, or as a member of the group slackline-admin";
+    Err(Problem::new(Kind::NotAllowed, detail).hinting(hint))
 }
 
 /// Translates a request on the loopback address for metrics.

@@ -270,7 +270,7 @@ impl<I: Identify> Assembler<I> {
         match what {
             ThreadEventKind::SwitchedIn => self.switched_in((cpu, tid), at, sink),
             ThreadEventKind::SwitchedOut { ready } => {
-                self.switched_out((cpu, tid), at, ready, sink)
+                self.switched_out((cpu, tid), at, ready, sink);
             }
             ThreadEventKind::Woke => {
                 let cpu = self.cpus.get(&cpu).map(|state| state.index);

@@ -487,7 +487,7 @@ fn thawed_threads_of_a_tree_run_before_one_that_has_run() {
     for begin in [0, 10_000] {
         host.note_thread(CPUS[0], us(begin + 3), 6, ThreadEventKind::SwitchedIn);
         (1..=5).for_each(|thread| {
-            host.note_thread(CPUS[0], us(begin + 4), thread, ThreadEventKind::Woke)
+            host.note_thread(CPUS[0], us(begin + 4), thread, ThreadEventKind::Woke);
         });
         host.count(vcpu(0), Span::from_us(2000));
         host.at(us(begin + 2005));

@@ -220,7 +220,7 @@ fn stretches(events: &[Event]) -> Vec<(Time, Time)> {
         match event.what {
             ThreadEventKind::SwitchedIn => since = Some(event.at),
             ThreadEventKind::SwitchedOut { .. } => {
-                stretches.extend(since.take().map(|at| (at, event.at)))
+                stretches.extend(since.take().map(|at| (at, event.at)));
             }
             ThreadEventKind::Woke | ThreadEventKind::Forked { .. } | ThreadEventKind::Ending => {}
         }

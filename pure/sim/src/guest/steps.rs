@@ -27,7 +27,7 @@ pub(crate) enum ProgramNeed {
     Unlock,
     /// To carry out this step with a device.
     Device(DeviceStep),
-    /// Nothing: the program has ended.
+    /// No need: the program has ended.
     Nothing,
 }
 

@@ -1,5 +1,4 @@
-//! Simulated operating system of a domain. Each of its vCPUs does one work item after the other,
-//! each with a cost, and blocks when no work is left.
+//! Simulated operating system of a domain. Its vCPUs do work items with costs, and block after.
 //!
 //! The first vCPU does the work items for devices, before all tasks. Any vCPU can run tasks. An
 //! item takes effect when it is complete.
@@ -30,8 +29,7 @@ pub(crate) struct TaskOf {
     pub(crate) task: u16,
 }
 
-/// Kind of a work item that a vCPU of a simulated operating system does. `D` is the kind of work
-/// for devices.
+/// Kind of a work item of a vCPU. `D` is the kind of work for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ItemKind<D> {
     Nothing,
@@ -41,8 +39,7 @@ enum ItemKind<D> {
     Idle,
 }
 
-/// A work item of a vCPU of a simulated operating system, and the CPU time it takes. After that
-/// time a task item is chosen again.
+/// A work item of a vCPU and the CPU time it takes. Then a task item is chosen again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<D> {
     doing: ItemKind<D>,
@@ -78,8 +75,7 @@ pub(crate) trait Devices {
         at: &mut Context<'_, '_, Self::Duty>,
     ) -> TaskStep;
 
-    /// Returns the next work item of a vCPU for devices, and its cost. Work for devices precedes
-    /// all tasks.
+    /// Returns a vCPU's next work item for devices, which precedes all tasks, and its cost.
     fn choose(
         &mut self,
         seat: Seat,
@@ -147,16 +143,14 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.systems.len()
     }
 
-    /// Returns the operating system and index of a vCPU. `None` if its domain has no simulated
-    /// operating system.
+    /// Returns the system and index of a vCPU. `None` if no system of its domain is simulated.
     #[inline]
     pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
         let system = (*self.of_domain.get(vcpu.domain().number() as usize)?)?;
         Some(Seat { system, number: vcpu.number() })
     }
 
-    /// Returns the simulated operating system of a domain, by the index of the domain in the
-    /// scenario.
+    /// Returns the simulated system of a domain, by the index of the domain in the scenario.
     pub(crate) fn of_domain(&self, domain: usize) -> Option<SystemId> {
         *self.of_domain.get(domain)?
     }

@@ -213,8 +213,7 @@ fn credit_boosts_second_wake_if_kept_and_not_if_forfeited() {
     );
 }
 
-/// vCPU n is blocked at first. With `newcomers=active` it receives half of all credit, so h is in
-/// debt at 30 ms and is preempted at 35 ms.
+/// The blocked vCPU n gets half of all credit with `newcomers=active`: h is preempted at 35 ms.
 #[test]
 fn credit_newcomers_field_decides_when_a_newcomer_gets_credit() {
     picture(

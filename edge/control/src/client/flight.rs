@@ -1,0 +1,53 @@
+//! Requests to the flight recorder, and predictions that are held against what came.
+
+use hyper::Method;
+
+use super::{Answered, Client, RepeatableRequest, escaped};
+use crate::{Culprits, Incident, Length, Prediction, PredictionRecord, Recording};
+
+impl Client {
+    /// Returns the programs and causes that kept a VM from running in the last minute.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn why(&mut self, name: &str) -> Answered<Culprits> {
+        self.ask(&RepeatableRequest::get(format!("/v1/why/{}", escaped(name))))
+    }
+
+    /// Returns the saved incidents, newest first.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn incidents(&mut self) -> Answered<Vec<Incident>> {
+        self.ask(&RepeatableRequest::get("/v1/incidents"))
+    }
+
+    /// Has the service watch what comes of predictions that were applied.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn predict(&mut self, predictions: &[Prediction]) -> Answered<Vec<PredictionRecord>> {
+        self.ask(
+            &RepeatableRequest::write(Method::POST, "/v1/predictions".into()).with(&predictions),
+        )
+    }
+
+    /// Returns all predictions that were applied, oldest first.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn predictions(&mut self) -> Answered<Vec<PredictionRecord>> {
+        self.ask(&RepeatableRequest::get("/v1/predictions"))
+    }
+
+    /// Saves what the flight recorder has of this length of time until now, on the daemon's host.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn record(&mut self, since: Length) -> Answered<Recording> {
+        self.ask(&RepeatableRequest::write(
+            Method::POST,
+            format!("/v1/recordings?since={}", since.0),
+        ))
+    }
+}
