@@ -26,7 +26,7 @@ pub(crate) enum ProgramNeed {
     Unlock,
     /// To carry out this step with a device.
     Device(DeviceStep),
-    /// Nothing: the program has ended.
+    /// The program has ended and needs nothing more.
     Nothing,
 }
 
