@@ -278,8 +278,7 @@ fn group(
     runs.iter().map(column).collect()
 }
 
-/// Returns the columns of reservations: a single column if all runs with reservations have equal
-/// ones.
+/// Returns the reservations: a single column if all runs with reservations have the same.
 fn promises(runs: &[(&str, &Summary)], rows: &[&str]) -> Group {
     let of = |row: &str, run: &Summary| {
         let vcpu = run.vcpus.iter().find(|vcpu| vcpu.name == row);
@@ -376,7 +375,7 @@ fn wakes(run: &Summary) -> Group {
     counted_spread("wake to run", &run.vcpus, |vcpu| vcpu.wake_to_run, none)
 }
 
-/// Returns the columns with the number of jobs in each row and the number of late jobs.
+/// Jobs of each row, and how many of them were late.
 fn jobs<T>(
     rows: &[T],
     of: impl Fn(&T) -> (u64, u64),
@@ -402,7 +401,7 @@ fn responses<T>(rows: &[T], of: impl Fn(&T) -> Option<Distribution>) -> Group {
     counted_spread("response", rows, of, |_| Cell::Blank)
 }
 
-/// Returns a table of named tasks. Empty if there are none.
+/// A table of named tasks, if there are any.
 fn tasks(rows: &[TaskSummary], width: usize, paint: Paint) -> String {
     if rows.is_empty() {
         return String::new();
@@ -415,7 +414,7 @@ fn tasks(rows: &[TaskSummary], width: usize, paint: Paint) -> String {
     format!("{}\n", Sheet { names, groups }.render(width, paint))
 }
 
-/// Returns true if work differs from CPU time for any vCPU.
+/// Returns true if work is another thing than CPU time for any vCPU.
 fn any_slowed(rows: &[VcpuSummary]) -> bool {
     rows.iter().any(|vcpu| vcpu.work().is_some_and(|work| work != vcpu.delivered))
 }
