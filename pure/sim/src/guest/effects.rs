@@ -8,7 +8,7 @@ use super::SystemId;
 /// Target of an interrupt.
 #[derive(Clone, Copy)]
 pub(crate) enum InterruptTarget {
-    /// Always the same CPU.
+    /// Always this CPU, wherever vCPUs run.
     Cpu(CpuId),
     /// The CPU on which this vCPU runs or ran last.
     OfVcpu(VcpuId),

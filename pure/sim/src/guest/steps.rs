@@ -27,7 +27,7 @@ pub(crate) enum ProgramNeed {
     Unlock,
     /// To carry out this step with a device.
     Device(DeviceStep),
-    /// No need: the program has ended.
+    /// The program has ended and needs nothing more.
     Nothing,
 }
 

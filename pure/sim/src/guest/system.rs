@@ -39,7 +39,7 @@ enum ItemKind<D> {
     Idle,
 }
 
-/// A work item of a vCPU and the CPU time it takes. Then a task item is chosen again.
+/// A work item of a vCPU of a simulated operating system, and the CPU time it takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<D> {
     doing: ItemKind<D>,
@@ -90,7 +90,7 @@ pub(crate) trait Devices {
         context: &mut Context<'_, '_, Self::Duty>,
     );
 
-    /// Returns the CPU time that devices add to a vCPU's search for work that finds none.
+    /// Returns the CPU time that devices add to a search for work that finds none.
     fn idle(&self, seat: Seat) -> Span;
 
     /// Called when a vCPU is about to block.
@@ -143,14 +143,14 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.systems.len()
     }
 
-    /// Returns the system and index of a vCPU. `None` if no system of its domain is simulated.
+    /// Returns the system and index of a vCPU. `None` if its domain has no simulated system.
     #[inline]
     pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
         let system = (*self.of_domain.get(vcpu.domain().number() as usize)?)?;
         Some(Seat { system, number: vcpu.number() })
     }
 
-    /// Returns the simulated system of a domain, by the index of the domain in the scenario.
+    /// Returns the simulated system of a domain, by the domain's index in the scenario.
     pub(crate) fn of_domain(&self, domain: usize) -> Option<SystemId> {
         *self.of_domain.get(domain)?
     }
@@ -160,8 +160,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.tasks[number]
     }
 
-    /// Returns the first vCPU of an operating system. Events and records of that system name this
-    /// vCPU.
+    /// Returns the first vCPU of a system, named in events and records of the system.
     #[inline]
     pub(crate) fn first(&self, id: SystemId) -> VcpuId {
         self.systems[usize::from(id)].vcpus[0].id
@@ -206,8 +205,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         !self.systems[usize::from(seat.system)].vcpus[usize::from(seat.number)].is_asleep
     }
 
-    /// Makes the first vCPU of an operating system look for work. Interrupts and events go to the
-    /// first vCPU.
+    /// Makes the first vCPU of a system look for work: interrupts and events go there.
     pub(crate) fn alert(&mut self, id: SystemId) {
         let alerted = self.systems[usize::from(id)].alert(0);
         self.effects.alert(alerted);
@@ -247,14 +245,12 @@ impl<'a, D: Copy> Systems<'a, D> {
         })
     }
 
-    /// Returns true if `holds` returns true for any vCPU of this operating system that is present
-    /// on the host.
+    /// Returns true if `holds` is true for any vCPU of this system that is on the host.
     pub(crate) fn any(&self, id: SystemId, holds: impl Fn(VcpuId) -> bool) -> bool {
         self.systems[usize::from(id)].vcpus.iter().any(|vcpu| vcpu.is_here && holds(vcpu.id))
     }
 
-    /// Records that a vCPU runs another task. This changes the report of the other vCPUs that could
-    /// run that task.
+    /// Records that a vCPU runs another task, which changes the reports for its siblings.
     fn places_changed(&mut self, id: SystemId) {
         let system = &self.systems[usize::from(id)];
         if system.info.is_some() && system.vcpus.len() > 1 {
@@ -365,8 +361,7 @@ impl<'a, D: Copy> System<'a, D> {
         }
     }
 
-    /// Makes a vCPU look for more urgent work. Returns the vCPU if it is blocked or runs a task,
-    /// otherwise `None`.
+    /// Makes a vCPU look for more urgent work. Returns it if it blocks or runs a task.
     fn alert(&mut self, number: usize) -> Option<VcpuId> {
         let vcpu = &mut self.vcpus[number];
         let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, ItemKind::Task(_)));
@@ -431,7 +426,7 @@ enum HasIdled {
     Yes,
 }
 
-/// A time at which something happens to simulated operating systems, with the effects it has.
+/// A time at which something happens to simulated systems, with its effects.
 pub(crate) struct Context<'c, 'a, D> {
     pub(crate) now: Time,
     pub(crate) systems: &'c mut Systems<'a, D>,
@@ -439,8 +434,7 @@ pub(crate) struct Context<'c, 'a, D> {
 }
 
 impl<D: Copy> Context<'_, '_, D> {
-    /// Adds a vCPU of an operating system and wakes it once, to look for work. All tasks begin when
-    /// the first vCPU is added.
+    /// Adds a vCPU and wakes it to look for work. The first vCPU also begins all tasks.
     pub(crate) fn join(&mut self, seat: Seat, devices: &mut impl Devices<Duty = D>) {
         let vcpu = self.systems.vcpu(seat);
         vcpu.is_here = true;
@@ -498,7 +492,7 @@ impl<D: Copy> Context<'_, '_, D> {
         chosen
     }
 
-    /// Continues a task that waited, after the condition it waited for occurred.
+    /// Continues a task that waited, after the condition that it waited for.
     pub(crate) fn go_on(&mut self, of: TaskOf, cause: Cause, devices: &mut impl Devices<Duty = D>) {
         let need = self.advance(of, devices);
         self.systems.set_state(of, state(need));
