@@ -32,7 +32,7 @@ pub(crate) struct RowSpec {
     /// Our points, as texts.
     pub(crate) at: Spanned<Names>,
     /// Points with which ours are compared, if the published value compares two groups of points.
-    /// Empty otherwise.
+    /// `None` otherwise.
     pub(crate) against: Option<Spanned<Names>>,
     /// Measure at the points of `against`. `None` for the measure at our points.
     pub(crate) against_measure: Option<Spanned<String>>,
