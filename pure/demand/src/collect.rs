@@ -14,7 +14,7 @@ use crate::{Change, ChangeKind, CpuTimes, Demand, Job, RecordedReservation, Vcpu
 /// Takes a trace and returns its demand.
 #[derive(Debug)]
 pub struct Collector {
-    /// End of the part whose costs are fitted.
+    /// End of the first part of the trace, from which scheduling costs are fitted.
     fit_until: Time,
     demand: Demand,
     /// By vCPU: index of its stay in `demand.vcpus`, and its state.

@@ -17,7 +17,7 @@ pub struct Costs {
     pub interrupt: Samples,
     /// CPU time of each call of a balancer.
     pub balancing: Samples,
-    /// Lateness of timers. On-time timers are zero.
+    /// Time by which each timer expired late. Zero for a timer that was on time.
     pub lateness: Samples,
     /// CPU time beyond the limits of reserved timeslices that reached it.
     pub overruns: Samples,
@@ -38,9 +38,9 @@ pub struct CpuTimes {
     pub accounted: Span,
     /// Time in which it was idle.
     pub idle: Span,
-    /// Time that a hypervisor below gave to others.
+    /// Time that a hypervisor below this host gave to other VMs (steal).
     pub stolen: Span,
-    /// CPU time of our dispatcher.
+    /// CPU time that Slackline's dispatcher used on this CPU.
     pub dispatching: Span,
     /// CPU time of vCPUs in the accounted time.
     pub vcpus: Span,

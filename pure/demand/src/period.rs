@@ -35,7 +35,7 @@ pub fn demand_per_period(vcpu: &VcpuDemand, period: Span, end: Time) -> DemandCo
     counts
 }
 
-/// Sum of the period at hand, and the counts of those before.
+/// Demand of the current period, and the counts of the earlier periods.
 struct Tally<'a> {
     counts: &'a mut DemandCounts,
     period: Span,
@@ -46,7 +46,7 @@ struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    /// Adds an interval that begins at or after the end of the one before.
+    /// Adds an interval of demand. It begins at or after the end of the interval added last.
     fn add(&mut self, mut from: Span, to: Span) {
         while from < to && self.index < self.periods {
             self.skip_to(from / self.period);

@@ -8,7 +8,7 @@ use crate::row::{Reason, Row, State};
 /// [`Request::Find`](crate::Request::Find) are answered by the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The change was made, or was in force already.
+    /// The requested change was made, or the reservation was already as requested.
     Done {
         /// The reservation as it was committed.
         reservation: Box<ListedReservation>,

@@ -34,9 +34,9 @@ pub(crate) struct Entry {
 /// Time limit of a gang member that has its places reserved but empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// The member ends then. It was never in the ledger.
+    /// Time at which the held member ends. It was never written to the ledger.
     Ends(Time),
-    /// The member begins then.
+    /// Time at which the member begins.
     Begins(Time),
 }
 

@@ -59,7 +59,7 @@ pub(crate) enum Kind {
     Bound(Binding),
     /// The reservation has ended.
     Ended,
-    /// A request changed nothing, since the reservation was so already.
+    /// The request changed nothing, since the reservation was already as requested.
     Same,
 }
 

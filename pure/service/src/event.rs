@@ -80,7 +80,7 @@ pub enum EventKind {
     LedgerFailing(String),
     /// The ledger can be written again.
     LedgerWhole {
-        /// Number of events that were not kept meanwhile.
+        /// Number of events that were dropped while the ledger could not be written.
         lost: u64,
     },
 }

@@ -49,7 +49,7 @@ pub enum GangMessage {
 pub enum GangReply {
     /// The host has done it.
     Yes,
-    /// The host refused, without effect.
+    /// The host refused the message. Nothing changed on that host.
     No,
     /// The host did not reply. It may have done it or not.
     Nothing,

@@ -119,7 +119,7 @@ impl Verb {
         }
     }
 
-    /// Returns the command of that name.
+    /// Returns the kind of the request in a word, such as `reserve`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -22,7 +22,7 @@ const EVENTS: usize = 10_000;
 /// Queue of changes for the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// Number that was assigned last.
+    /// Highest number that the writer has assigned to an event or a commit.
     seq: u64,
     under_way: Option<PendingCommit>,
     next: Batch,

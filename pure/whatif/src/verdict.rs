@@ -11,7 +11,7 @@ pub const SHARE_PPM: u64 = 1_000;
 pub const WAIT_PERCENT: u64 = 20;
 /// Waits that differ by no more than this count as equal.
 const WAIT_FLOOR: Span = Span::from_us(50);
-/// Number of wakes from which a p99 is judged. With fewer it is the worst.
+/// Minimum number of wakes for which a p99 wait is judged. With fewer, p99 is the longest wait.
 const WAKES: u64 = 100;
 
 /// Result of one form.
@@ -30,7 +30,7 @@ pub struct FormGate {
 pub struct GateRow {
     /// Results in the second half of the recording.
     pub recorded: Measures,
-    /// The same from the simulation. `None` if the vCPU is not in it.
+    /// Simulated results in the second half of the recording. `None` if the vCPU is not simulated.
     pub simulated: Option<Measures>,
 }
 
@@ -61,7 +61,7 @@ impl GateRow {
         error <= WAIT_FLOOR || error.ns() <= recorded.ns() / 100 * WAIT_PERCENT
     }
 
-    /// Returns true if share and wait are repeated.
+    /// Returns true if the simulation repeats the vCPU's recorded share and p99 wait.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.has_share() && self.has_wait()

@@ -36,7 +36,7 @@ pub(crate) enum WriteError {
     Share { name: String, error: FieldError },
 }
 
-/// A job: its time in nanoseconds, and its work. `None` never ends.
+/// A job: its time in nanoseconds and its work. A job whose work is `None` never ends.
 type Job = (u64, Option<u64>);
 
 impl WrittenScenario {
