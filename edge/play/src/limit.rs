@@ -261,7 +261,7 @@ pub struct LimitedProcess(Kind);
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is only one value.
 enum Kind {
-    /// Limit of the kernel, until the fence restores the process.
+    /// The kernel limits the CPU time of the process, until the process is restored.
     Kernel {
         fence: Fence,
     },

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn overhead_sample_longer_than_the_window_counts_over_its_length() {
+    fn overhead_sample_longer_than_the_window_is_averaged_over_the_sample() {
         let mut window = OverheadWindow::default();
         window.add(at(0), at(3_000), Span::from_secs(3));
         window.add(at(3_000), at(23_000), Span::from_secs(1));

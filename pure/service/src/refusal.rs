@@ -259,7 +259,9 @@ impl Refusal {
                 let listed: Vec<String> = bindings.iter().map(ToString::to_string).collect();
                 Some(format!("choose one with --for: {}", listed.join(", ")))
             }
-            Refusal::Taken { by, .. } => Some(format!("change {by}, or release it first")),
+            Refusal::Taken { by, .. } => {
+                Some(format!("release {by} first, or change it with `slackline change {by}`"))
+            }
             Refusal::Stale { name, is, .. } => {
                 Some(format!("read {name} again, then use revision {is}"))
             }

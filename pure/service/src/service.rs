@@ -319,7 +319,9 @@ impl Service {
             0 => String::new(),
             others => format!(" and {others} more"),
         };
-        let says = format!("by {by} {way}; one period of {first}{others} is longer or shorter");
+        let says = format!(
+            "the clock was set {way} by {by}: one period of {first}{others} is longer or shorter"
+        );
         self.note(now, Principal::Service, EventKind::ClockStepped(says));
     }
 

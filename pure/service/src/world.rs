@@ -1,4 +1,5 @@
-//! Effects of the service: everything it decides is a call of [`World`].
+//! Interface by which the service acts on the host and the ledger: it changes them only by calls of
+//! [`World`].
 
 use slackline_units::{DomId, Span, Time};
 

@@ -109,7 +109,9 @@ impl LivePlan {
                 match self.test(way, share, &mut watch) {
                     Ok(run) => runs.push(run),
                     Err(Stop::Limit(error @ LimitError::TooFine { .. })) => {
-                        terminal::tell(&format!("note:  {way} at {share}: {error}\n"));
+                        terminal::tell(&format!(
+                            "note:  cannot limit to {share} by {way}: {error}\n"
+                        ));
                         watch.skip(self.length + WARMUP);
                     }
                     // A mechanism that cannot limit to this share cannot limit to any other.
@@ -119,7 +121,9 @@ impl LivePlan {
                         break;
                     }
                     Err(Stop::Limit(error)) if self.skips(&error) => {
-                        terminal::tell(&format!("note:  {way} at {share}: {error}\n"));
+                        terminal::tell(&format!(
+                            "note:  cannot limit to {share} by {way}: {error}\n"
+                        ));
                         watch.skip(self.length + WARMUP);
                     }
                     Err(Stop::Limit(error)) => return Err(of_limit(error)),

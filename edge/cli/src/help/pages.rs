@@ -103,7 +103,7 @@ const METRICS: &str = "\
 Every number that Slackline measures, from the end of the warm-up to the end of the run.
 
 For each metric:
-  - Line 1 is the name in tables, or - if tables do not show the metric.
+  - Line 1 is the name in tables, or a dash if tables do not show the metric.
   - Line 2 is the field in JSON (_ns nanoseconds, _ppm millionths), then the name and unit
     in claims.
   - Line 3 is the meaning.

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_program_parses_back_unchanged_from_its_command_line() {
+    fn program_of_a_load_process_survives_its_command_line_unchanged() {
         let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
         let release = Step::Release {
             period: Span::from_us(10_500),

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::common::budgets::{NoRealTime, SKIPPED};
-use crate::common::live::{self, Live, Victim, let_pass, wait_until};
+use crate::common::live::{self, Live, Victim, kill, let_pass, wait_until};
 use crate::common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -441,7 +441,7 @@ fn hold_without_root_gives_one_error() {
 }
 
 /// A version 1 cpuset that contains only the first CPU.
-struct Cpuset(std::path::PathBuf);
+struct Cpuset(std::path::PathBuf, i32);
 
 impl Cpuset {
     fn with(pid: i32) -> Option<Cpuset> {
@@ -450,7 +450,7 @@ impl Cpuset {
         let point = mounts.lines().find(is_it)?.split(' ').nth(4)?;
         let folder = std::path::PathBuf::from(point).join(format!("test-{pid}"));
         std::fs::create_dir(&folder).ok()?;
-        let cpuset = Cpuset(folder);
+        let cpuset = Cpuset(folder, pid);
         for (file, text) in [("cpuset.mems", "0"), ("cpuset.cpus", "0"), ("tasks", "")] {
             let text = if text.is_empty() { pid.to_string() } else { text.to_owned() };
             std::fs::write(cpuset.0.join(file), text).ok()?;
@@ -461,6 +461,8 @@ impl Cpuset {
 
 impl Drop for Cpuset {
     fn drop(&mut self) {
+        // Its process runs on only if the test failed.
+        kill(self.1, Signal::KILL);
         wait_until("the cpuset to be empty", || std::fs::remove_dir(&self.0).is_ok());
     }
 }
@@ -480,7 +482,7 @@ fn hold_refuses_and_avoids_cpus_outside_the_process_cpuset() {
     let (last, folder) = (last.index().to_string(), cpuset.0.display().to_string());
     let hold =
         |more: &[&str]| live.run(&[&["hold", "--pid", &number, "--cpu", "20%"], more].concat());
-    hold(&["--cpus", &last]).ended_with(3).says("CPU 0 only").says(&folder).says("--cpus 0");
+    hold(&["--cpus", &last]).ended_with(3).says("only on CPU 0").says(&folder).says("--cpus 0");
     let holding = Holding::start(&live, &["hold", "--pid", &number, "--cpu", "20%"]);
     wait_until("it to be held", || holding.text("out").contains("on CPU 0"));
     holding.signal(Signal::INT);

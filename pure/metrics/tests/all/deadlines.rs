@@ -209,7 +209,7 @@ fn overrun_under_one_reservation_is_deducted_from_the_next_reservation() {
 }
 
 #[test]
-fn host_without_block_or_run_interval_records_has_no_deadline_metrics() {
+fn deadline_metrics_are_absent_if_the_host_records_no_blocks_or_run_intervals() {
     for (sleep, stretches) in [(false, false), (true, false), (false, true)] {
         let vcpu = awake().knows(sleep, stretches).ran(0, 0, 1_000).first_ended(20_000);
         assert_eq!((vcpu.deadlines, vcpu.misses, vcpu.wake_to_run), (None, None, None));

@@ -61,7 +61,7 @@ impl Service {
         }
     }
 
-    /// Returns a reservation as it was at some time, with its current state.
+    /// Returns a reservation for `list`, with the parameters of this row and its current state.
     fn seen(&self, row: Row) -> ListedReservation {
         let entry = self.book.get(&row.name).filter(|entry| entry.row.since == row.since);
         match entry.map(Entry::listed) {
