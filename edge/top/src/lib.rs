@@ -16,5 +16,5 @@ mod view;
 pub use columns::SortKey;
 pub use screen::draw;
 pub use snapshot::{CpuLine, Snapshot, VmRow};
-pub use terminal::{Steering, Update, run};
+pub use terminal::{Steering, run};
 pub use view::{Key, View};

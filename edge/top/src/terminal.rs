@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,22 +30,13 @@ impl Steering {
     }
 }
 
-/// Message of a source.
-#[derive(Clone, Debug)]
-pub enum Update {
-    /// Numbers that replace those on the screen.
-    Snapshot(Box<Snapshot>),
-    /// The end of a recording. The last numbers stay on the screen.
-    End,
-}
-
 /// Shows the snapshots of a source until the user quits or `stop` is set. The terminal is restored
 /// on return, and on a panic.
 ///
 /// # Errors
 /// If the terminal cannot be read or written.
 pub fn run(
-    updates: &Receiver<Update>,
+    updates: &Receiver<Snapshot>,
     steering: &Steering,
     view: View,
     stop: &AtomicBool,
@@ -59,7 +50,7 @@ pub fn run(
 
 fn show(
     terminal: &mut DefaultTerminal,
-    updates: &Receiver<Update>,
+    updates: &Receiver<Snapshot>,
     steering: &Steering,
     mut view: View,
     stop: &AtomicBool,
@@ -93,19 +84,11 @@ fn show(
 
 /// Takes the newest snapshot that has arrived. Returns true if it differs from the one on the
 /// screen.
-fn take_newest(updates: &Receiver<Update>, snapshot: &mut Snapshot) -> bool {
-    let mut is_changed = false;
-    loop {
-        match updates.try_recv() {
-            Ok(Update::Snapshot(newer)) => {
-                is_changed |= *newer != *snapshot;
-                *snapshot = *newer;
-            }
-            Ok(Update::End) | Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
-                return is_changed;
-            }
-        }
-    }
+fn take_newest(updates: &Receiver<Snapshot>, snapshot: &mut Snapshot) -> bool {
+    let newest = updates.try_iter().last();
+    let Some(newest) = newest.filter(|newest| newest != snapshot) else { return false };
+    *snapshot = newest;
+    true
 }
 
 fn key_of(code: KeyCode, is_control: bool) -> Option<Key> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use slackline_control::client::{Client, ClientError};
 use slackline_control::{Culprits, Host, Reservation};
-use slackline_top::{CpuLine, Snapshot, Steering, Update, VmRow};
+use slackline_top::{CpuLine, Snapshot, Steering, VmRow};
 use slackline_units::Span;
 
 use crate::problem::Problem;
@@ -28,7 +28,7 @@ pub(super) fn ask(
     at: &DaemonArgs,
     interval: Span,
     steering: Steering,
-    updates: SyncSender<Update>,
+    updates: SyncSender<Snapshot>,
 ) -> Result<JoinHandle<Result<(), Problem>>, Problem> {
     let mut client = connect(at)?;
     // A daemon that refuses is reported before the screen is cleared.
@@ -50,9 +50,9 @@ struct Asker {
 }
 
 impl Asker {
-    fn run(&mut self, interval: Duration, steering: &Steering, updates: &SyncSender<Update>) {
+    fn run(&mut self, interval: Duration, steering: &Steering, updates: &SyncSender<Snapshot>) {
         let mut next = Instant::now() + interval;
-        if updates.send(Update::Snapshot(Box::new(self.shown.clone()))).is_err() {
+        if updates.send(self.shown.clone()).is_err() {
             return;
         }
         loop {
@@ -72,7 +72,7 @@ impl Asker {
                 continue;
             }
             self.add_culprits();
-            if updates.send(Update::Snapshot(Box::new(self.shown.clone()))).is_err() {
+            if updates.send(self.shown.clone()).is_err() {
                 return;
             }
         }

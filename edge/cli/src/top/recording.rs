@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use slackline_daemon::record::as_reply;
 use slackline_metrics::{CulpritFinder, MovingWindow, Summary, VcpuSummary};
-use slackline_top::{CpuLine, Snapshot, Steering, Update, VmRow};
+use slackline_top::{CpuLine, Snapshot, Steering, VmRow};
 use slackline_units::{Span, Time};
 
 use super::daemon::lines;
@@ -22,7 +22,7 @@ pub(super) fn play(
     file: &Path,
     interval: Span,
     steering: Steering,
-    updates: SyncSender<Update>,
+    updates: SyncSender<Snapshot>,
 ) -> Result<JoinHandle<Result<(), Problem>>, Problem> {
     let (trace, names) = show::open(file)?;
     let header = trace.header();
@@ -53,7 +53,7 @@ impl Player {
         mut self,
         mut trace: Trace,
         steering: &Steering,
-        updates: &SyncSender<Update>,
+        updates: &SyncSender<Snapshot>,
     ) -> Result<(), Problem> {
         let (mut until, end) = self.span;
         while until < end {
@@ -108,7 +108,7 @@ impl Player {
         &mut self,
         at: Time,
         steering: &Steering,
-        updates: &SyncSender<Update>,
+        updates: &SyncSender<Snapshot>,
     ) -> Result<bool, Problem> {
         let stray = |error| Problem::StrayRecord { file: self.file.clone(), error };
         let summary = self.window.view().map_err(stray)?;
@@ -129,7 +129,7 @@ impl Player {
             details,
             problem: None,
         };
-        Ok(updates.send(Update::Snapshot(Box::new(snapshot))).is_ok())
+        Ok(updates.send(snapshot).is_ok())
     }
 
     /// Returns the culprits of a vCPU's waiting time in the whole recording. They are looked for
