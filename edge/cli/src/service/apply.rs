@@ -10,6 +10,7 @@ use slackline_control::client::Client;
 use slackline_control::{
     AppliedChange, Apply as List, Machine, Prediction, Reservation, ReservationParameters,
 };
+use toml::de::{DeTable, DeValue};
 
 use super::args::Apply;
 use super::{all, answer, connect, show};
@@ -40,13 +41,14 @@ fn watch(client: &mut Client, predictions: &[Prediction]) {
     }
 }
 
-/// Reservation of a file. A plan of `slackline whatif` has predictions as well.
+/// Key of a plan's predictions in the table of a reservation.
+const PREDICTED: &str = "predicted";
+
+/// Predictions in the table of a reservation. Its other keys are the reservation.
 #[derive(Deserialize)]
-struct PlannedReservation {
+struct ReservationPredictions {
     #[serde(default)]
     predicted: Vec<Prediction>,
-    #[serde(flatten)]
-    rest: toml::Table,
 }
 
 /// Reads the reservations of a file, by name, and the predictions of all vCPUs.
@@ -54,27 +56,22 @@ fn read(
     file: &Path,
 ) -> Result<(BTreeMap<String, ReservationParameters>, Vec<Prediction>), Problem> {
     let text = input::text(file)?;
-    let planned: Option<BTreeMap<String, PlannedReservation>> =
-        if text.contains("predicted]]") { toml::from_str(&text).ok() } else { None };
-    let Some(planned) = planned else { return Ok((reservations(file, &text)?, Vec::new())) };
-    let (mut rest, mut predictions) = (toml::Table::new(), Vec::new());
-    for (name, PlannedReservation { predicted, rest: one }) in planned {
-        predictions.extend(predicted);
-        rest.insert(name, toml::Value::Table(one));
-    }
-    Ok((reservations(file, &rest.to_string())?, predictions))
-}
-
-fn reservations(
-    file: &Path,
-    text: &str,
-) -> Result<BTreeMap<String, ReservationParameters>, Problem> {
-    toml::from_str(text).map_err(|error| {
-        let (line, column) = position(text, error.span().map_or(0, |span| span.start));
+    let bad = |error: toml::de::Error| {
+        let (line, column) = position(&text, error.span().map_or(0, |span| span.start));
         let message = error.message().lines().collect::<Vec<_>>().join(" ");
         let hint = Some(EXAMPLE.to_owned());
         Problem::BadAxis { file: file.into(), line, column, message, hint }
-    })
+    };
+    let mut tables = DeTable::parse(&text).map_err(bad)?;
+    for (_, table) in tables.get_mut().iter_mut() {
+        if let DeValue::Table(table) = table.get_mut() {
+            table.remove(PREDICTED);
+        }
+    }
+    let reservations = BTreeMap::deserialize(toml::Deserializer::from(tables)).map_err(bad)?;
+    let predicted: BTreeMap<String, ReservationPredictions> = toml::from_str(&text).map_err(bad)?;
+    let predictions = predicted.into_values().flat_map(|one| one.predicted).collect();
+    Ok((reservations, predictions))
 }
 
 /// Adds the VM's binding and number of vCPUs to new reservations that lack them.

@@ -40,6 +40,7 @@ fn applies(request: &Request) -> Outcome {
             };
             Ok(Answer::Applied(list.reservations.iter().map(change).collect()))
         }
+        Request::Predict(_) => Ok(Answer::Predictions(Vec::new())),
         other => fine(other),
     }
 }
@@ -76,6 +77,28 @@ fn apply_names_file_line_and_vm_of_a_bad_list() {
     refused("[nowhere]\ncpu = \"3%\"\n", 2).says("nowhere: cannot find nowhere on this host");
     let big = "[big]\ncpu = \"90%\"\nfor = \"libvirt:big\"\nvcpus = 1\n";
     refused(big, 4).says("big: no room").says("nothing was changed");
+}
+
+/// Predictions of a plan are sent to the daemon after the reservations. A mistake in a plan is
+/// reported at its own line.
+#[test]
+fn apply_of_a_plan_sends_predictions_and_names_the_line_of_a_mistake() {
+    let Some(daemon) = Daemon::new(applies) else { return };
+    let prediction = "[[web.predicted]]\nvcpu = \"web.0\"\nlength_ns = 9\nshare_ppm = [1, 2]\n";
+    let plan = format!("[web]\nslice = \"3ms\"\nperiod = \"10ms\"\n{prediction}");
+    daemon.write("plan.toml", &plan);
+    let file = daemon.path("plan.toml");
+    daemon.run(&["apply", &file]).good();
+    let sent = loop {
+        if let Request::Predict(predictions) = daemon.heard() {
+            break predictions;
+        }
+    };
+    assert_eq!((&*sent[0].vcpu, sent[0].share_ppm), ("web.0", (1, 2)));
+    daemon.write("plan.toml", &plan.replace("\"3ms\"", "\"3 apples\""));
+    daemon.run(&["apply", &file]).ended_with(2).says("plan.toml:2:9");
+    daemon.write("plan.toml", &plan.replace("vcpu = ", "cpu = "));
+    daemon.run(&["apply", &file]).ended_with(2).says("plan.toml:5:");
 }
 
 #[test]
