@@ -152,7 +152,7 @@ impl FoundMachine {
     ///
     /// # Errors
     /// If the machine has ended, has no such vCPU, or must not be scheduled.
-    pub fn who(&self, number: u16) -> Result<JoinTarget, Absent> {
+    pub fn join_target(&self, number: u16) -> Result<JoinTarget, Absent> {
         if let Some(place) = &self.place {
             return Ok(JoinTarget::Group(place.clone()));
         }

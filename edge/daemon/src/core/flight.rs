@@ -304,7 +304,7 @@ impl FlightThread {
         if self.predictions.is_due(now) {
             self.end_piece();
             if let Err(error) = self.predictions.settle(now, &self.header, &self.ring) {
-                let text = format!("cannot keep what came of a prediction: {error}");
+                let text = format!("cannot save the outcome of a prediction: {error}");
                 replies.push(FlightReply::Incident(Err(text)));
             }
         }
@@ -323,7 +323,8 @@ impl FlightThread {
             return Err(Problem::new(Kind::NotAllowed, detail));
         }
         if !self.predictions.watch(now, wall_ns(), predictions) {
-            let problem = Problem::new(Kind::NotNow, "too many predictions are watched");
+            let problem =
+                Problem::new(Kind::NotNow, "more than 1,000 predictions would be watched");
             return Err(problem.hinting("apply again in a minute"));
         }
         Ok(self.predicted(own))

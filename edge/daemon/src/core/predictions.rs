@@ -1,7 +1,7 @@
 //! Predictions that were applied, and what came of them. The file in the folder of the ledger has a
 //! line for each.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -45,9 +45,10 @@ impl Predictions {
     /// Reads the file, if there is one. Lines that are damaged are left out.
     pub(super) fn open(folder: &Path) -> Predictions {
         let file = folder.join("predictions");
-        let text = fs::read_to_string(&file).unwrap_or_default();
+        let bytes = fs::read(&file).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
         let all = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        Predictions { file, bytes: text.len(), all, open: Vec::new() }
+        Predictions { file, bytes: bytes.len(), all, open: Vec::new() }
     }
 
     /// Watches predictions from now on. Returns false if there are too many.
@@ -101,9 +102,7 @@ impl Predictions {
         if self.bytes + line.len() > MOST_BYTES {
             self.drop_older_half()?;
         }
-        let mut options = File::options();
-        let mut file = options.append(true).create(true).mode(0o600).open(&self.file)?;
-        file.write_all(line.as_bytes())?;
+        private(&self.file, File::options().append(true))?.write_all(line.as_bytes())?;
         self.bytes += line.len();
         Ok(())
     }
@@ -114,11 +113,16 @@ impl Predictions {
             self.all.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let part = self.file.with_extension("part");
-        fs::write(&part, &text)?;
+        private(&part, File::options().write(true).truncate(true))?.write_all(text.as_bytes())?;
         fs::rename(&part, &self.file)?;
         self.bytes = text.len();
         Ok(())
     }
+}
+
+/// Opens a file that only root can read: it has names of VMs.
+fn private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    options.create(true).mode(0o600).open(path)
 }
 
 /// Returns what a vCPU received since a time. `None` if it is not there any more.
@@ -144,6 +148,8 @@ fn outcome(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -167,6 +173,10 @@ mod tests {
         predictions.settle(later, &header, &ring).expect("a file for the test");
         assert_eq!(predictions.all().count(), 2);
         let file = folder.path().join("predictions");
+        let mode = |path: &Path| fs::metadata(path).expect("the file").permissions().mode() & 0o777;
+        assert_eq!(mode(&file), 0o600);
+        predictions.drop_older_half().expect("a file for the test");
+        assert_eq!((mode(&file), predictions.all.len()), (0o600, 1));
         let mut text = fs::read_to_string(&file).expect("the file");
         text.push_str("{\"at_ns\": 5, \n");
         fs::write(&file, text).expect("the file");

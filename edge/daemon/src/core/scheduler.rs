@@ -125,7 +125,7 @@ impl Scheduler {
             return Ok(request);
         };
         let found = self.found.get(&seats.identity).ok_or(WorldError::Gone)?;
-        let who = found.who(vcpu).map_err(|absent| match absent.is_yet_to_come() {
+        let who = found.join_target(vcpu).map_err(|absent| match absent.is_yet_to_come() {
             true => WorldError::Gone,
             false => WorldError::Host { says: with_causes(&absent), hint: absent.hint() },
         })?;

@@ -83,7 +83,7 @@ pub(super) fn heard(
         let problem = Problem::new(Kind::NotAllowed, "`access` is not permitted over the network");
         return Err(fail(problem.hinting("run it on the host of the daemon")));
     }
-    may_administer(&ask.request, role).map_err(fail)?;
+    check_role(&ask.request, role).map_err(fail)?;
     match ask.request {
         Wire::ListAccess => return Ok(ValidRequest::Access(ticket)),
         Wire::Whoami => return Ok(ValidRequest::Whoami(ticket, role)),
@@ -130,15 +130,19 @@ pub(super) fn heard(
     Ok(ValidRequest::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
 }
 
-/// Refuses requests for access and for recordings to roles that are not administrators.
-fn may_administer(request: &Wire, role: Role) -> Result<(), Problem> {
-    let is_recording = matches!(request, Wire::Record { .. });
-    if (!is_about_access(request) && !is_recording) || role.may(Verb::Access) {
+/// Checks the role of a caller for requests that the service does not check itself.
+fn check_role(request: &Wire, role: Role) -> Result<(), Problem> {
+    let administrators = "run it as root, or as a member of the group slackline-admin";
+    let (word, needed, hint) = match request {
+        Wire::Record { .. } => ("record", Verb::Access, administrators),
+        Wire::Predict(_) => ("predictions", Verb::Change, "ask an administrator for another role"),
+        request if is_about_access(request) => ("access", Verb::Access, administrators),
+        _ => return Ok(()),
+    };
+    if role.may(needed) {
         return Ok(());
     }
-    let word = if is_recording { "record" } else { "access" };
     let detail = format!("`{word}` is not permitted for role {}", role.word());
-    let hint = "run it as root, or as a member of the group slackline-admin";
     Err(Problem::new(Kind::NotAllowed, detail).hinting(hint))
 }
 

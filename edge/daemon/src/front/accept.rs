@@ -74,13 +74,7 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     let router = pages::router(front);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                after(&error).await;
-                continue;
-            }
-        };
+        let (stream, _) = next(|| listener.accept()).await;
         match admit(&stream, front) {
             Ok((caller, held)) => {
                 let (from, held) = (Origin::Here(caller), Arc::new(held));
@@ -97,17 +91,10 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
 /// If the socket cannot be waited for.
 pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) -> io::Result<()> {
     let Some(Remote { listener, tls }) = remote else { return std::future::pending().await };
-    listener.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listener)?;
+    let listener = asynchronous(listener)?;
     let (acceptor, router) = (TlsAcceptor::from(tls), pages::router(front));
     loop {
-        let (stream, address) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                after(&error).await;
-                continue;
-            }
-        };
+        let (stream, address) = next(|| listener.accept()).await;
         // Closed without an answer if there is no place, since its caller is not identified yet.
         let address = address.ip();
         if let Ok((held, end)) = Limits::connect_remote(&front.limits, address) {
@@ -128,18 +115,11 @@ pub(super) async fn accept_scrapers(
     front: &Arc<Front>,
 ) -> io::Result<()> {
     let Some(listener) = listener else { return std::future::pending().await };
-    listener.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listener)?;
+    let listener = asynchronous(listener)?;
     let router = pages::metrics_router(front);
     let places = Arc::new(Semaphore::new(SCRAPERS));
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                after(&error).await;
-                continue;
-            }
-        };
+        let (stream, _) = next(|| listener.accept()).await;
         // Closed without an answer if there is no place.
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
             let (who, owner, role) = (CallerIdentity::Loopback, Owner::Loopback, Role::Viewer);
@@ -149,10 +129,22 @@ pub(super) async fn accept_scrapers(
     }
 }
 
-/// Waits after a failure to accept, unless it concerns that connection only.
-async fn after(error: &io::Error) {
-    if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
-        sleep(AFTER_FAILURE).await;
+fn asynchronous(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+/// Returns the next connection. Waits after a failure to accept, unless the failure concerns one
+/// connection only.
+async fn next<T>(accept: impl AsyncFn() -> io::Result<T>) -> T {
+    loop {
+        match accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => match error.kind() {
+                io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
+                _ => sleep(AFTER_FAILURE).await,
+            },
+        }
     }
 }
 
