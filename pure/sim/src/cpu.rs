@@ -279,7 +279,7 @@ impl Cpus {
         let this = &mut self.cpus[cpu.index()];
         this.unpaid.pay(now, (cpu, this.occupant), &mut self.account.records);
         this.unpaid.postpone(span);
-        // What is not measured yet must be kept.
+        // Taken time that the next measurement needs is kept.
         let passed = if this.occupant.is_some() { this.measured } else { now };
         this.taken.drop_passed(cpu, passed, &mut self.account.records);
         this.taken.take(now, span);

@@ -178,14 +178,14 @@ fn found_vm_keeps_its_identity_until_its_end_is_reported() {
     drop(namesake);
     assert!(!found.machine.is_vouched);
 
-    let Ok(JoinTarget::Thread(thread)) = found.who(2) else { panic!("no thread") };
+    let Ok(JoinTarget::Thread(thread)) = found.join_target(2) else { panic!("no thread") };
     assert_eq!(thread.tid(), found.machine.vcpus[1].tid);
-    assert!(matches!(found.who(1), Err(Absent::NotHere { .. })));
+    assert!(matches!(found.join_target(1), Err(Absent::NotHere { .. })));
 
     assert!(!found.ending.has_ended().unwrap());
     machine.child.kill().unwrap();
     wait_for(&found.ending);
-    assert!(found.who(2).is_err());
+    assert!(found.join_target(2).is_err());
     machine.child.wait().unwrap();
     let error = find(&by_name).unwrap_err();
     assert!(matches!(error, Absent::NotHere { .. }) && error.is_yet_to_come(), "{error}");
@@ -243,9 +243,10 @@ fn process_bound_by_pid_is_scheduled_with_its_descendants() {
     let process = Idle::after("");
     let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
     assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));
-    assert!(matches!(found.who(0), Ok(JoinTarget::Tree(pid)) if Some(pid) == found.machine.pid()));
+    let target = found.join_target(0);
+    assert!(matches!(target, Ok(JoinTarget::Tree(pid)) if Some(pid) == found.machine.pid()));
     process.end();
-    assert!(found.who(0).is_err());
+    assert!(found.join_target(0).is_err());
 }
 
 #[test]
@@ -350,7 +351,7 @@ fn cgroup_is_one_vm_while_it_has_processes() {
     let found = find(&by_path).unwrap();
     assert_eq!((found.machine.kind, found.machine.vcpus.len()), (Kind::Group, 0));
     assert_eq!(found.machine.in_service().vcpus, [0]);
-    assert!(matches!(found.who(0), Ok(JoinTarget::Group(place)) if place.group == group.0));
+    assert!(matches!(found.join_target(0), Ok(JoinTarget::Group(place)) if place.group == group.0));
     assert!(!found.ending.has_ended().unwrap());
     child.end();
     wait_for(&found.ending);
@@ -428,7 +429,7 @@ fn qmp_is_asked_for_vcpus_only_if_qemu_threads_are_unnamed() {
         let found = find(&by_name).unwrap();
         assert_eq!(found.machine.in_service().vcpus, [0, 1], "{threads}");
         assert_eq!(found.machine.binding, by_name);
-        assert!(matches!(found.who(1), Ok(JoinTarget::Thread(_))));
+        assert!(matches!(found.join_target(1), Ok(JoinTarget::Thread(_))));
         machine.0.kill().unwrap();
         wait_for(&found.ending);
     }

@@ -358,7 +358,7 @@ impl Drop for Mounted {
 }
 
 /// Opens the ledger's database directly, as another program would.
-fn other(folder: &Path) -> Connection {
+pub(crate) fn other(folder: &Path) -> Connection {
     Connection::open(folder.join("ledger.db")).unwrap()
 }
 
@@ -496,112 +496,6 @@ fn damaged_foreign_or_newer_ledger_is_refused_and_kept() {
     fs::remove_file(&path).unwrap();
     other(folder.path()).execute_batch("CREATE TABLE songs (name TEXT)").unwrap();
     assert!(matches!(open_error(folder.path()), LedgerError::Foreign { .. }));
-}
-
-/// Creates the ledger of version 1, and returns its file.
-fn of_first_version(folder: &Path) -> Vec<u8> {
-    other(folder).execute_batch(include_str!("../ledger-version-1.sql")).unwrap();
-    fs::read(folder.join("ledger.db")).unwrap()
-}
-
-/// The ledger of version 6 contains one reservation that was changed once, and a user with a grant
-/// to view.
-#[test]
-fn ledger_of_version_6_is_read_without_loss() {
-    let folder = tempfile::tempdir().unwrap();
-    other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
-    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
-    let loaded = open(folder.path()).loaded;
-    let shown: Vec<String> = loaded.rows.iter().map(ToString::to_string).collect();
-    assert_eq!(shown, ["3ms/10ms exact for 1 vCPU, pid:29011"]);
-    assert_eq!((loaded.rows[0].revision, loaded.last_seq), (2, 3));
-}
-
-#[test]
-fn ledger_of_version_6_has_tenants_only_after_access_migration() {
-    let folder = tempfile::tempdir().unwrap();
-    other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
-    let OpenedLedger { mut ledger, has_tenants, .. } = open(folder.path());
-    assert!(!has_tenants);
-    let path = folder.path().join("ledger.db");
-    assert_eq!(version(&path), 9);
-    ledger.migrate_access(7).unwrap();
-    let [Reply::Access { ticket: 7, done: Ok(()) }] = &replies(&mut ledger, 1)[..] else {
-        panic!("not migrated")
-    };
-    close(ledger);
-    for kept in [6, 9] {
-        assert_eq!(version(&folder.path().join(format!("ledger.version-{kept}.db"))), kept);
-    }
-    let opened = open(folder.path());
-    assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
-    // So does a ledger of version 7, in which it was the version that said so.
-    let folder = tempfile::tempdir().unwrap();
-    other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
-    other(folder.path()).pragma_update(None, "user_version", 7).unwrap();
-    let opened = open(folder.path());
-    assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
-    // A new ledger has tenants from the start.
-    let folder = tempfile::tempdir().unwrap();
-    assert!(open(folder.path()).has_tenants);
-}
-
-fn version(path: &Path) -> u32 {
-    let ledger = Connection::open(path).unwrap();
-    ledger.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
-}
-
-#[test]
-fn ledger_of_version_1_is_migrated_without_loss_and_backed_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = of_first_version(folder.path());
-    // A check changes nothing, and finds no problem.
-    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
-    assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), before);
-
-    let boot = "fba6cf25-acd8-4c47-8270-ba1d733a24c7";
-    let opened = Ledger::open(folder.path(), boot, Keep::USUAL).expect("the ledger opens");
-    let shown: Vec<String> = opened.loaded.rows.iter().map(ToString::to_string).collect();
-    assert_eq!(shown, ["3ms/10ms exact for 2 vCPUs, libvirt:web", "1ms/10ms for 1 vCPU, pid:9321"]);
-    assert!(opened.loaded.rows.iter().all(|row| row.user == 0), "{:?}", opened.loaded.rows);
-    let known = Identity::Process { pid: 9321, started: 5_224_080, inode: 1_339_397 };
-    assert_eq!(opened.loaded.rows[1].identity, Some(known));
-    assert_eq!(opened.loaded.last_seq, 5);
-    let mut ledger = opened.ledger;
-    ledger.look_up(1, EventQuery { limit: 10, ..EventQuery::default() }).unwrap();
-    let Some(Reply::Events { events: Ok(events), .. }) = replies(&mut ledger, 1).pop() else {
-        panic!("no events");
-    };
-    let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
-    assert_eq!(seqs, [5, 4, 3, 2, 1]);
-    // New rows are written as in a new ledger.
-    let row = Row { user: 64_055, ..row("new", 6) };
-    put(&mut ledger, commit(6, [("new", Some(row.clone()))])).unwrap();
-    close(ledger);
-    assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
-
-    let backup = folder.path().join("ledger.version-1.db");
-    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (9, 1));
-    // The backup has the data of version 1 unchanged.
-    let old = Connection::open(&backup).unwrap();
-    let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
-    assert_eq!(rows, 5);
-}
-
-#[test]
-fn damaged_ledger_of_version_1_is_rebuilt_and_then_migrated() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut bytes = of_first_version(folder.path());
-    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'event'";
-    let page: i64 = other(folder.path()).query_row(sql, [], |row| row.get(0)).unwrap();
-    let at = (usize::try_from(page).unwrap() - 1) * 4096;
-    bytes[at..at + 64].fill(0xff);
-    fs::write(folder.path().join("ledger.db"), &bytes).unwrap();
-    let rebuilt = rebuild(folder.path()).unwrap().expect("the ledger was damaged");
-    let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
-    assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
-    assert_eq!(open(folder.path()).loaded.rows.len(), 2);
-    assert_eq!(version(&folder.path().join("ledger.db")), 9);
 }
 
 #[test]

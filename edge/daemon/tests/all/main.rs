@@ -12,6 +12,7 @@ mod front;
 mod ledger;
 mod ledger_bounds;
 mod ledger_history;
+mod ledger_versions;
 mod openapi;
 mod remote;
 mod scrape;

@@ -87,7 +87,7 @@ fn prometheus_example_of_ten_lines_scrapes_the_address_of_its_option() {
     let target = value(&text, "targets").trim_matches(['[', ']', '"']);
     assert!(target.parse::<SocketAddr>().unwrap().ip().is_loopback(), "{target}");
     assert!(text.contains(&format!("serve --metrics {target}`")), "{text}");
-    // What Prometheus requests by default is what is served.
+    // The address serves the path that Prometheus requests by default.
     assert!(!text.contains("metrics_path") && !text.contains("scheme"));
     let (_front, address) = front();
     assert_eq!(status(&ask(address, "GET /metrics HTTP/1.1")), 200);

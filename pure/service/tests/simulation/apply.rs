@@ -1,27 +1,14 @@
 //! Lists of reservations, which are applied as a whole or not at all.
 
-use slackline_service::{Action, Amount, Answer, Principal, Refusal, Request, Role, State};
-use slackline_units::{Reservation, Span};
+use slackline_service::{Action, Answer, Principal, Refusal, Request, Role, State};
+use slackline_units::Span;
 
+use crate::requests::{self, ROOT, Who};
 use crate::run::Run;
 use crate::world::Replied;
 
-type Who = (Principal, Option<Role>);
-
-const ROOT: Who = (Principal::User(0), Some(Role::Administrator));
-
 fn reserve(name: &str, slice_ms: u64) -> Request {
-    let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
-    Request::Reserve {
-        name: name.parse().expect("a name"),
-        amount: Amount::Each(each.expect("less than a period")),
-        exact: true,
-        phase: None,
-        vcpus: Some(1),
-        binding: Some(format!("qemu:{name}").parse().expect("a binding")),
-        user: None,
-        until: None,
-    }
+    requests::reserve(name, &format!("qemu:{name}"), slice_ms, None)
 }
 
 fn list(targets: &[(&str, u64)]) -> Request {

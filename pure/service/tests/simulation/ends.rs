@@ -1,14 +1,11 @@
 //! Reservations that end at a time of the wall clock.
 
-use slackline_service::{
-    Amount, Answer, EventKind, Input, Principal, Refusal, Request, Role, State, Verb,
-};
-use slackline_units::{Reservation, Span, WallTime};
+use slackline_service::{Answer, EventKind, Input, Principal, Refusal, Request, State, Verb};
+use slackline_units::{Span, WallTime};
 
+use crate::requests::{self, ROOT};
 use crate::run::Run;
 use crate::world::Replied;
-
-const ROOT: (Principal, Option<Role>) = (Principal::User(0), Some(Role::Administrator));
 
 /// Returns the moment that many seconds after the start of the simulation.
 fn at(seconds: u64) -> WallTime {
@@ -16,17 +13,7 @@ fn at(seconds: u64) -> WallTime {
 }
 
 fn reserve(name: &str, until: Option<WallTime>) -> Request {
-    let each = Reservation::new(Span::from_ms(6), Span::from_ms(10));
-    Request::Reserve {
-        name: name.parse().expect("a name"),
-        amount: Amount::Each(each.expect("less than a period")),
-        exact: true,
-        phase: None,
-        vcpus: Some(1),
-        binding: Some(format!("qemu:{name}").parse().expect("a binding")),
-        user: None,
-        until,
-    }
+    requests::reserve(name, &format!("qemu:{name}"), 6, until)
 }
 
 fn change(name: &str, until: Option<WallTime>) -> Request {

@@ -2,14 +2,14 @@
 //! the starter dies in between.
 
 use slackline_service::gang::{Gang, GangMessage, GangReply, GangStart, Hosts, LEASE, start};
-use slackline_service::{Amount, Name, Principal, Request, Role, State};
+use slackline_service::{Amount, Name, Request, State};
 use slackline_units::{CpuId, Reservation, Span, Time};
 
 use crate::checks::Checked;
 use crate::draw::Draw;
+use crate::requests::ROOT;
 use crate::run::Run;
 
-const ROOT: (Principal, Option<Role>) = (Principal::User(0), Some(Role::Administrator));
 const SLICE: Span = Span::from_ms(3);
 const PERIOD: Span = Span::from_ms(10);
 

@@ -11,6 +11,7 @@ mod exhaustive;
 mod gangs;
 mod kernel;
 mod renames;
+mod requests;
 mod run;
 mod scheduler;
 mod users;

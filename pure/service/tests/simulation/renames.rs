@@ -1,12 +1,11 @@
 //! Libvirt domains that are renamed while they are off.
 
-use slackline_service::{Amount, Binding, EventKind, Input, Principal, Request, Role, State};
-use slackline_units::{Reservation, Span};
+use slackline_service::{Binding, EventKind, Input, State};
+use slackline_units::Span;
 
 use crate::kernel::DAEMON;
+use crate::requests::{self, ROOT};
 use crate::run::Run;
-
-const ROOT: (Principal, Option<Role>) = (Principal::User(0), Some(Role::Administrator));
 
 fn binding(text: &str) -> Binding {
     text.parse().expect("a binding")
@@ -18,17 +17,7 @@ fn uuid(last: u8) -> Binding {
 
 /// Reserves for a libvirt domain by its name.
 fn reserve(run: &mut Run, name: &str) {
-    let each = Reservation::new(Span::from_ms(2), Span::from_ms(10));
-    let request = Request::Reserve {
-        name: name.parse().expect("a name"),
-        amount: Amount::Each(each.expect("less than a period")),
-        exact: true,
-        phase: None,
-        vcpus: Some(1),
-        binding: Some(binding(&format!("libvirt:{name}"))),
-        user: None,
-        until: None,
-    };
+    let request = requests::reserve(name, &format!("libvirt:{name}"), 2, None);
     run.ask(ROOT, request, None).expect("no check fails");
     pass(run);
 }

@@ -3,11 +3,9 @@
 use slackline_service::{Amount, Budget, Principal, Refusal, Request, Role};
 use slackline_units::{CpuShare, Reservation, Span};
 
+use crate::requests::{ROOT, Who};
 use crate::run::Run;
 
-type Who = (Principal, Option<Role>);
-
-const ROOT: Who = (Principal::User(0), Some(Role::Administrator));
 const ALICE: Principal = Principal::User(5001);
 const BOB: Principal = Principal::User(5002);
 

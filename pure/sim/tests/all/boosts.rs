@@ -13,7 +13,7 @@ fn beside_hog(policy: &str, joins: &str, work: &str) -> Summary {
          work = {{ kind = 'periodic', period = '100ms', work = '{work}' }}\n"
     );
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
-    let mut meter = Meter::new(&crate::common::header(&scenario));
+    let mut meter = Meter::new(&slackline_sim::trace_header(&scenario));
     slackline_sim::run(&scenario, &mut meter).expect("the run completes");
     meter.view().expect("every vCPU has a name")
 }

@@ -224,8 +224,8 @@ proptest! {
             let text = format!("title = 'random'\npolicy = {{ {policy} }}\n{text}");
             let scenario = Scenario::read(&text);
             let scenario = scenario.unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
-            let whole = Header { warmup: Span::ZERO, ..crate::common::header(&scenario) };
-            let meters = (Meter::new(&crate::common::header(&scenario)), Meter::new(&whole));
+            let whole = Header { warmup: Span::ZERO, ..slackline_sim::trace_header(&scenario) };
+            let meters = (Meter::new(&slackline_sim::trace_header(&scenario)), Meter::new(&whole));
             let records: Vec<Record> = Vec::new();
             let mut sink = (meters, records);
             let finished = match slackline_sim::run(&scenario, &mut sink) {

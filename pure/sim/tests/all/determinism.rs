@@ -1,6 +1,6 @@
 //! Tests that a scenario with a given seed always has the same trace, byte for byte.
 
-use crate::common::{header, scenarios};
+use crate::common::scenarios;
 use slackline_scenario::io::{Client, ClientKind};
 use slackline_scenario::{Draw, Scenario, Step};
 use slackline_trace::{Record, Writer};
@@ -9,7 +9,7 @@ use slackline_units::{Span, Time};
 /// Returns the trace of a run as a file, and the error of a run that failed.
 fn trace(scenario: &Scenario) -> (Vec<u8>, Option<String>) {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes, &header(scenario));
+    let mut writer = Writer::new(&mut bytes, &slackline_sim::trace_header(scenario));
     let run = slackline_sim::run(scenario, &mut writer);
     writer.finish().expect("writing to memory succeeds");
     (bytes, run.err().map(|error| error.to_string()))

@@ -215,7 +215,7 @@ fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
         }
     }
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
-    let mut meter = Meter::new(&crate::common::header(&scenario));
+    let mut meter = Meter::new(&slackline_sim::trace_header(&scenario));
     let finished = slackline_sim::run(&scenario, &mut meter).expect("the run completes");
     let summary = meter.view().expect("every vCPU has a name");
     let us = |span: Span| {

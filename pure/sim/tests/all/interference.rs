@@ -7,7 +7,7 @@ use slackline_units::Span;
 
 fn run(text: &str) -> Summary {
     let scenario = Scenario::read(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    let mut meter = Meter::new(&crate::common::header(&scenario));
+    let mut meter = Meter::new(&slackline_sim::trace_header(&scenario));
     slackline_sim::run(&scenario, &mut meter).expect("the set is admitted");
     meter.view().expect("every vCPU has a name")
 }

@@ -12,7 +12,7 @@ fn summary(text: &str) -> Summary {
 fn summary_under(policy: &str, text: &str) -> Summary {
     let text = format!("title = 't'\npolicy = {{ name = '{policy}' }}\n{text}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
-    let mut meter = Meter::new(&crate::common::header(&scenario));
+    let mut meter = Meter::new(&slackline_sim::trace_header(&scenario));
     slackline_sim::run(&scenario, &mut meter).expect("the run completes");
     meter.view().expect("every vCPU has a name")
 }

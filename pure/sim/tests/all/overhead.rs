@@ -14,7 +14,7 @@ fn scenario(length: &str, policy: &str, rest: &str) -> Scenario {
 
 fn run(scenario: &Scenario) -> (SimResults, Summary, Vec<Record>) {
     let records: Vec<Record> = Vec::new();
-    let mut sink = (Meter::new(&crate::common::header(scenario)), records);
+    let mut sink = (Meter::new(&slackline_sim::trace_header(scenario)), records);
     let finished = slackline_sim::run(scenario, &mut sink).expect("the set is admitted");
     (finished, sink.0.view().expect("every vCPU has a name"), sink.1)
 }

@@ -78,7 +78,7 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
         );
     }
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
-    let mut meter = Meter::new(&crate::common::header(&scenario));
+    let mut meter = Meter::new(&slackline_sim::trace_header(&scenario));
     slackline_sim::run(&scenario, &mut meter).expect("the set fits");
     let summary = meter.view().expect("every vCPU has a name");
     summary.vcpus.iter().map(|vcpu| vcpu.delivered.ns()).collect()

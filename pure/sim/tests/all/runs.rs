@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use crate::common::{folder, header, scenarios};
+use crate::common::{folder, scenarios};
 use slackline_host::policy::ALL;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
@@ -13,7 +13,8 @@ use slackline_trace::Checksum;
 
 /// Returns the tables of a run and a checksum of its records, in which nothing is rounded.
 fn summary(scenario: &Scenario) -> String {
-    let mut sink = (Meter::new(&header(scenario)), Checksum::new(&about(scenario)));
+    let mut sink =
+        (Meter::new(&slackline_sim::trace_header(scenario)), Checksum::new(&about(scenario)));
     let outcome = match slackline_sim::run(scenario, &mut sink) {
         Ok(outcome) => outcome,
         Err(error) => return format!("{error}\n"),

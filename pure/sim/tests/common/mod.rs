@@ -5,8 +5,6 @@
 use std::path::PathBuf;
 
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Knowledge};
-use slackline_units::Span;
 
 /// Returns the folder of the scenarios.
 pub(crate) fn folder() -> PathBuf {
@@ -32,21 +30,4 @@ pub(crate) fn scenarios() -> Vec<(String, Scenario)> {
         (name.clone(), scenario.unwrap_or_else(|error| panic!("{name}: {error}")))
     };
     paths.into_iter().map(read).collect()
-}
-
-/// Returns the header of a trace of this scenario.
-pub(crate) fn header(scenario: &Scenario) -> Header {
-    Header {
-        title: scenario.title.clone(),
-        machine: "sim".into(),
-        policy: scenario.policy.to_string(),
-        parameters: scenario.policy.values.to_string(),
-        seed: scenario.seed,
-        cpus: scenario.host.cpus,
-        groups: Vec::new(),
-        dispatch: Span::ZERO,
-        warmup: scenario.warmup,
-        knows: Knowledge::ALL,
-        scenario: scenario.text.clone(),
-    }
 }

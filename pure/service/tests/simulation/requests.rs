@@ -1,0 +1,30 @@
+//! Requests that several groups of tests send.
+
+use slackline_service::{Amount, Principal, Request, Role};
+use slackline_units::{Reservation, Span, WallTime};
+
+/// A principal with its role.
+pub(crate) type Who = (Principal, Option<Role>);
+
+/// The user root, an administrator.
+pub(crate) const ROOT: Who = (Principal::User(0), Some(Role::Administrator));
+
+/// Reserves a hard limit of `slice_ms` in 10 ms for one vCPU of a VM, until an end if there is one.
+pub(crate) fn reserve(
+    name: &str,
+    binding: &str,
+    slice_ms: u64,
+    until: Option<WallTime>,
+) -> Request {
+    let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
+    Request::Reserve {
+        name: name.parse().expect("a name"),
+        amount: Amount::Each(each.expect("less than a period")),
+        exact: true,
+        phase: None,
+        vcpus: Some(1),
+        binding: Some(binding.parse().expect("a binding")),
+        user: None,
+        until,
+    }
+}
