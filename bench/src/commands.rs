@@ -18,7 +18,7 @@ const ALERT: f64 = 2.0;
 /// Maximum seconds for all experiments of the papers with ten seeds.
 const PAPERS: f64 = 120.0;
 
-/// Measures every command, and the long ones once. Returns Markdown.
+/// Measures every command `rounds` times, and commands that take long once. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
     // The first policy is that of the scenario.

@@ -197,7 +197,7 @@ impl FakeDrive {
         }
         host.at(now);
         for cpu in (0..cpus).map(CpuId::new) {
-            host.look(cpu)?;
+            host.reschedule(cpu)?;
         }
         Ok(FakeDrive { host, cpus, now })
     }
@@ -220,7 +220,7 @@ impl FakeDrive {
                 self.host.count(vcpu, SLICE);
                 self.host.at(end);
                 let begun = Instant::now();
-                self.host.look(cpu)?;
+                self.host.reschedule(cpu)?;
                 spent += begun.elapsed().as_nanos() as f64;
                 looks += 1;
             }

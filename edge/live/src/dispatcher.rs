@@ -177,7 +177,7 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
         if host.is_over() {
             break;
         }
-        let wait = host.look(cpu)?.map(|due| host.until(due));
+        let wait = host.reschedule(cpu)?.map(|due| host.until(due));
         let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         wait_for(&mut polled, wait.unwrap_or(host.nap()).min(host.nap()));
         if !polled[0].revents().is_empty() {
@@ -194,7 +194,7 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
 /// the listener must not add load to a busy host.
 fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     while !host.is_over() {
-        host.look_elsewhere()?;
+        host.apply_unmanaged_events()?;
         let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         if wait_for(&mut polled, NAP_ELSEWHERE) {
             std::thread::sleep(std::time::Duration::from_nanos(BREATH.ns()));

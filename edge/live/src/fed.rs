@@ -55,7 +55,7 @@ struct RecordingEnforcement {
 }
 
 impl Way for Arc<RecordingEnforcement> {
-    fn carry_out(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>) {
+    fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>) {
         self.orders.fetch_add(order.len() as u64, Ordering::Relaxed);
         for assignment in order {
             let vcpu = assignment.handle.vcpu;
@@ -206,8 +206,8 @@ impl FedHost {
     ///
     /// # Errors
     /// If policy and host violated their contract, which is a bug.
-    pub fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
-        self.host.look(cpu)
+    pub fn reschedule(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
+        self.host.reschedule(cpu)
     }
 
     /// Returns the number of assignments ordered so far.

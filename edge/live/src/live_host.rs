@@ -344,10 +344,10 @@ impl LiveHost {
 
     /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
     /// further pass is needed or the run is over.
-    pub(crate) fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
+    pub(crate) fn reschedule(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
         self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);
-        let news = self.see(&self.views[cpu.index()])?;
+        let news = self.drain_view(&self.views[cpu.index()])?;
         let (mut order, mut due) = {
             let mut decider = self.decider();
             if decider.is_over {
@@ -356,21 +356,21 @@ impl LiveHost {
             // Before the run intervals that this time belongs to are reported.
             decider.count_wide(cpu, self.clock.now())?;
             decider.count_elsewhere(cpu, self.clock.now())?;
-            self.take_in(&mut decider, &news)?;
+            self.apply_events(&mut decider, &news)?;
             let woken = decider.of_run(woken);
-            decider.look(cpu, woken)?;
+            decider.expire_timers(cpu, woken)?;
             let decided = (decider.enact(cpu), decider.set_clock(cpu));
             self.finish(decider)?;
             decided
         };
         loop {
-            let failed = self.order(&order);
+            let failed = self.enforce(&order);
             if failed.is_empty() {
                 return Ok(due);
             }
             let mut decider = self.decider();
-            decider.hear(failed)?;
-            decider.settle()?;
+            decider.apply_refusals(failed)?;
+            decider.choose()?;
             order = decider.enact(cpu);
             due = decider.set_clock(cpu);
             self.finish(decider)?;
@@ -379,15 +379,15 @@ impl LiveHost {
 
     /// Reads the events of the CPUs that are not managed. The threads of vCPUs may run there before
     /// their vCPU is chosen for the first time, and code on those CPUs may wake them at any time.
-    pub(crate) fn look_elsewhere(&self) -> Result<(), LiveHostError> {
+    pub(crate) fn apply_unmanaged_events(&self) -> Result<(), LiveHostError> {
         for view in self.views.iter().skip(self.calls.len()) {
-            let news = self.see(view)?;
+            let news = self.drain_view(view)?;
             if !news.sightings.is_empty() || !news.used.is_empty() {
                 let mut decider = self.decider();
                 if decider.is_over {
                     break;
                 }
-                self.take_in(&mut decider, &news)?;
+                self.apply_events(&mut decider, &news)?;
                 self.finish(decider)?;
             }
         }
@@ -464,8 +464,8 @@ impl LiveHost {
 
     /// Reads the events of a CPU, and forwards those that concern other CPUs to the views of those
     /// CPUs.
-    fn see(&self, view: &CpuView) -> Result<PassEvents, LiveHostError> {
-        let mut news = view.look(self.clock.now())?;
+    fn drain_view(&self, view: &CpuView) -> Result<PassEvents, LiveHostError> {
+        let mut news = view.drain_events(self.clock.now())?;
         let mut concerned = CpuSet::NONE;
         for (cpu, sighting) in news.elsewhere.drain(..) {
             self.views[cpu.index()].tell(sighting);
@@ -479,12 +479,12 @@ impl LiveHost {
         Ok(news)
     }
 
-    fn take_in(&self, decider: &mut Decider, news: &PassEvents) -> Result<(), LiveHostError> {
+    fn apply_events(&self, decider: &mut Decider, news: &PassEvents) -> Result<(), LiveHostError> {
         let now = self.clock.now();
         if let Some(cpu) = news.cpu.filter(|_| self.is_polled) {
             return decider.poll(cpu, now);
         }
-        decider.take_in(news, decider.of_run(now))?;
+        decider.apply_drained(news, decider.of_run(now))?;
         match news.cpu.filter(|_| news.is_lossy) {
             Some(cpu) => decider.ask_everybody(cpu, now),
             None => Ok(()),
@@ -496,11 +496,11 @@ impl LiveHost {
     fn observe(&self) -> Result<MutexGuard<'_, Decider>, LiveHostError> {
         let mut news = Vec::with_capacity(self.views.len());
         for view in &self.views {
-            news.push(self.see(view)?);
+            news.push(self.drain_view(view)?);
         }
         let mut decider = self.decider();
         for news in news {
-            self.take_in(&mut decider, &news)?;
+            self.apply_events(&mut decider, &news)?;
         }
         Ok(decider)
     }
@@ -508,7 +508,7 @@ impl LiveHost {
     /// Lets the policy decide on all facts that were reported, then wakes the dispatchers that have
     /// orders to carry out.
     fn finish(&self, mut decider: MutexGuard<'_, Decider>) -> Result<(), LiveHostError> {
-        decider.settle()?;
+        decider.choose()?;
         let concerned = decider.call_others();
         drop(decider);
         self.call(concerned);
@@ -516,10 +516,10 @@ impl LiveHost {
     }
 
     /// Carries out orders to the kernel. Returns those that the kernel refused.
-    fn order(&self, order: &[Assignment]) -> Vec<FailedAssignment> {
+    fn enforce(&self, order: &[Assignment]) -> Vec<FailedAssignment> {
         let mut failed = Vec::new();
         if !order.is_empty() {
-            self.way.carry_out(order, &mut failed);
+            self.way.enforce_orders(order, &mut failed);
         }
         failed
     }

@@ -25,7 +25,7 @@ pub(crate) trait Way: Send + Sync {
     /// Carries out the changes on one CPU in the given order. vCPUs that lose the CPU come first,
     /// then the chosen vCPU, then those in line behind it. Appends to `failed` the vCPUs for which
     /// the kernel refused something. All other vCPUs are then in the state that was ordered.
-    fn carry_out(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>);
+    fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>);
 }
 
 /// Order that puts one vCPU in a state from now on.

@@ -276,7 +276,7 @@ impl Decider {
 
     /// Handles the limits and timers of a CPU that have expired. Must follow the reading of the
     /// CPU's events. `woken` is the time when its dispatcher woke.
-    pub(super) fn look(&mut self, cpu: CpuId, woken: Time) -> Result<(), LiveHostError> {
+    pub(super) fn expire_timers(&mut self, cpu: CpuId, woken: Time) -> Result<(), LiveHostError> {
         let now = self.now;
         self.pcpus.all[cpu.index()].is_called = false;
         if let Some(late) = self.pcpus.all[cpu.index()].clock.woke(woken) {
@@ -297,7 +297,7 @@ impl Decider {
             if alarm <= now {
                 self.step(now, &[], Fact::AlarmRang(cpu)).map_err(broken)?;
             }
-            self.settle()?;
+            self.choose()?;
             if limit.min(alarm) > now {
                 return Ok(());
             }
@@ -348,7 +348,11 @@ impl Decider {
     }
 
     /// Processes the events of a CPU up to `now`, in the time of the run.
-    pub(super) fn take_in(&mut self, news: &PassEvents, now: Time) -> Result<(), LiveHostError> {
+    pub(super) fn apply_drained(
+        &mut self,
+        news: &PassEvents,
+        now: Time,
+    ) -> Result<(), LiveHostError> {
         if let Some(cpu) = news.cpu.filter(|_| news.is_lossy) {
             // The running thread is unknown until the next event.
             self.pcpus.all[cpu.index()].running = None;
@@ -506,7 +510,10 @@ impl Decider {
 
     /// Handles orders that the kernel refused. A vCPU that cannot be run is not chosen until it has
     /// been tried again. If an order cannot be undone, the run ends with the error.
-    pub(super) fn hear(&mut self, failed: Vec<FailedAssignment>) -> Result<(), LiveHostError> {
+    pub(super) fn apply_refusals(
+        &mut self,
+        failed: Vec<FailedAssignment>,
+    ) -> Result<(), LiveHostError> {
         for FailedAssignment { handle, error } in failed {
             let vcpu = handle.vcpu;
             let known = self.vcpus.get(vcpu.slot()).and_then(Option::as_ref);
@@ -561,7 +568,7 @@ impl Decider {
 
     /// Tells the host that all facts of a pass are reported. Each CPU that they concern is
     /// rescheduled once. Called once per pass or request, however many events there were.
-    pub(super) fn settle(&mut self) -> Result<(), LiveHostError> {
+    pub(super) fn choose(&mut self) -> Result<(), LiveHostError> {
         if self.is_over || self.host.is_settled() {
             return Ok(());
         }

@@ -103,9 +103,9 @@ impl LiveHost {
         decider.number += 1;
         decider.assign(vcpu, Place::Original, &mut order);
         drop(decider);
-        let failed = self.order(&order);
+        let failed = self.enforce(&order);
         let mut decider = self.observe()?;
-        decider.hear(failed)?;
+        decider.apply_refusals(failed)?;
         decider.touched.push(vcpu);
         Ok(decider)
     }

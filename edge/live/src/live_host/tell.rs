@@ -32,13 +32,13 @@ impl LiveHost {
     pub(crate) fn tell(&self, vcpu: VcpuId, told: &VcpuHint) -> Result<(), LiveHostError> {
         // Events of the CPU where it runs come first: what it used until now is counted with them.
         let cpu = self.decider().host.moment().cpu_of(vcpu);
-        let news = cpu.map(|cpu| self.see(&self.views[cpu.index()])).transpose()?;
+        let news = cpu.map(|cpu| self.drain_view(&self.views[cpu.index()])).transpose()?;
         let mut decider = self.decider();
         if decider.is_over {
             return Ok(());
         }
         if let Some(news) = &news {
-            self.take_in(&mut decider, news)?;
+            self.apply_events(&mut decider, news)?;
         }
         let now = decider.of_run(self.clock.now());
         decider.tell(vcpu, told, now)?;

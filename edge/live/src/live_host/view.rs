@@ -90,7 +90,7 @@ impl CpuView {
     /// Reads the events of the CPU, and the clocks of the threads that have run. The clocks are
     /// exact, because the kernel updates the clock of each thread that it switches out. `now` is
     /// the monotonic time.
-    pub(super) fn look(&self, now: Time) -> Result<PassEvents, LiveHostError> {
+    pub(super) fn drain_events(&self, now: Time) -> Result<PassEvents, LiveHostError> {
         let mut news = PassEvents { cpu: self.cpu, ..PassEvents::default() };
         let mut result = Ok(());
         {

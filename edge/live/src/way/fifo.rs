@@ -14,7 +14,7 @@ use slackline_linux::step::priority::Ladder;
 pub(crate) struct Fifo;
 
 impl Way for Fifo {
-    fn carry_out(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>) {
+    fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>) {
         // The number still to come in the line: the ladder must have room for them below.
         let count = order.iter().filter(|assignment| assignment.place == Place::InLine).count();
         let mut ladder = Ladder::new(count);

@@ -70,14 +70,14 @@ fn pair() -> FedHost {
     host.note(CPUS[1], us(1), vcpu(1), ThreadEventKind::Woke);
     host.at(us(2));
     for cpu in CPUS {
-        host.look(cpu).unwrap();
+        host.reschedule(cpu).unwrap();
     }
     assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
     host.note(CPUS[1], us(10), vcpu(1), ThreadEventKind::SwitchedIn);
     host.note(CPUS[1], us(20), vcpu(1), ASLEEP);
     host.count(vcpu(1), Span::from_us(10));
     host.at(us(30));
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::Original));
     host
 }
@@ -101,7 +101,7 @@ fn two_run_intervals_are_each_charged_their_own_cpu_time() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     let _ = host.records();
     for (from, to, why) in [(1000, 1010, PREEMPTED), (3000, 5000, ASLEEP)] {
         host.note(CPUS[1], us(from), vcpu(1), ThreadEventKind::SwitchedIn);
@@ -110,7 +110,7 @@ fn two_run_intervals_are_each_charged_their_own_cpu_time() {
     // The switches to the vCPU are charged to it: a microsecond and two.
     host.count(vcpu(1), Span::from_us(2013));
     host.at(us(5010));
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     let stretches = host.records().into_iter().filter_map(|record| match record {
         Record::Ran { from, to, used, .. } => Some((from, to, used)),
         _ => None,
@@ -125,9 +125,9 @@ fn wake_recorded_on_another_cpu_is_dispatched_on_the_vcpus_cpu() {
     let host = pair();
     host.note(CPUS[0], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert_eq!(last_told(&host, vcpu(1)), None, "CPU 0 has no say in who runs on CPU 1");
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
     let woke = host.records().into_iter().rfind(|it| matches!(it, Record::Woke { .. }));
     assert_eq!(woke, Some(Record::Woke { at: us(40), vcpu: vcpu(1) }));
@@ -139,15 +139,15 @@ fn wake_event_read_before_its_block_event_leaves_vcpu_runnable() {
     host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.note(CPUS[1], us(41), vcpu(1), ThreadEventKind::SwitchedIn);
     host.at(us(42));
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     let _ = (host.records(), host.told());
     // It blocks on CPU 1. CPU 0 wakes it and is read first.
     host.note(CPUS[1], us(50), vcpu(1), ASLEEP);
     host.note(CPUS[0], us(60), vcpu(1), ThreadEventKind::Woke);
     host.count(vcpu(1), Span::from_us(9));
     host.at(us(70));
-    host.look(CPUS[0]).unwrap();
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     let records = host.records();
     assert_eq!(ran(&records, vcpu(1)), Span::from_us(9), "{records:?}");
     assert!(records.contains(&Record::Blocked { at: us(50), vcpu: vcpu(1) }), "{records:?}");
@@ -163,9 +163,9 @@ fn block_event_read_after_a_later_wake_is_ignored() {
     host.join(vcpu(2), &share("1ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(60), vcpu(2), ThreadEventKind::Woke);
     host.at(us(70));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     host.note(CPUS[1], us(50), vcpu(2), ASLEEP);
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     let records = host.records();
     let told = |wanted: &dyn Fn(&Record) -> bool| records.iter().filter(|it| wanted(it)).count();
     let of = vcpu(2);
@@ -179,21 +179,21 @@ fn cpu_time_is_charged_once_if_switch_events_are_lost() {
     host.note(CPUS[1], ms(1), vcpu(1), ThreadEventKind::Woke);
     host.note(CPUS[1], ms(1), vcpu(1), ThreadEventKind::SwitchedIn);
     host.at(us(1001));
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     // It leaves the CPU and comes back, and those events are lost.
     host.note(CPUS[1], us(1500), vcpu(1), ASLEEP);
     host.note(CPUS[1], us(2500), vcpu(1), ThreadEventKind::SwitchedIn);
     host.lose(CPUS[1]);
     host.count(vcpu(1), Span::from_us(500));
     host.at(us(2600));
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     host.note(CPUS[1], us(3000), vcpu(1), ASLEEP);
     host.note(CPUS[1], us(3100), vcpu(1), ThreadEventKind::Woke);
     host.note(CPUS[1], us(3100), vcpu(1), ThreadEventKind::SwitchedIn);
     host.note(CPUS[1], us(3400), vcpu(1), ASLEEP);
     host.count(vcpu(1), Span::from_us(800));
     host.at(us(3500));
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     let records = host.records();
     // At most what the known run intervals since then hold is charged, and never more than was
     // counted.
@@ -210,7 +210,7 @@ fn events_of_unscheduled_threads_are_ignored() {
     host.note_thread(CPUS[1], us(90), 12_345, PREEMPTED);
     let before = host.orders();
     host.at(us(100));
-    host.look(CPUS[1]).unwrap();
+    host.reschedule(CPUS[1]).unwrap();
     assert_eq!(host.records(), []);
     assert_eq!(host.orders(), before);
 }
@@ -226,7 +226,7 @@ fn vcpu_refused_by_the_kernel_is_skipped_and_retried() {
         host.note(CPUS[0], us(1), vcpu(slot), ThreadEventKind::Woke);
     }
     host.at(us(2));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     let records = host.records();
     let refused = Record::Refused { at: us(2), vcpu: vcpu(0), cpu: CPUS[0] };
     assert!(records.contains(&refused), "{records:?}");
@@ -234,10 +234,10 @@ fn vcpu_refused_by_the_kernel_is_skipped_and_retried() {
     assert_eq!(told.last(), Some(&(vcpu(1), OrderedClass::InLine)), "{told:?}");
     host.refuse(vcpu(0), false);
     host.at(ms(50));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert!(!host.told().contains(&(vcpu(0), OrderedClass::InLine)), "too early");
     host.at(ms(101));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert!(host.told().contains(&(vcpu(0), OrderedClass::InLine)));
 }
 
@@ -251,7 +251,7 @@ fn vcpu_refused_in_queue_is_ordered_once_until_retry() {
     }
     host.refuse(vcpu(1), true);
     host.at(us(2));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     let told = host.told();
     let times = told.iter().filter(|told| **told == (vcpu(1), OrderedClass::InLine)).count();
     assert_eq!(times, 1, "{told:?}");
@@ -260,7 +260,7 @@ fn vcpu_refused_in_queue_is_ordered_once_until_retry() {
     }
     host.refuse(vcpu(1), false);
     host.at(ms(101));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert!(host.told().contains(&(vcpu(1), OrderedClass::InLine)));
 }
 
@@ -273,7 +273,7 @@ fn thread_orders_per_switch_do_not_grow_with_number_of_vcpus() {
             host.note(CPUS[0], us(1), vcpu(slot), ThreadEventKind::Woke);
         }
         host.at(us(2));
-        host.look(CPUS[0]).unwrap();
+        host.reschedule(CPUS[0]).unwrap();
         let (mut now, mut told) = (us(2), 0);
         for slot in 0..5 {
             host.note(CPUS[0], now, vcpu(slot), ThreadEventKind::SwitchedIn);
@@ -282,7 +282,7 @@ fn thread_orders_per_switch_do_not_grow_with_number_of_vcpus() {
             host.count(vcpu(slot), Span::from_us(500));
             host.at(now);
             let before = host.orders();
-            host.look(CPUS[0]).unwrap();
+            host.reschedule(CPUS[0]).unwrap();
             told += host.orders() - before;
         }
         told
@@ -305,7 +305,7 @@ fn dispatcher_pass_reschedules_once_for_all_its_events() {
     }
     host.note(CPUS[0], us(9), vcpu(3), ASLEEP);
     host.at(us(10));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     let (mut facts, mut settled) = (0, 0);
     for entry in host.entries() {
         if let Entry::Exchange(Exchange::Reported { fact, .. }) = entry {
@@ -333,7 +333,7 @@ fn only_the_vcpu_picked_for_slack_runs_as_an_ordinary_thread() {
     let mut at = us(2);
     for _ in 0..40 {
         host.at(at);
-        let next = host.look(CPUS[0]).unwrap().expect("a timeslice of slack has an end");
+        let next = host.reschedule(CPUS[0]).unwrap().expect("a timeslice of slack has an end");
         host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
         // This includes a vCPU that has not been chosen yet, which would otherwise have no home.
         let ordinary: Vec<usize> =
@@ -374,7 +374,7 @@ fn stopped_tree() -> FedHost {
     let child = ThreadEventKind::Forked { child: slackline_linux::sys::Tid::new(200).unwrap() };
     host.note_thread(CPUS[0], us(1), 100, ThreadEventKind::Woke);
     host.at(us(2));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     for (at, thread, what) in [
         (us(10), 100, ThreadEventKind::SwitchedIn),
         (us(20), 100, child),
@@ -385,7 +385,7 @@ fn stopped_tree() -> FedHost {
     }
     host.count(vcpu(0), Span::from_us(2000));
     host.at(us(2011));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert_eq!(last_told(&host, vcpu(0)), Some(OrderedClass::Held));
     host
 }
@@ -400,10 +400,10 @@ fn throttled_process_tree_runs_next_period_after_its_runnable_thread_ended() {
     host.note_thread(CPUS[0], us(2014), 100, ThreadEventKind::SwitchedIn);
     host.note_thread(CPUS[0], us(2015), 100, ASLEEP);
     host.at(us(3000));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert_eq!(last_told(&host, vcpu(0)), None, "it has had its slice");
     host.at(us(10_010));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert_eq!(last_told(&host, vcpu(0)), Some(OrderedClass::InLine));
     let blocked = |it: &Record| matches!(it, Record::Blocked { .. });
     let records = host.records();
@@ -415,7 +415,7 @@ fn throttled_process_tree_runs_next_period_after_its_runnable_thread_ended() {
     host.note_thread(CPUS[0], us(10_021), 100, ThreadEventKind::SwitchedIn);
     host.note_thread(CPUS[0], us(10_030), 100, ASLEEP);
     host.at(us(10_040));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert!(host.records().iter().any(blocked));
 }
 
@@ -427,7 +427,7 @@ fn throttled_process_tree_without_threads_is_restored_next_period() {
         host.note_thread(CPUS[0], us(2013), thread, ASLEEP);
     }
     host.at(us(3000));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert_eq!(last_told(&host, vcpu(0)), Some(OrderedClass::Original));
 }
 
@@ -442,7 +442,7 @@ fn timeslices_of_three() -> [u32; 3] {
     for period in 0..9_u64 {
         let at = |offset: u64| us(10_000 * period + offset);
         host.at(at(2));
-        host.look(CPUS[0]).unwrap();
+        host.reschedule(CPUS[0]).unwrap();
         let mut queue = host.front();
         queue.extend((1..=4).filter(|thread| !host.front().contains(thread)));
         if period > 0 {
@@ -458,14 +458,14 @@ fn timeslices_of_three() -> [u32; 3] {
         host.note_thread(CPUS[0], at(5), runs, ThreadEventKind::SwitchedIn);
         host.count(vcpu(0), Span::from_us(2000));
         host.at(at(2005));
-        host.look(CPUS[0]).unwrap();
+        host.reschedule(CPUS[0]).unwrap();
         host.note_thread(CPUS[0], at(2006), runs, ASLEEP);
         for thread in (1..=4).filter(|thread| *thread != runs) {
             host.note_thread(CPUS[0], at(2007), thread, ThreadEventKind::SwitchedIn);
             host.note_thread(CPUS[0], at(2008), thread, ASLEEP);
         }
         host.at(at(3000));
-        host.look(CPUS[0]).unwrap();
+        host.reschedule(CPUS[0]).unwrap();
     }
     slices
 }
@@ -476,14 +476,14 @@ fn busy_threads_of_a_process_tree_receive_equal_timeslices() {
 }
 
 /// A thaw wakes all threads of a tree. Four of them are blocked and one has just become runnable.
-/// Which one that is shows only when they run.
+/// The host learns which thread is runnable only when the threads run.
 #[test]
 fn thawed_threads_of_a_tree_run_before_one_that_has_run() {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4, 5, 6]), &share("2ms", "10ms"), true).unwrap();
     host.note_thread(CPUS[0], us(1), 6, ThreadEventKind::Woke);
     host.at(us(2));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     for begin in [0, 10_000] {
         host.note_thread(CPUS[0], us(begin + 3), 6, ThreadEventKind::SwitchedIn);
         (1..=5).for_each(|thread| {
@@ -491,10 +491,10 @@ fn thawed_threads_of_a_tree_run_before_one_that_has_run() {
         });
         host.count(vcpu(0), Span::from_us(2000));
         host.at(us(begin + 2005));
-        host.look(CPUS[0]).unwrap();
+        host.reschedule(CPUS[0]).unwrap();
         host.note_thread(CPUS[0], us(begin + 2006), 6, ASLEEP);
         host.at(us(begin + 10_003));
-        host.look(CPUS[0]).unwrap();
+        host.reschedule(CPUS[0]).unwrap();
     }
     assert_eq!(host.front(), [1, 2, 3, 4, 5, 6]);
 }
@@ -507,22 +507,22 @@ fn missed_slices_are_repaid_at_real_time_priority() {
     host.join(vcpu(0), &share("3ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);
     host.at(us(2));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     // Nothing in the first three periods, then the slice of the fourth.
     for at in [11, 21, 31] {
         host.at(ms(at));
-        host.look(CPUS[0]).unwrap();
+        host.reschedule(CPUS[0]).unwrap();
     }
     host.note(CPUS[0], ms(31), vcpu(0), ThreadEventKind::SwitchedIn);
     host.count(vcpu(0), Span::from_ms(3));
     let _ = host.told();
     host.at(ms(34));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     let told = host.told();
     assert!(told.iter().all(|(_, told)| *told == OrderedClass::InLine), "{told:?}");
     host.count(vcpu(0), Span::from_ms(6));
     host.at(ms(40));
-    host.look(CPUS[0]).unwrap();
+    host.reschedule(CPUS[0]).unwrap();
     assert_ne!(last_told(&host, vcpu(0)), Some(OrderedClass::First));
 }
 
@@ -539,7 +539,7 @@ fn ordinary_threads_receive_fair_server_time_on_a_halved_overcommitted_cpu() {
     let mut is_ordinary = Vec::new();
     for at in 1..3_000 {
         host.at(ms(at));
-        host.look(CPUS[0]).unwrap();
+        host.reschedule(CPUS[0]).unwrap();
         host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
         is_ordinary.push(!places.contains(&OrderedClass::InLine));
         let runs =
@@ -565,7 +565,7 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     let (mut received, mut as_ordinary) = ([Span::ZERO; 3], [Span::ZERO; 3]);
     while now < Time::START + Span::from_secs(30) {
         host.at(now);
-        let next = host.look(CPUS[0]).unwrap();
+        let next = host.reschedule(CPUS[0]).unwrap();
         host.told().into_iter().for_each(|(_, told)| place = told);
         let soon = now + Span::from_ms(1);
         let next = next.map_or(soon, |next| next.min(soon)).max(now + Span::from_us(1));

@@ -98,7 +98,7 @@ impl Kernel {
     fn run(&mut self, until: Time) {
         while self.now < until {
             self.host.at(self.now);
-            let due = self.host.look(CPU).unwrap().unwrap_or(Time::NEVER);
+            let due = self.host.reschedule(CPU).unwrap().unwrap_or(Time::NEVER);
             let told = self.host.told();
             if !told.is_empty() {
                 let runs = |&(_, told): &(VcpuId, OrderedClass)| {

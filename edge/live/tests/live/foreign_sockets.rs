@@ -43,7 +43,7 @@ impl Drop for Stranger {
 }
 
 #[test]
-fn monitor_socket_closed_to_its_own_user_is_not_connected_to() {
+fn monitor_socket_that_its_own_user_may_not_open_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
