@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn largest_is_by_median_and_needs_all_points() {
+    fn largest_is_by_median_and_unknown_if_any_point_is_unknown() {
         let of = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: 9.0 });
         assert_eq!(largest(&[of(2.0), of(5.0), of(3.0)]), of(5.0));
         assert_eq!(largest(&[of(2.0), None]), None);

@@ -26,7 +26,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Problem> {
                 "cannot update every {}: the interval is from {} to {}",
                 args.interval, INTERVALS.0, INTERVALS.1
             ),
-            hint: Some("leave out --interval for one second".into()),
+            hint: Some("leave out --interval for the default of one second".into()),
         });
     }
     if args.at.json || !stdout().is_terminal() || !stdin().is_terminal() {

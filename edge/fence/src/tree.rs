@@ -338,7 +338,7 @@ impl HeldTree {
         Ok(TreeAudit { there, changed, left })
     }
 
-    /// Applies the orders to these threads again.
+    /// Undoes changes that threads made themselves: applies the present orders to them again.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.

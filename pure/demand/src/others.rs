@@ -121,13 +121,28 @@ impl ThreadCollector {
         self.threads.entry(thread.id).or_insert(row);
     }
 
-    pub(crate) fn awoken(&mut self, at: Time, thread: HostThreadId) {
+    /// Takes a record of a host thread or of a vCPU. Records that end after `fit_until` are not
+    /// fitted.
+    pub(crate) fn record(&mut self, record: &Record, fit_until: Time) {
+        match *record {
+            Record::OnCpu { thread, cpu, from, to, end } => {
+                self.on_cpu((thread, cpu), (from, to), end, to <= fit_until);
+            }
+            Record::Awoken { at, thread, .. } => self.awoken(at, thread),
+            Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
+                self.ran((vcpu, cpu), (from, to), (end, due));
+            }
+            _ => {}
+        }
+    }
+
+    fn awoken(&mut self, at: Time, thread: HostThreadId) {
         if let Some(row) = self.threads.get_mut(&thread).filter(|row| row.open.is_none()) {
             row.woken = Some(at);
         }
     }
 
-    pub(crate) fn on_cpu(
+    fn on_cpu(
         &mut self,
         (thread, cpu): (HostThreadId, CpuId),
         (from, to): (Time, Time),
@@ -177,7 +192,7 @@ impl ThreadCollector {
 
     /// Notes a run interval of a vCPU. Programs that ran since the one before, although it was
     /// reserved time of the same vCPU, are above it.
-    pub(crate) fn ran(
+    fn ran(
         &mut self,
         (vcpu, cpu): (VcpuId, CpuId),
         (from, to): (Time, Time),
@@ -284,21 +299,5 @@ fn competitor(jobs: Vec<Job>, begin: Time) -> VcpuDemand {
         starts_on: None,
         changes: Vec::new(),
         jobs,
-    }
-}
-
-/// Passes the records of host threads on.
-impl ThreadCollector {
-    pub(crate) fn record(&mut self, record: &Record, fit_until: Time) {
-        match *record {
-            Record::OnCpu { thread, cpu, from, to, end } => {
-                self.on_cpu((thread, cpu), (from, to), end, to <= fit_until);
-            }
-            Record::Awoken { at, thread, .. } => self.awoken(at, thread),
-            Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
-                self.ran((vcpu, cpu), (from, to), (end, due));
-            }
-            _ => {}
-        }
     }
 }

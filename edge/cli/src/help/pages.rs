@@ -94,8 +94,8 @@ own policy. A claim that does not hold is printed, and the exit code is then 1.
   - `error` is compared without its sign.
   - `count` is the number of samples of a quantile. A single sample has no quantiles. A
     claim on a quantile then tests that sample.
-  - A time of a CPU is compared with a duration (`busy of cpu0`, `above 2s`) or with a
-    part of the measured time (`above 20%`).
+  - A time of a CPU, such as `busy of cpu0`, is compared with a duration (`above 2s`) or
+    with a part of the measured time (`above 20%`).
   - A metric that the run could not measure fails no claim.
 ";
 

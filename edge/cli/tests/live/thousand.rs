@@ -43,7 +43,7 @@ fn thousand_reservations_are_applied_listed_logged_and_changed_by_pattern() {
     // More than the rate limit allows at once.
     assert_eq!(run("change vm-0?? --slice 60us").lines().count(), 100);
     assert_eq!(run("log --csv --since 1h").lines().count(), 1 + MANY + 100);
-    // What the pattern changed is changed back, and the rest is kept.
+    // The list changes the reservations of the pattern back, and keeps the rest.
     assert!(run("apply many.toml").ends_with("create 0, change 100, release 0, keep 900\n"));
     // All of them are there again after a kill.
     daemon.kill();

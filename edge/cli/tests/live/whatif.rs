@@ -8,7 +8,7 @@ use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
 
 /// The recording of a live host has what a simulation needs: parameters, periods, other programs.
-/// Whether the gate lets it pass depends on what else runs here.
+/// The gate lets the recording pass only if little else runs on the test machine.
 #[test]
 fn last_seconds_of_the_daemon_are_simulated() {
     let Some(live) = live::begin() else { return };

@@ -41,7 +41,7 @@ struct QueuePosition {
     at: u32,
 }
 
-/// Value of `at` for a vCPU in a run. No heap is that long.
+/// Value of `at` for a vCPU in a sorted run, and not in the heap. No heap has so many entries.
 const IN_RUN: u32 = u32::MAX;
 
 /// Position of a vCPU that is in no queue. The number of its queue is higher than that of any

@@ -373,7 +373,7 @@ fn credit_placement_prefers_an_idle_core_to_an_idle_thread() {
 /// Credit counts on every CPU: a vCPU with credit does not wait while a vCPU without credit runs on
 /// the other CPU.
 #[test]
-fn credit_three_hogs_on_two_cpus_never_wait_with_credit() {
+fn credit_no_hog_of_three_on_two_cpus_waits_while_it_has_credit() {
     picture(
         "credit",
         "
