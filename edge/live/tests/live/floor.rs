@@ -47,11 +47,9 @@ fn used_now(target: &Target) -> (Instant, Span) {
     }
 }
 
-/// The kernel takes 50 ms of each second from all real-time threads for the ordinary ones. The tree
-/// makes up for that within the second.
-#[test]
-fn exact_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
-    let Some(_alone) = begin() else { return };
+/// Holds a tree to 30 % beside ordinary spinners and one under SCHED_FIFO. Returns the CPU time
+/// that the tree receives in each of six seconds, and the length of each.
+fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
     let cpu = cpus(1)[0];
     let mut others = Vec::new();
     for _ in 0..ORDINARY {
@@ -65,14 +63,31 @@ fn exact_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
     others.push(spinner_on(cpu, Scheduling::Fifo { priority: 50 }));
     seconds(&mut session, &target, 1);
     let seconds = seconds(&mut session, &target, 6);
-    println!("{seconds:?}");
     session.close(&mut Vec::new()).unwrap();
-    for &(used, length) in &seconds {
-        // Slices of 50 ms can be made up after the end of the second in which the kernel took them.
-        let (even, off) = (length * 3 / 10, Span::from_ms(15));
-        let (least, most) = (even - off, even + off);
-        assert!(least <= used && used <= most, "{used} of {length}: {seconds:?}");
-    }
     drop(others);
     target.is_given_back();
+    seconds
+}
+
+/// The kernel takes 50 ms of each second from all real-time threads for the ordinary ones. The tree
+/// makes up for that. One of three runs must show it: a host whose hypervisor takes the CPU away
+/// delays a slice beyond the end of a second.
+#[test]
+fn exact_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
+    let Some(_alone) = begin() else { return };
+    let is_even = |&(used, length): &(Span, Span)| {
+        // A period at either end of the second, and stops that are late.
+        let (even, off) = (length * 3 / 10, Span::from_ms(9));
+        even - off <= used && used <= even + off
+    };
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        let seconds = beside_a_fifo_spinner();
+        println!("{seconds:?}");
+        if seconds.iter().all(is_even) {
+            return;
+        }
+        runs.push(seconds);
+    }
+    panic!("CPU time and length of each second: {runs:?}");
 }
