@@ -532,7 +532,8 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
         // Another program may listen there, or a proxy may be in between.
         _ => {
             return ClientError::Garbled(format!(
-                "status {status} without a reason, which a daemon would state"
+                "HTTP status {status} without a reason, so the answer is probably not from the \
+                 daemon"
             ));
         }
     };

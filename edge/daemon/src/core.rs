@@ -194,13 +194,15 @@ pub fn serve(
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
         Err(error) => {
-            tell(&format!("cannot write a heartbeat, so lapses are not counted: {error}"));
+            tell(&format!(
+                "cannot write a heartbeat, so times without a daemon are not counted: {error}"
+            ));
             (None, None)
         }
     };
     host.restarts = alive.as_ref().map_or(0, |alive| alive.restarts);
     if let Some(lapse) = host.note_lapse(&service, last) {
-        tell(&format!("no reservation was enforced for {lapse}"));
+        tell(&format!("no reservation was enforced for {lapse}, because no daemon ran"));
     }
     let front = FrontProcess::start(options.front.clone(), listener, others);
     host.front = Some(front.map_err(not_started("the front"))?);
@@ -402,7 +404,9 @@ impl Core {
         let pid = self.host.front.as_ref().and_then(FrontProcess::pid);
         let Some(pid) = pid.filter(|_| self.is_crowded) else { return };
         if let Err(declined) = self.host.scheduler.seat_front(pid) {
-            tell(&format!("cannot reserve CPU for the front, so requests may wait: {declined}"));
+            tell(&format!(
+                "cannot reserve CPU for the front, so requests may wait for a CPU: {declined}"
+            ));
         }
     }
 

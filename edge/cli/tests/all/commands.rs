@@ -541,11 +541,12 @@ fn saved_trace_replays_to_the_same_decisions() {
     let place = traced();
     let told = place.run(&["replay", "it.trace"]).good();
     let words: Vec<&str> = told.split_whitespace().collect();
-    let [facts, "facts,", orders, "orders,", "all", "as", "recorded"] = words[..] else {
+    let [events, "events", "and", decisions, "decisions,", "all", "as", "recorded"] = words[..]
+    else {
         panic!("{told}")
     };
     let count = |text: &str| text.parse::<u64>().expect("a number");
-    assert!(count(facts) > 100 && count(orders) > 50, "{told}");
+    assert!(count(events) > 100 && count(decisions) > 50, "{told}");
     place.write("cut", &place.read("it.trace")[..500]);
     place.run(&["replay", "cut"]).refused(2).says("the trace is cut off");
 }

@@ -403,7 +403,7 @@ fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
 #[test]
 fn gang_is_reserved_on_all_hosts_before_it_begins() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(of_gang)) else { return };
-    gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp begins in");
+    gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp starts in");
     let begins = [(&one, "bsp-1"), (&other, "bsp-2")].map(|(daemon, called)| {
         assert_eq!(daemon.heard(), Request::Host);
         let held = Request::Gang {

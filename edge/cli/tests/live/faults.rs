@@ -360,7 +360,9 @@ fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
         !live.processes().iter().any(|(_, line)| is_guests(line))
     });
     let ran = runner.end().ended_with(0);
-    let ran = ran.shows("note: join or change of `stays` refused at 1500.000ms: ").shows("guest");
+    let ran = ran
+        .shows("note: admission refused a join or change of `stays` at 1500.000ms: ")
+        .shows("guest");
     assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
     live.nothing_is_left();
 }

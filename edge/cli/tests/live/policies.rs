@@ -27,7 +27,7 @@ fn every_policy_runs_live_without_favouring_the_lighter_vm() {
         assert!(heavy > light || spec.name == "round-robin", "{}: {heavy} {light}", spec.name);
         // The trace of the live run replays to the same decisions.
         let told = live.run(&["replay", "it.trace"]).good();
-        assert!(told.ends_with(" orders, all as recorded\n"), "{}: {told}", spec.name);
+        assert!(told.ends_with(" decisions, all as recorded\n"), "{}: {told}", spec.name);
         live.nothing_is_left();
     }
 }

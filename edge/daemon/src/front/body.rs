@@ -235,7 +235,7 @@ pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), N
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
         Some(name) => {
-            let detail = format!("{name} is not supported here");
+            let detail = format!("the header {name} is not supported on this page");
             let hint = "use If-Match with other methods than PUT, which never replaces";
             Err(No::bad(detail, hint))
         }
@@ -248,10 +248,10 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.next().is_some() {
-        return Err(No::bad(format!("{name} is given twice"), "send the header once"));
+        return Err(No::bad(format!("the header {name} is given twice"), "send the header once"));
     }
     let text = first.map(|value| value.to_str()).transpose();
-    text.map_err(|_| No::bad(format!("{name} is not ASCII"), "send the header in ASCII"))
+    text.map_err(|_| No::bad(format!("the header {name} is not ASCII"), "send the header in ASCII"))
 }
 
 /// Returns the answer to a request for a page that exists but does not support the request's
