@@ -104,7 +104,7 @@ pub enum CgroupError {
         group: PathBuf,
     },
     /// The thread is already in a cgroup that Slackline made.
-    #[error("cannot hold thread {tid}: it is held already, in cgroup {group}")]
+    #[error("cannot schedule thread {tid}: it is scheduled already, in cgroup {group}")]
     AlreadyHeld {
         /// Id of the thread.
         tid: Tid,
@@ -148,21 +148,21 @@ pub enum CgroupError {
         group: PathBuf,
     },
     /// This program is in the cgroup itself, so it would stop itself.
-    #[error("cannot hold cgroup {group}: this program is in it")]
+    #[error("cannot schedule cgroup {group}: this program itself is in it")]
     HoldsOurselves {
         /// Path of the group.
         group: PathBuf,
     },
     /// The cgroup is frozen already, and only the program that froze it should thaw it.
-    #[error("cannot hold cgroup {group}: it is frozen")]
+    #[error("cannot schedule cgroup {group}: it is frozen")]
     FrozenAlready {
         /// Path of the group.
         group: PathBuf,
     },
     /// The processes of a tree are in several cgroups, so they cannot be scheduled as one.
     #[error(
-        "cannot hold a process tree in several cgroups: process {pid} is in {group}, its root in \
-         {origin}"
+        "cannot schedule a process tree in several cgroups: process {pid} is in {group}, the first \
+         process in {origin}"
     )]
     Elsewhere {
         /// Id of the process.
@@ -359,7 +359,7 @@ impl CgroupError {
             CgroupError::HoldsOurselves { .. } => {
                 Some("run slackline in another cgroup, or name a smaller target")
             }
-            CgroupError::Elsewhere { .. } => Some("hold each of these cgroups by its path"),
+            CgroupError::Elsewhere { .. } => Some("schedule each of these cgroups by its path"),
             _ => None,
         }
     }

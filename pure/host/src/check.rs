@@ -53,7 +53,8 @@ pub enum Broken {
     },
     /// The hardware reported CPU time that overlaps time already reported for the CPU.
     #[error(
-        "the hardware reported CPU time of {} on {} from {}, and before that until {reported}",
+        "the hardware reported CPU time of {} on {} from {} on, but had reported it until \
+         {reported} already",
         used.vcpu, used.cpu, used.from
     )]
     UsedTwice {

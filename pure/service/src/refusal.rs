@@ -63,7 +63,7 @@ pub enum Refusal {
         by: Name,
     },
     /// The reservation has changed since the revision that the caller expected.
-    #[error("{name} is at revision {is}, not {asked}")]
+    #[error("reservation {name} is at revision {is}, not {asked}")]
     Stale {
         /// Name of the reservation.
         name: Name,
@@ -73,7 +73,7 @@ pub enum Refusal {
         is: u64,
     },
     /// The name is in use for a different reservation.
-    #[error("{name} is reserved already: {is}")]
+    #[error("reservation {name} exists already: {is}")]
     Exists {
         /// Name of the reservation.
         name: Name,
@@ -87,7 +87,7 @@ pub enum Refusal {
         name: Name,
     },
     /// The reservation is held for a gang that has not begun.
-    #[error("{name} is held for gang {gang}, which has not started")]
+    #[error("reservation {name} belongs to gang {gang}, which has not started")]
     Held {
         /// Name of the reservation.
         name: Name,
@@ -95,7 +95,7 @@ pub enum Refusal {
         gang: Name,
     },
     /// The reservation belongs to no gang, or to another one.
-    #[error("{name} is not a member of gang {gang}")]
+    #[error("reservation {name} is not a member of gang {gang}")]
     NoMember {
         /// Name of the reservation.
         name: Name,
@@ -119,7 +119,7 @@ pub enum Refusal {
         ahead: Span,
     },
     /// The end of the reservation is not in the future.
-    #[error("cannot end a reservation at {until}: it is {now} already")]
+    #[error("cannot end a reservation at {until}: the time is {now} already")]
     EndPassed {
         /// End in the request.
         until: WallTime,
@@ -143,7 +143,7 @@ pub enum Refusal {
         principal: Principal,
     },
     /// A tenant named a reservation of another owner.
-    #[error("{name} is a reservation of another owner")]
+    #[error("reservation {name} belongs to another owner")]
     NotOwner {
         /// Name of the reservation.
         name: Name,
@@ -292,7 +292,10 @@ impl Refusal {
                 let (slice, period) = (terms.each().slice(), terms.each().period());
                 let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
                 let us = u64::try_from(share).unwrap_or_default();
-                Some(format!("the same share is --slice {} --period 1s", Span::from_us(us)))
+                Some(format!(
+                    "use a shorter period; the same share is --slice {} --period 1s",
+                    Span::from_us(us)
+                ))
             }
             Refusal::Held { .. } => Some(format!(
                 "wait up to {}: the reservation ends then unless the gang starts",

@@ -36,7 +36,7 @@ pub enum ModelError {
         error: FieldError,
     },
     /// Trace that holds no exchanges.
-    #[error("cannot model `{name}`: the trace does not hold its parameters")]
+    #[error("cannot model `{name}`: the trace does not contain its parameters")]
     NoTerms {
         /// Name of the vCPU.
         name: String,

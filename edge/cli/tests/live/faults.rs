@@ -52,7 +52,7 @@ fn live_run_of_init_and_kernel_threads_is_refused() {
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
         run_one(&live, "pid = 2")
             .refused(3)
-            .says("cannot schedule 2: it is a thread of the kernel");
+            .says("cannot schedule thread 2: it is a kernel thread");
     } else {
         println!("skipped: needs the kernel's threads in sight");
     }
@@ -282,12 +282,12 @@ fn second_live_run_of_the_same_process_is_refused() {
     let first = live.start(&scenario);
     wait_until("the victim to be held", || victim.is_held());
     live.place.write("second.toml", scenario.as_bytes());
-    let says = format!("another slackline, process {}, does already", first.pid());
+    let says = format!("another slackline, process {}, schedules it already", first.pid());
     live.run(&["run", "second.toml"]).refused(3).says(&says).says("--cpus");
     if online_cpus().unwrap().iter().count() > 1 {
         let says = format!("process {} holds it", first.pid());
         let second = live.run(&["run", "second.toml", "--cpus", "0"]).refused(3);
-        second.says("`victim`: cannot hold thread ").says(&says).says("wait for that run");
+        second.says("`victim`: cannot schedule thread ").says(&says).says("wait for that run");
     }
     first.end().ended_with(0);
     victim.is_given_back();

@@ -46,7 +46,7 @@ fn reservation_is_placed_on_a_host_with_capacity() {
     place("three", "5ms", "best").ended_with(0).shows("on socket-a: three");
     place("four", "5ms", "first").ended_with(0).shows("on socket-b: four");
     place("five", "3ms", "first").ended_with(4).says("no host can reserve 3ms every 10ms");
-    place("one", "1ms", "first").ended_with(2).says("one is reserved already");
+    place("one", "1ms", "first").ended_with(2).says("reservation one exists already");
     // A host that does not answer counts as one without capacity.
     let end = |daemon: &mut Child| {
         live::kill(i32::try_from(daemon.id()).unwrap(), Signal::TERM);

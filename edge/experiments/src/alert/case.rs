@@ -79,7 +79,7 @@ pub enum CaseError {
         name: String,
     },
     /// A setting without `=`, which cannot set a field.
-    #[error("`{text}` does not set a field")]
+    #[error("`{text}` does not set a parameter of the policy")]
     SetsNothing {
         /// Setting as it was written.
         text: String,

@@ -36,9 +36,9 @@ pub(super) fn kvm(_: &Host) -> Result<Verdict, ProbeError> {
         .hint("use emulation (TCG): KVM may fail here; emulated guests can be scheduled too"));
     }
     Ok(match try_kvm_machine(device.as_fd()) {
-        Ok(()) => Verdict::good(format!("version {version}; an empty VM can be made")),
+        Ok(()) => Verdict::good(format!("version {version}; an empty VM can be created")),
         Err(error) => {
-            Verdict::missing(format!("version {version}, but no VM can be made: {error}"))
+            Verdict::missing(format!("version {version}, but no VM can be created: {error}"))
                 .hint("use emulation (TCG): emulated guests can be scheduled too")
         }
     })

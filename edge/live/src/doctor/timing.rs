@@ -148,8 +148,10 @@ pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
     let ppm = u64::try_from(ppm).unwrap_or(u64::MAX);
     let percent = format!("{}.{:02} %", ppm / 10_000, ppm / 100 % 100);
     let verdict = if ppm >= NOTICED_PPM {
-        Verdict::limited(format!("{percent} of all CPU time since boot was stolen"))
-            .hint("reserve CPU in the hypervisor below: a share here is a share of what it gives")
+        Verdict::limited(format!("{percent} of all CPU time since boot was stolen")).hint(
+            "reserve CPU for this host in its hypervisor: a share here is a share of what that \
+                 gives",
+        )
     } else if guest {
         Verdict::good(format!("this host is a VM; {percent} of all CPU time was stolen"))
     } else {

@@ -87,13 +87,13 @@ pub enum RequestError {
     #[error(transparent)]
     Refused(ActError),
     /// The target's cpuset does not allow the CPUs that are scheduled. Nothing has changed.
-    #[error("cannot hold the target: {finding}")]
+    #[error("cannot schedule the process or VM: {finding}")]
     Elsewhere {
         /// Cpuset and CPUs of the target.
         finding: Box<ForeignChange>,
     },
     /// Another program has changed the threads, and the change still stands.
-    #[error("cannot control the threads of the target: {finding}")]
+    #[error("cannot control the threads of the process or VM: {finding}")]
     Contested {
         /// Change that the other program made.
         finding: Box<ForeignChange>,

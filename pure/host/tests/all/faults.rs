@@ -74,7 +74,8 @@ fn overlapping_reported_cpu_time_on_one_cpu_is_refused() {
     assert_eq!(broken, Broken::UsedTwice { used: twice, reported: at(3) });
     assert_eq!(
         text,
-        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms, and before that until 3.000ms"
+        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms on, but had reported it until \
+         3.000ms already"
     );
 }
 
