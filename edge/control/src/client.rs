@@ -532,8 +532,7 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
         // Another program may listen there, or a proxy may be in between.
         _ => {
             return ClientError::Garbled(format!(
-                "HTTP status {status} without a reason, so the answer is probably not from the \
-                 daemon"
+                "HTTP status {status} without a reason, probably not from the daemon"
             ));
         }
     };

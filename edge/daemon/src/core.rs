@@ -194,9 +194,7 @@ pub fn serve(
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
         Err(error) => {
-            tell(&format!(
-                "cannot write a heartbeat, so times without a daemon are not counted: {error}"
-            ));
+            tell(&format!("cannot write a heartbeat, so daemon down time is not counted: {error}"));
             (None, None)
         }
     };
@@ -404,9 +402,7 @@ impl Core {
         let pid = self.host.front.as_ref().and_then(FrontProcess::pid);
         let Some(pid) = pid.filter(|_| self.is_crowded) else { return };
         if let Err(declined) = self.host.scheduler.seat_front(pid) {
-            tell(&format!(
-                "cannot reserve CPU for the front, so requests may wait for a CPU: {declined}"
-            ));
+            tell(&format!("cannot reserve CPU for the front, so requests may wait: {declined}"));
         }
     }
 

@@ -88,9 +88,7 @@ pub enum FenceError {
         tid: Tid,
     },
     /// Another owner's journal names the thread. Its current state may not be its original one.
-    #[error(
-        "cannot schedule thread {tid}: process {owner} schedules it, or was killed while it did"
-    )]
+    #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
         tid: Tid,
@@ -99,7 +97,7 @@ pub enum FenceError {
     },
     /// Of the threads of a process, only one can be held by stopping the process.
     #[error(
-        "cannot schedule two threads of process {pid} separately: signals stop the whole process"
+        "cannot schedule two threads of process {pid} by signals, which stop the whole process"
     )]
     ProcessHeldTwice {
         /// Id of the process.

@@ -292,10 +292,7 @@ impl Refusal {
                 let (slice, period) = (terms.each().slice(), terms.each().period());
                 let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
                 let us = u64::try_from(share).unwrap_or_default();
-                Some(format!(
-                    "use a shorter period; the same share is --slice {} --period 1s",
-                    Span::from_us(us)
-                ))
+                Some(format!("write the same share as --slice {} --period 1s", Span::from_us(us)))
             }
             Refusal::Held { .. } => Some(format!(
                 "wait up to {}: the reservation ends then unless the gang starts",
