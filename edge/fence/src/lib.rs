@@ -96,9 +96,7 @@ pub enum FenceError {
         owner: Tid,
     },
     /// Of the threads of a process, only one can be held by stopping the process.
-    #[error(
-        "cannot schedule two threads of process {pid} by signals, which stop the whole process"
-    )]
+    #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
         pid: Tid,
