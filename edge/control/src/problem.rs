@@ -114,7 +114,7 @@ impl Kind {
     }
 }
 
-/// Numbers of a `no-room` refusal.
+/// Numbers of a refusal of kind `no-room`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NoRoom {
@@ -136,7 +136,7 @@ pub struct NoRoom {
     pub largest_ns: u64,
 }
 
-/// Numbers of an `over-budget` refusal.
+/// Numbers of a refusal of kind `over-budget`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -157,14 +157,14 @@ pub enum OverBudget {
     },
 }
 
-/// Reason why a request was not done.
+/// Reason why the service did not do a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
     /// Kind of the refusal.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// Meaning of the kind.
+    /// Meaning of the kind of refusal.
     pub title: String,
     /// HTTP status of the answer.
     pub status: u16,
@@ -179,7 +179,7 @@ pub struct Problem {
     /// Numbers of an `over-budget` refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Box<OverBudget>>,
-    /// Current revision, for `stale`.
+    /// Current revision of the reservation, for the kind `stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
 }
