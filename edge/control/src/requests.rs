@@ -18,7 +18,10 @@ pub fn name_hint(text: &str) -> String {
     if lower == text || lower.parse::<Name>().is_err() {
         return NAME.to_owned();
     }
-    format!("name it `{lower}`, and its VM by `--for`, e.g. `reserve {lower} --for libvirt:{text}`")
+    format!(
+        "name the reservation `{lower}`, and its VM by `--for`, e.g. `reserve {lower} --for \
+         libvirt:{text}`"
+    )
 }
 
 /// Parameters of a new reservation: `slice` per `period` for each vCPU, or `cpu` for all vCPUs.

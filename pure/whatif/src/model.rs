@@ -30,7 +30,7 @@ pub enum ModelError {
         name: String,
     },
     /// Parameters that the policy does not take.
-    #[error("cannot model the recording: parameters of its policy: {error}")]
+    #[error("cannot model the recording: the parameters of its policy are invalid: {error}")]
     Parameters {
         /// Error in the parameters.
         error: FieldError,

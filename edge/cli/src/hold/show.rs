@@ -89,7 +89,7 @@ impl HoldOutput {
             let of = match (parts, args.vcpus) {
                 (1, _) => String::new(),
                 (_, true) if args.cpu.is_some() => {
-                    format!(" for each of {parts} vCPUs, plus what the others leave unused")
+                    format!("for each of {parts} vCPUs, plus CPU time that the others leave unused")
                 }
                 (_, true) => format!(" for each of {parts} vCPUs"),
                 (_, false) => format!(" on {parts} CPUs at once, together {all}"),

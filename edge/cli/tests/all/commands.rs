@@ -184,7 +184,10 @@ fn claim_refused_holds_only_if_the_scenario_is_refused() {
     let place = Place::with(&text);
     for command in ["check", "sim", "run"] {
         let out = place.run(&[command, "it.toml"]).good();
-        assert!(out.contains("refused, as claimed"), "{command}: {out}");
+        assert!(
+            out.contains("admission refuses the scenario, as its claim says"),
+            "{command}: {out}"
+        );
     }
     let found = json(&place.run(&["check", "it.toml", "--json"]).good());
     assert_eq!(found["admitted"], false);

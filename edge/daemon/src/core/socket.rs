@@ -72,7 +72,7 @@ pub(super) fn listen(
         None => bind(path, people.operators)?,
     };
     let warning = let_administrators_in(&listener, people).err().map(|error| {
-        format!("members of slackline-admin alone cannot connect to the socket: {error}")
+        format!("users who are only in group slackline-admin cannot connect to the socket: {error}")
     });
     Ok((listener, warning))
 }

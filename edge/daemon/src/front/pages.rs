@@ -181,7 +181,8 @@ pub(super) async fn machines(
     let text = query(finding)?.text;
     let length = text.as_ref().map_or(0, String::len);
     if length > LONGEST_TEXT {
-        let detail = format!("the text has {length} bytes; at most {LONGEST_TEXT} are allowed");
+        let detail =
+            format!("the search text has {length} bytes; at most {LONGEST_TEXT} are allowed");
         return Err(No::bad(detail, "search for a shorter text"));
     }
     match front.ask(&caller, None, Request::Find { text }).await? {

@@ -283,8 +283,8 @@ pub fn assumptions(form: Form) -> Vec<String> {
         ),
         format!("The first {WARMUP} are simulated but not measured."),
         format!(
-            "Shares with a period have {PERIOD}, as in the paper. Each VM joins at a random time \
-             in the first {PHASES}: seeds differ in phases and in timers."
+            "Shares with a period have a period of {PERIOD}, as in the paper. Each VM joins at a \
+             random time in the first {PHASES}: seeds differ in phases and in timers."
         ),
         "The source tree that the paper measured is not known. The rules used are those of the \
          only trees in which its extremes can occur, of October to December 2006."
