@@ -66,7 +66,7 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     let runtime: i64 = text.parse().map_err(|_| not_understood(&file, &text))?;
     let period: u64 = read_number(group.join("cpu.rt_period_us"))?;
     let name = group.display();
-    let found = format!("{runtime} us every {period} us for {name}");
+    let found = format!("cgroup {name} has {runtime} us of real-time budget every {period} us");
     let verdict = if runtime == 0 {
         Verdict::missing(format!("no real-time budget for {name}")).hint(format!(
             "move Slackline and its VMs to the root of that hierarchy, or write a budget to {}",
@@ -121,7 +121,7 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
             }
             Err(error) => {
                 is_short = true;
-                format!("; process {pid} is unknown: {error}")
+                format!("; the budget of process {pid} is unknown: {error}")
             }
         };
     }
