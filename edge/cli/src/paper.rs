@@ -71,7 +71,8 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
         let without: Vec<&str> = without.map(|experiment| experiment.name.as_str()).collect();
         if !without.is_empty() {
             terminal::tell(&format!(
-                "note: --quick has no effect on {}: it has no quick form; use --seeds 1\n",
+                "note: --quick has no effect on {}: the experiment has no quick form; use --seeds \
+                 1\n",
                 without.join(", ")
             ));
         }

@@ -166,8 +166,9 @@ fn relay(text: &mut String, relayed: &RelayStatistics) {
     let _ = match connected {
         None => writeln!(text, "note: relay of {name}: no process listened at {}", guest.display()),
         Some(_) => {
-            let note =
-                format!("data forwarded {inward} times to the guest, {outward} times from it");
+            let note = format!(
+                "data forwarded {inward} times to the guest, {outward} times from the guest"
+            );
             writeln!(text, "note: relay of {name}: {note}; not answered in 100 ms: {unanswered}")
         }
     };
@@ -276,7 +277,9 @@ pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<C
                     has(count),
                     online.len()
                 ),
-                hint: Some("simulate it with `slackline sim`, or use a larger host".into()),
+                hint: Some(
+                    "simulate the scenario with `slackline sim`, or use a larger host".into(),
+                ),
             });
         }
         return Ok(online[online.len() - count..].to_vec());

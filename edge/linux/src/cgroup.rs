@@ -348,18 +348,20 @@ impl CgroupError {
             CgroupError::NotMounted { version: Version::V2, .. } => {
                 Some("add version 2 with `mount -t cgroup2 none DIRECTORY` on an empty directory")
             }
-            CgroupError::NoSuchGroup { .. } => {
-                Some("write its folder, or its path as after `0::` in `/proc/PID/cgroup`")
-            }
-            CgroupError::NoSuchUnit { .. } => {
-                Some("write its full name, e.g. `web.service`, as `systemctl list-units` shows it")
-            }
-            CgroupError::SeveralUnits { .. } => Some("name one of them by its cgroup path"),
+            CgroupError::NoSuchGroup { .. } => Some(
+                "write the folder of the cgroup, or its path as after `0::` in \
+                     `/proc/PID/cgroup`",
+            ),
+            CgroupError::NoSuchUnit { .. } => Some(
+                "write the full name of the unit, e.g. `web.service`, as `systemctl \
+                     list-units` shows it",
+            ),
+            CgroupError::SeveralUnits { .. } => Some("name one of the two by its cgroup path"),
             CgroupError::Empty { .. } => Some("start a process in the cgroup or unit first"),
             CgroupError::HoldsOurselves { .. } => {
                 Some("run slackline in another cgroup, or name a smaller target")
             }
-            CgroupError::Elsewhere { .. } => Some("schedule each of these cgroups by its path"),
+            CgroupError::Elsewhere { .. } => Some("schedule each cgroup of the tree by its path"),
             _ => None,
         }
     }

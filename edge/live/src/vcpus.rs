@@ -149,7 +149,10 @@ pub enum FindError {
     },
     /// The process acts as several users at once, as a set-user-id program does. No file that its
     /// command line names is opened.
-    #[error("cannot ask the monitor of process {pid}: its real, effective and saved ids differ")]
+    #[error(
+        "cannot ask the monitor of process {pid}: real, effective and saved user ids of the \
+         process differ"
+    )]
     SeveralUsers {
         /// Id of the process.
         pid: i32,

@@ -395,7 +395,7 @@ pub enum ErrorKind {
     )]
     ThreadsOfGroup,
     /// A process as a whole should be several vCPUs.
-    #[error("a whole process must be one vCPU; this domain has {vcpus}")]
+    #[error("a whole process must be one vCPU; this domain has {vcpus} vCPUs")]
     VcpusOfProcess {
         /// Number of vCPUs of the domain.
         vcpus: usize,
@@ -497,7 +497,7 @@ pub enum ErrorKind {
         job: usize,
     },
     /// All runs and blocks of a recording have zero length.
-    #[error("cannot replay this recording: its runs and blocks take no time")]
+    #[error("cannot replay this recording: all run and block times in it are zero")]
     NoTime,
     /// The programs of all domains have more steps than [`MOST_STEPS`].
     #[error("cannot add this program: {steps} steps exceed the maximum of {MOST_STEPS}")]

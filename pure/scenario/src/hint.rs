@@ -106,7 +106,7 @@ impl ErrorKind {
             }
             ErrorKind::SetsNothing { spec, .. } => {
                 let field = spec.policy_fields.first().map_or("FIELD", |field| field.name);
-                format!("write it as `{}:{field}=VALUE`", spec.name)
+                format!("write the parameter as `{}:{field}=VALUE`", spec.name)
             }
             ErrorKind::PolicyTwice { spec } => {
                 format!("write policy = {{ name = \"{}\", ... }}", spec.name)
@@ -135,7 +135,7 @@ impl ErrorKind {
                 format!("did you mean `{}`?", meant.as_ref()?)
             }
             ErrorKind::NameOfCopies { name, copies } => {
-                format!("name one of `{name}-0` to `{name}-{}`", copies - 1)
+                format!("name one of the domains `{name}-0` to `{name}-{}`", copies - 1)
             }
             ErrorKind::UnknownVcpu { domain, vcpus: 1, .. } => {
                 format!("the only vCPU of the domain is called `{domain}`")
@@ -232,7 +232,7 @@ fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
         Part::Share => spec.share_fields,
         Part::Policy => spec.policy_fields,
     };
-    let list = format!("`slackline help {policy}` lists them");
+    let list = format!("`slackline help {policy}` lists the parameters");
     match nearest(name, here.iter().map(|field| field.name)) {
         Some(meant) => format!("did you mean `{meant}`? {list}"),
         None if here.is_empty() => "the policy has no parameters".to_owned(),

@@ -251,13 +251,15 @@ impl Refusal {
                 Some(format!("use a slice of at most {largest} every {}", asked.period()))
             }
             Refusal::InList { name, why } => Some(of_list(name, why)),
-            Refusal::TooManyTargets { .. } => Some("apply it in parts, without --prune".into()),
+            Refusal::TooManyTargets { .. } => {
+                Some("apply the list in parts, without --prune".into())
+            }
             Refusal::NoMachine { .. } => {
                 Some("run `slackline find` to see what this host can reserve for".into())
             }
             Refusal::Ambiguous { bindings, .. } => {
                 let listed: Vec<String> = bindings.iter().map(ToString::to_string).collect();
-                Some(format!("choose one with --for: {}", listed.join(", ")))
+                Some(format!("choose one of the VMs with --for: {}", listed.join(", ")))
             }
             Refusal::Taken { by, .. } => {
                 Some(format!("release {by} first, or change it with `slackline change {by}`"))

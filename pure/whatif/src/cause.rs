@@ -138,7 +138,7 @@ impl fmt::Display for Cause {
                     "vCPUs were not scheduled {count} times because another program interfered"
                 )
             }
-            Cause::Unexplained => out.write_str("nothing in the recording explains it"),
+            Cause::Unexplained => out.write_str("nothing in the recording explains the difference"),
         }
     }
 }

@@ -21,7 +21,7 @@ pub enum ModelError {
     #[error("cannot model the recording: it does not say when vCPUs block and run")]
     NoBlocks,
     /// Recording in which no vCPU joined.
-    #[error("cannot model the recording: no vCPU joined in it")]
+    #[error("cannot model the recording: it contains no vCPU that joined")]
     NoVcpus,
     /// Policy that this version does not have.
     #[error("cannot model the recording: its policy `{name}` is unknown")]
@@ -42,7 +42,7 @@ pub enum ModelError {
         name: String,
     },
     /// VM with several stays.
-    #[error("cannot model `{name}`: it left and joined again")]
+    #[error("cannot model `{name}`: the VM left and joined again during the recording")]
     Rejoined {
         /// Name of the VM.
         name: String,

@@ -285,7 +285,7 @@ fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
     };
     found.ok_or_else(|| Problem::BadOption {
         message: format!("this host has no CPU {}", asked.unwrap_or(0)),
-        hint: Some("drop --cpu to use the last one".into()),
+        hint: Some("drop --cpu to use the last CPU".into()),
     })
 }
 

@@ -119,8 +119,10 @@ fn parse(path: &Path, text: &str) -> Result<GangFile, Problem> {
         bad(error.span().map_or(0, |span| span.start), message)
     })?;
     if file.member.len() < 2 {
-        let message =
-            format!("a gang needs at least 2 members; this one has {}", file.member.len());
+        let message = format!(
+            "a gang needs at least 2 members; the gang in this file has {}",
+            file.member.len()
+        );
         return Err(bad(0, message));
     }
     for (index, member) in file.member.iter().enumerate() {
@@ -512,7 +514,7 @@ mod tests {
         assert!(says("phase", "phrase").starts_with("gang:4:1: unknown field `phrase`"));
         let one = GOOD.split("[[member]]\nhost = \"b\"").next().unwrap();
         let error = parse(Path::new("gang"), one).err().unwrap().to_string();
-        assert_eq!(error, "gang:1:1: a gang needs at least 2 members; this one has 1");
+        assert_eq!(error, "gang:1:1: a gang needs at least 2 members; the gang in this file has 1");
     }
 
     #[test]

@@ -140,7 +140,7 @@ fn reservation(name: &str) -> Reservation {
         vcpus: 2,
         served: 1,
         state: State::Partial,
-        why: Some("its VM has 1 vCPU, and 2 are reserved".into()),
+        why: Some("the VM has 1 vCPU, and 2 are reserved".into()),
         warning: None,
         revision: 7,
         recent: Some(recent),
@@ -225,7 +225,7 @@ fn reservation_commands_send_the_typed_values_to_the_daemon() {
         .run(&["reserve", "web", "--cpu", "1.5", "--vcpus", "2", "--exact", "--for", "pid:17"])
         .good();
     let said = "web: 2ms in every 10ms for each of 2 vCPUs, and no more, 40.00 % of a CPU, for \
-                libvirt:web; partial, revision 7: its VM has 1 vCPU, and 2 are reserved\n";
+                libvirt:web; partial, revision 7: the VM has 1 vCPU, and 2 are reserved\n";
     assert_eq!(text, said);
     let Request::Reserve { name, wanted } = daemon.heard() else { panic!("something else") };
     let cpu = wanted.cpu.map(|share| share.0.ppm());

@@ -93,7 +93,7 @@ fn program_that_ends_at_once_is_reported_with_exit_code() {
         let ran = run_one(&live, "command = [\"sh\", \"-c\", \"exit 42\"]");
         match ran.code {
             Some(0) => drop(ran.shows("note: `it` ended by itself").shows("exit code 42")),
-            _ => drop(ran.refused(3).says("`it` ended at once (exit code 42")),
+            _ => drop(ran.refused(3).says("`it` ended immediately after its start (exit code 42")),
         }
     }
     live.nothing_is_left();
@@ -178,7 +178,7 @@ fn vm_killed_during_a_run_is_noted() {
     let ran = runner.end();
     if ran.code == Some(3) {
         // On a very busy host, the VM may not have been held yet.
-        ran.refused(3).says("`it` ended at once");
+        ran.refused(3).says("`it` ended immediately after its start");
     } else {
         ran.ended_with(0).shows("note: `it` ended by itself at ").shows("signal 9");
     }
@@ -285,9 +285,9 @@ fn second_live_run_of_the_same_process_is_refused() {
     let says = format!("another slackline, process {}, schedules it already", first.pid());
     live.run(&["run", "second.toml"]).refused(3).says(&says).says("--cpus");
     if online_cpus().unwrap().iter().count() > 1 {
-        let says = format!("process {} holds it", first.pid());
+        let says = format!("process {} schedules it", first.pid());
         let second = live.run(&["run", "second.toml", "--cpus", "0"]).refused(3);
-        second.says("`victim`: cannot schedule thread ").says(&says).says("wait for that run");
+        second.says("`victim`: cannot schedule thread ").says(&says).says("wait for the other run");
     }
     first.end().ended_with(0);
     victim.is_given_back();

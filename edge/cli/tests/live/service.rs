@@ -368,7 +368,7 @@ fn reservation_is_partial_if_its_vm_has_another_vcpu_count() {
     let body = json!({ "slice": "1ms", "vcpus": 2, "for": format!("qemu:{name}") });
     let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
     assert_eq!((status, &made["state"], &made["served"]), (201, &json!("partial"), &json!(1)));
-    let why = "its VM has 1 vCPU, and 2 are reserved";
+    let why = "the VM has 1 vCPU, and 2 are reserved";
     assert_eq!(made["why"], why, "{made}");
     daemon.run("list").ended_with(0).shows("partial").shows(why);
     daemon.run("change web --vcpus 1").ended_with(0).shows("active");

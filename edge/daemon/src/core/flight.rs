@@ -328,7 +328,7 @@ impl FlightThread {
                 "cannot watch these predictions: the daemon watches at \
                      most 1,000 at a time",
             );
-            return Err(problem.hinting("apply again in a minute"));
+            return Err(problem.hinting("apply the plan again in a minute"));
         }
         Ok(self.predicted(own))
     }

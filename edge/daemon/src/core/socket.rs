@@ -49,7 +49,7 @@ impl SocketError {
     pub fn hint(&self) -> &'static str {
         match self {
             SocketError::Taken { .. } => "stop that daemon, or use another `--socket`",
-            SocketError::Foreign { .. } => "move it away, or use another `--socket`",
+            SocketError::Foreign { .. } => "move that file away, or use another `--socket`",
             SocketError::Refused { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
                 "name a path of at most 107 bytes with `--socket`"
             }

@@ -333,7 +333,7 @@ impl CaseError {
             }
             CaseError::NoField { policy, name } => {
                 let fields = policy.policy_fields.iter().chain(policy.share_fields);
-                let lists = || format!("list its fields with `slackline help {}`", policy.name);
+                let lists = || format!("list its parameters with `slackline help {}`", policy.name);
                 nearest(name, fields.map(|field| field.name)).map_or_else(lists, meant)
             }
             CaseError::SetsNothing { .. } => "write it as `period=10ms`".into(),

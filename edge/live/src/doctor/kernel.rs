@@ -43,7 +43,7 @@ pub(super) fn sched_ext(host: &Host) -> Result<Verdict, ProbeError> {
         let loaded = read_if_there("/sys/kernel/sched_ext/root/ops")?;
         return Ok(match loaded {
             Some(name) => Verdict::limited(format!("{state}: scheduler `{name}` is loaded"))
-                .hint("unload it: it schedules all ordinary threads"),
+                .hint("unload the sched_ext scheduler: it schedules all ordinary threads"),
             None => Verdict::good(format!("built in; {state}")),
         });
     }

@@ -69,7 +69,8 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     let found = format!("cgroup {name} has {runtime} us of real-time budget every {period} us");
     let verdict = if runtime == 0 {
         Verdict::missing(format!("no real-time budget for {name}")).hint(format!(
-            "move Slackline and its VMs to the root of that hierarchy, or write a budget to {}",
+            "move Slackline and its VMs to the root of the cgroup hierarchy, or write a budget to \
+             {}",
             file.display()
         ))
     } else {

@@ -104,14 +104,15 @@ pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
         std::hint::black_box(monotonic());
     }
     let each = monotonic().since(begun) / u64::from(READINGS);
-    let found = format!("{source}, {} ns per reading", each.ns());
+    let found = format!("clock source {source}, {} ns per reading", each.ns());
     let verdict = if FAST.contains(&source.as_str()) {
         Verdict::good(found)
     } else {
         let there = read_if_there(format!("{DIRECTORY}/available_clocksource"))?;
         let there = there.unwrap_or_default();
-        Verdict::limited(found)
-            .hint(format!("boot with `clocksource=` one of {there}: this one is slow to read"))
+        Verdict::limited(found).hint(format!(
+            "boot with `clocksource=` one of {there}: the current one is slow to read"
+        ))
     };
     Ok(verdict.figure("clock_reading_ns", each.ns()))
 }
