@@ -179,11 +179,8 @@ fn calibrate(folder: &Path, name: &str) -> Result<(), Problem> {
     let found = calibration.search(&|misfit, best| {
         terminal::tell(&format!("misfit of these costs {misfit:.5}, smallest so far {best:.5}\n"));
     })?;
-    let mut text = format!(
-        "smallest misfit {:.5} after {} sets of \
-         costs\n",
-        found.misfit, found.trials
-    );
+    let mut text =
+        format!("smallest misfit {:.5} after {} sets of costs\n", found.misfit, found.trials);
     for (id, theirs, ours) in &found.rows {
         let error = (ours - theirs) / theirs * 100.0;
         let _ = writeln!(text, "  {id}: {theirs} published, {ours:.1} here, {error:+.1} %");

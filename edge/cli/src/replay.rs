@@ -48,8 +48,7 @@ fn told(difference: &Difference, names: &Names) -> String {
     let _ = match broken {
         Some(broken) => writeln!(
             text,
-            "now:      violation of the contract between policy and \
-             host: {broken}"
+            "  now:      violation of the contract between policy and host: {broken}"
         ),
         None => writeln!(text, "  now:      {}", is(got)),
     };

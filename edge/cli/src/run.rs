@@ -108,23 +108,18 @@ impl Live {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
             let _ = writeln!(
                 text,
-                "note: admission refused a join or change of `{name}` at {at}: \
-                 {error}"
+                "note: admission refused a join or change of `{name}` at {at}: {error}"
             );
         }
         for (at, vcpu, found) in &self.outcome.contested {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
-            let _ = writeln!(
-                text,
-                "note: another program interfered with `{name}` at {at}: \
-                 {found}"
-            );
+            let _ =
+                writeln!(text, "note: another program interfered with `{name}` at {at}: {found}");
         }
         if self.outcome.undone > 0 {
             let _ = writeln!(
                 text,
-                "note: {} changes that others made to scheduled threads were \
-                 undone",
+                "note: {} changes that others made to scheduled threads were undone",
                 self.outcome.undone
             );
         }
@@ -136,8 +131,7 @@ impl Live {
         if self.outcome.keepers_lost > 0 {
             let _ = writeln!(
                 text,
-                "note: the keeper, which restores threads after a kill, died \
-                 and was replaced"
+                "note: the keeper, which restores threads after a kill, died and was replaced"
             );
         }
         if let Some(at) = self.outcome.stopped {

@@ -73,8 +73,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
             let name = name(*vcpu);
             let _ = writeln!(
                 text,
-                "note: admission refused a join or change of `{name}` at {at}: \
-                 {error}"
+                "note: admission refused a join or change of `{name}` at {at}: {error}"
             );
         }
         if let Some(cost) = cost {

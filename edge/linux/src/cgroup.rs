@@ -349,8 +349,7 @@ impl CgroupError {
                 Some("add version 2 with `mount -t cgroup2 none DIRECTORY` on an empty directory")
             }
             CgroupError::NoSuchGroup { .. } => Some(
-                "write the folder of the cgroup, or its path as after `0::` in \
-                     `/proc/PID/cgroup`",
+                "write the folder of the cgroup, or its path as after `0::` in `/proc/PID/cgroup`",
             ),
             CgroupError::NoSuchUnit { .. } => Some(
                 "write the full name of the unit, e.g. `web.service`, as `systemctl \

@@ -211,7 +211,7 @@ pub enum QmpError {
     #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
     Busy,
     /// The listening process is neither the VM's nor another one of its user.
-    #[error("process {pid} of uid {uid} listens there, and uid {uid} is not the VM's user")]
+    #[error("process {pid} of uid {uid} listens on the socket, and uid {uid} is not the VM's user")]
     Stranger {
         /// Id of the listening process.
         pid: i32,

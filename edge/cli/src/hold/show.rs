@@ -89,7 +89,9 @@ impl HoldOutput {
             let of = match (parts, args.vcpus) {
                 (1, _) => String::new(),
                 (_, true) if args.cpu.is_some() => {
-                    format!("for each of {parts} vCPUs, plus CPU time that the others leave unused")
+                    format!(
+                        " for each of {parts} vCPUs, plus CPU time that the others leave unused"
+                    )
                 }
                 (_, true) => format!(" for each of {parts} vCPUs"),
                 (_, false) => format!(" on {parts} CPUs at once, together {all}"),
@@ -113,8 +115,7 @@ impl HoldOutput {
         for (id, finding) in &seen.contested {
             let vcpu = id.vcpu().number();
             lines.push(format!(
-                "contested: vCPU {vcpu}: {finding}; it runs without a limit until \
-                 that is undone\n"
+                "contested: vCPU {vcpu}: {finding}; it runs without a limit until that is undone\n"
             ));
             self.contested.insert(*id, finding.to_string());
         }
@@ -150,10 +151,8 @@ impl HoldOutput {
     /// `hold`.
     pub(super) fn more_vcpus(&self, more: usize) -> Result<(), Problem> {
         let (plural, are) = if more == 1 { ("", "is") } else { ("s", "are") };
-        let line = format!(
-            "{more} more vCPU{plural} appeared since the start and {are} not \
-             scheduled\n"
-        );
+        let line =
+            format!("{more} more vCPU{plural} appeared since the start and {are} not scheduled\n");
         if self.json { Ok(()) } else { self.say(&line) }
     }
 

@@ -38,8 +38,7 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
 fn watch(client: &mut Client, predictions: &[Prediction]) {
     if let Err(error) = client.predict(predictions) {
         terminal::tell(&format!(
-            "note:  the predictions of this plan will not be compared with \
-             what happens: {error}\n"
+            "note:  the predictions of this plan will not be compared with what happens: {error}\n"
         ));
     }
 }

@@ -177,10 +177,9 @@ impl<'a> Calls<'a> {
                         one.host, other.host, self.slice
                     );
                     let problem = Refused::new(Kind::HostCannot, detail);
-                    return Err(refused(problem.hinting(
-                        "synchronize both clocks with chrony or \
-                         ptp4l",
-                    )));
+                    return Err(refused(
+                        problem.hinting("synchronize both clocks with chrony or ptp4l"),
+                    ));
                 }
                 match (one.clock.error_ns, other.clock.error_ns) {
                     (Some(one), Some(other)) => most = most.max(Span::from_ns(one + other)),
@@ -276,8 +275,7 @@ impl<'a> Calls<'a> {
         let left = Span::from_ms(u64::try_from(left / 1_000_000).unwrap_or(0));
         let (name, count) = (&self.file.name, self.file.member.len());
         terminal::say(&format!(
-            "gang {name} starts in {left}, all {count} members at the same \
-             time\n"
+            "gang {name} starts in {left}, all {count} members at the same time\n"
         ))
     }
 

@@ -333,10 +333,8 @@ fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     })?;
     for (written, what) in [(written.domain, "domains"), (written.change, "changes")] {
         if let Some(written) = written {
-            let message = format!(
-                "cannot set {what} in a family of hosts: a family chooses them \
-                 at random"
-            );
+            let message =
+                format!("cannot set {what} in a family of hosts: a family chooses them at random");
             return Err(wrong(written.span().start, message));
         }
     }

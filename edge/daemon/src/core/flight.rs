@@ -325,8 +325,7 @@ impl FlightThread {
         if !self.predictions.watch(now, wall_ns(), predictions) {
             let problem = Problem::new(
                 Kind::NotNow,
-                "cannot watch these predictions: the daemon watches at \
-                     most 1,000 at a time",
+                "cannot watch these predictions: the daemon watches at most 1,000 at a time",
             );
             return Err(problem.hinting("apply the plan again in a minute"));
         }

@@ -22,8 +22,7 @@ pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str))
         let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
         match given_back {
             Ok(_) => tell(&format!(
-                "{whose} was left stopped or real-time by a killed run, and is \
-                 restored"
+                "{whose} was left stopped or real-time by a killed run, and is restored"
             )),
             Err(error) => tell(&format!("cannot restore {whose}: {error}")),
         }

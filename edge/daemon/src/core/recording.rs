@@ -83,8 +83,7 @@ impl Host {
             Some(flight) if flight.ask(ticket, question, own) => return,
             Some(_) => Problem::new(
                 Kind::NotNow,
-                "the flight recorder has not yet processed the \
-                 latest events",
+                "the flight recorder has not yet processed the latest events",
             )
             .hinting("ask again in a second"),
         };

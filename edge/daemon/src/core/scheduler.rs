@@ -158,8 +158,7 @@ impl Scheduler {
                     super::listed(&self.cpus),
                 ),
                 hint: Some(
-                    "allow the thread a CPU that is scheduled, or start the daemon with \
-                     --cpus"
+                    "allow the thread a CPU that is scheduled, or start the daemon with --cpus"
                         .into(),
                 ),
             });

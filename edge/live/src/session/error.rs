@@ -19,7 +19,7 @@ use slackline_linux::thread::ThreadError;
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// No member of the session has this id, or the member has left.
-    #[error("no vCPU {} has joined", id.vcpu())]
+    #[error("no vCPU {} has joined this session", id.vcpu())]
     Unknown {
         /// Id in the request.
         id: JoinId,
