@@ -251,9 +251,7 @@ impl Refusal {
                 Some(format!("use a slice of at most {largest} every {}", asked.period()))
             }
             Refusal::InList { name, why } => Some(of_list(name, why)),
-            Refusal::TooManyTargets { .. } => {
-                Some("apply the list in parts, without --prune".into())
-            }
+            Refusal::TooManyTargets { .. } => Some("split the list, and leave out --prune".into()),
             Refusal::NoMachine { .. } => {
                 Some("run `slackline find` to see what this host can reserve for".into())
             }
@@ -279,7 +277,7 @@ impl Refusal {
                 Some(format!("try again in {again}"))
             }
             Refusal::VcpusUnknown { .. } => Some("add --vcpus N".into()),
-            Refusal::KeyReused { .. } => Some("use a new key for a new request".into()),
+            Refusal::KeyReused { .. } => Some("use a new idempotency key for the request".into()),
             Refusal::Host { hint, .. } => hint.clone(),
             Refusal::NotYours { user, .. } => {
                 let says = "ask an administrator to reserve for it, or to run";
