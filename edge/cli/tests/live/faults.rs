@@ -31,7 +31,7 @@ fn run_one(live: &Live, target: &str) -> Ran {
 
 #[test]
 fn live_run_of_a_missing_process_is_refused() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     let pid = child.id();
@@ -43,7 +43,7 @@ fn live_run_of_a_missing_process_is_refused() {
 
 #[test]
 fn live_run_of_init_and_kernel_threads_is_refused() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for threads in ["process", "vcpus"] {
         run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
     }
@@ -61,7 +61,7 @@ fn live_run_of_init_and_kernel_threads_is_refused() {
 
 #[test]
 fn live_run_refuses_to_schedule_its_own_process() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", one("pid = OURSELVES").as_bytes());
     let script = "sed -i s/OURSELVES/$$/ it.toml && exec \"$0\" run it.toml";
     let mut command = live.command(&[]);
@@ -78,7 +78,7 @@ fn live_run_refuses_to_schedule_its_own_process() {
 
 #[test]
 fn program_that_cannot_be_started_is_refused() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
     ran.says("cannot start `slackline-has-no-such-program`: No such file")
         .says("install the program");
@@ -88,7 +88,7 @@ fn program_that_cannot_be_started_is_refused() {
 /// A program ends before it is scheduled, or just after. The exit code is reported in both cases.
 #[test]
 fn program_that_ends_at_once_is_reported_with_exit_code() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for _ in 0..5 {
         let ran = run_one(&live, "command = [\"sh\", \"-c\", \"exit 42\"]");
         match ran.code {
@@ -101,7 +101,7 @@ fn program_that_ends_at_once_is_reported_with_exit_code() {
 
 #[test]
 fn live_run_continues_after_one_of_its_commands_ends() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let more = "[[domain]]\nname = \"other\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"1ms\", period = \"10ms\", exact = true }\n";
     let text = one("command = [\"sh\", \"-c\", \"sleep 0.6; exit 7\"]") + more;
@@ -113,7 +113,7 @@ fn live_run_continues_after_one_of_its_commands_ends() {
 
 #[test]
 fn run_continues_after_a_load_process_is_killed() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
     wait_until("the load process", || !live.processes_of("load").is_empty());
@@ -127,7 +127,7 @@ fn run_continues_after_a_load_process_is_killed() {
 
 #[test]
 fn end_of_a_scheduled_process_during_a_run_is_noted() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
         let runner = live.start(&victim.scenario(threads, "1500ms"));
@@ -142,7 +142,7 @@ fn end_of_a_scheduled_process_during_a_run_is_noted() {
 /// end.
 #[test]
 fn remaining_threads_stay_scheduled_after_one_thread_of_the_process_ends() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let mut victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
     wait_until("the victim to be held", || victim.is_held());
@@ -158,7 +158,7 @@ fn remaining_threads_stay_scheduled_after_one_thread_of_the_process_ends() {
 
 #[test]
 fn vm_killed_during_a_run_is_noted() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let qemu = "qemu-system-x86_64";
     if !Command::new(qemu).arg("--version").output().is_ok_and(|ran| ran.status.success()) {
         println!("skipped: needs {qemu}");
@@ -187,7 +187,7 @@ fn vm_killed_during_a_run_is_noted() {
 
 #[test]
 fn live_run_without_root_is_refused_and_changes_no_thread() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
     live.place.write("good.toml", GOOD.as_bytes());
@@ -207,7 +207,7 @@ fn live_run_without_root_is_refused_and_changes_no_thread() {
 
 #[test]
 fn run_started_in_cgroup_without_real_time_budget_is_refused() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
         return;
@@ -228,7 +228,7 @@ fn run_started_in_cgroup_without_real_time_budget_is_refused() {
 /// vCPU, all without real-time budget.
 #[test]
 fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
         return;
@@ -352,7 +352,7 @@ fn exact_vm_stays_within_its_share_from_the_start_of_the_run() {
 
 #[test]
 fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let runner = live.start(live::COMES_AND_GOES);
     wait_until("the guest to be gone", || {
         let is_guests = |line: &str| line.contains("--who 1.0");

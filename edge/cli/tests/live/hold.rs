@@ -126,7 +126,7 @@ impl Drop for Holding<'_> {
 
 #[test]
 fn hold_limits_a_process_and_restores_it_on_interrupt() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for signal in [Signal::INT, Signal::TERM] {
         let victim = Victim::start();
         let pid = victim.pid().to_string();
@@ -204,7 +204,7 @@ fn process_under_hold_on_two_cpus_is_restored_when_hold_ends() {
 /// totals.
 #[test]
 fn hold_shows_delivered_cpu_time_each_second() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let hold = ["hold", "--pid", &pid, "--slice", "2ms", "--period", "20ms", "--json"];
@@ -233,7 +233,7 @@ fn hold_shows_delivered_cpu_time_each_second() {
 
 #[test]
 fn hold_returns_the_exit_code_of_its_command() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
         // The command must not end before it is held.
         let script = format!("sleep 0.5; {script}");
@@ -252,7 +252,7 @@ fn hold_returns_the_exit_code_of_its_command() {
 
 #[test]
 fn process_is_restored_after_hold_is_killed() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "30%"]);
@@ -266,7 +266,7 @@ fn process_is_restored_after_hold_is_killed() {
 
 #[test]
 fn hold_with_vcpus_schedules_each_vcpu_thread_of_the_monitor() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let hold = ["hold", "--pid", &pid, "--cpu", "0.3", "--vcpus"];
@@ -284,7 +284,7 @@ fn hold_with_vcpus_schedules_each_vcpu_thread_of_the_monitor() {
 /// that lacked CPU time.
 #[test]
 fn hold_reports_cpu_and_blocked_time_per_vcpu() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let (guest, tids) = guest();
     let pid = guest.0.id().to_string();
     let hold = ["hold", "--pid", &pid, "--vcpus"];
@@ -338,7 +338,7 @@ fn hold_reports_cpu_and_blocked_time_per_vcpu() {
 /// A thread whose group's budget is exhausted is stopped for the rest of a second.
 #[test]
 fn real_time_budget_of_a_vcpu_cgroup_covers_borrowed_time() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
         return;
@@ -372,7 +372,7 @@ fn real_time_budget_of_a_vcpu_cgroup_covers_borrowed_time() {
 /// print a new line.
 #[test]
 fn live_output_fits_a_narrow_terminal() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let hold = ["hold", "--cpu", "20%", "--", "sh", "-c", "sleep 2.5"];
     let (end, text) = crate::common::on_terminal(live.command(&hold), 40);
     assert!(end.success(), "{text}");
@@ -392,7 +392,7 @@ fn live_output_fits_a_narrow_terminal() {
 
 #[test]
 fn hold_with_invalid_target_or_amount_is_refused_with_a_hint() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let gone = gone.id().to_string();

@@ -39,7 +39,7 @@ fn part_naps() {
 /// bursts longer.
 #[test]
 fn exact_process_is_throttled_at_its_slice_after_each_sleep() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let hold = ["hold", "--slice", "1ms", "--period", "10ms", "--", program];
@@ -115,7 +115,7 @@ fn hold_returns_the_exit_code_of_commands_that_end_at_once() {
 /// has work.
 #[test]
 fn script_of_short_commands_completes_under_an_exact_hold() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let script = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done";
     for amount in [&["--cpu", "50%"][..], &["--slice", "1ms", "--period", "5ms"]] {
         let command = ["--json", "--", "sh", "-c", script];
@@ -164,7 +164,7 @@ fn busy_processes_of_one_hold_receive_equal_cpu_time() {
 
 #[test]
 fn signal_to_hold_ends_every_process_its_command_started() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let script = "sleep 1000 & (sleep 1000; :) & trap '' TERM; sleep 1000 & wait";
     let holding = Holding::start(&live, &["hold", "--cpu", "20%", "--", "sh", "-c", script]);
     wait_until("all of them to be there", || {
@@ -178,7 +178,7 @@ fn signal_to_hold_ends_every_process_its_command_started() {
 
 #[test]
 fn hold_reports_processes_that_outlive_its_command() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let script = "sleep 1000 >/dev/null 2>&1 & exit 5";
     let ran = live.run(&["hold", "--cpu", "20%", "--", "sh", "-c", script]).ended_with(5);
     let left = live.processes_of("sleep");

@@ -13,7 +13,7 @@ fn keepers(live: &Live) -> Vec<i32> {
 
 #[test]
 fn signal_ends_a_live_run_after_printing_its_table() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for (signal, threads) in
         [(Signal::INT, "process"), (Signal::TERM, "vcpus"), (Signal::HUP, "process")]
     {
@@ -33,7 +33,7 @@ fn signal_ends_a_live_run_after_printing_its_table() {
 /// A signal from the terminal goes to the load processes too.
 #[test]
 fn interrupt_from_the_terminal_ends_a_run_and_its_load_processes() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "60s"));
     wait_until("the victim to be held", || victim.is_held());
@@ -48,7 +48,7 @@ fn interrupt_from_the_terminal_ends_a_run_and_its_load_processes() {
 /// Only a later signal does.
 #[test]
 fn closed_terminal_does_not_end_a_run() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let (outside, inside) = crate::common::terminal();
     let mut runner = live.start_on(inside, &victim.scenario("process", "60s"));
@@ -68,7 +68,7 @@ fn closed_terminal_does_not_end_a_run() {
 /// A signal arrives before the run starts. No table is printed, and every thread is restored.
 #[test]
 fn signal_during_set_up_ends_the_run_and_restores_threads() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     for delay in [0, 30, 100, 200] {
         let runner = live.start(&victim.scenario("vcpus", "60s"));
@@ -83,7 +83,7 @@ fn signal_during_set_up_ends_the_run_and_restores_threads() {
 
 #[test]
 fn live_run_continues_after_sigstop_and_sigcont() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "3500ms"));
     wait_until("the victim to be held", || victim.is_held());
@@ -228,7 +228,7 @@ fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
 /// threads.
 #[test]
 fn replacement_keeper_process_restores_threads_after_the_runner_is_killed() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));
     wait_until("the victim to be held", || victim.is_held());

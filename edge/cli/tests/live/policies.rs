@@ -10,7 +10,7 @@ use slackline_policy::ALL;
 /// `light` cannot receive more than `heavy`. Round robin has no shares.
 #[test]
 fn every_policy_runs_live_without_favouring_the_lighter_vm() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
     let file = file.to_str().expect("a path in UTF-8");
     for spec in ALL {
@@ -35,7 +35,7 @@ fn every_policy_runs_live_without_favouring_the_lighter_vm() {
 /// Several runs, one after another, give one table of means. The JSON output contains each run.
 #[test]
 fn live_runs_with_several_seeds_give_means() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", SPINNER.as_bytes());
     let run = ["run", "it.toml", "--seeds", "2"];
     live.run(&run).ended_with(0).shows(" 2 runs: mean").shows("spinner").shows(" ±");
@@ -54,7 +54,7 @@ fn live_runs_with_several_seeds_give_means() {
 /// used of its CPU.
 #[test]
 fn csv_of_a_live_run_has_rows_per_second() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", SPINNER.replacen("\"1s\"", "\"2500ms\"", 1).as_bytes());
     let out = live.run(&["run", "it.toml", "--csv", "it.csv", "--json"]).ended_with(0).out;
     let whole: serde_json::Value = serde_json::from_str(&out).unwrap();

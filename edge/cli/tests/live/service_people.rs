@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::common::live::{self, Victim, wait_until};
-use crate::common::service::{Daemon, Machine, cpu};
+use crate::common::service::{Daemon, Machine};
 use crate::common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::json;
@@ -23,7 +23,7 @@ fn prices_groups_and_certificates_are_reloaded_on_request() {
         live.place.write("prices", text.as_bytes());
     };
     price("0.04");
-    let words = ["serve", "--cpus", &cpu(), "--state", "state", "--socket", "socket"];
+    let words = ["serve", "--cpus", &live.cpu(), "--state", "state", "--socket", "socket"];
     let mut command = live.command(&words);
     command.args(["--prices", "prices"]);
     let daemon = Daemon::start_by(&live, command).expect("a daemon");
@@ -97,7 +97,7 @@ fn remote_client_has_token_role_and_budget_until_revoked() {
     let address = free.local_addr().unwrap().to_string();
     drop(free);
     let tls = ["--listen", &address, "--certificate", "certificate", "--key", "key"];
-    let cpu = cpu();
+    let cpu = live.cpu();
     let serve = ["serve", "--cpus", &cpu, "--state", "state", "--socket", "socket"];
     let serve = [&serve[..], &tls[..]].concat();
     // Other users may read the key.
@@ -212,7 +212,7 @@ fn operator_reserves_for_own_vms_only() {
 fn two_daemons_cannot_share_a_ledger_or_a_cpu() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
-    let cpu = cpu();
+    let cpu = live.cpu();
     let refused =
         live.run(&["serve", "--cpus", &cpu, "--state", "other", "--socket", "other.sock"]);
     refused.refused(3).says("another slackline, process ");

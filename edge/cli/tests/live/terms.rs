@@ -17,7 +17,7 @@ fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
 /// run, so it receives a quarter, or at most half if the pause takes half a second.
 #[test]
 fn paused_domain_receives_no_cpu_time_live() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let more = "[[change]]\nat = \"500ms\"\ndomain = \"victim\"\npaused = true\n";
     live.place.write("it.toml", scenario(&victim, 1, more).as_bytes());
@@ -94,7 +94,7 @@ fn vcpu_starts_on_its_given_cpu_live() {
 /// The vCPU joins blocked, and its work begins at the given time.
 #[test]
 fn vcpu_that_wakes_later_joins_blocked_live() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let scenario = "title = \"wakes\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n\
                     [[domain]]\nname = \"one\"\nwork = { kind = \"spin\" }\nwakes = \"700ms\"\n\
                     share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
@@ -116,7 +116,7 @@ fn vcpu_that_wakes_later_joins_blocked_live() {
 /// unused budget of the first, which is more than that. The trace replays to the same decisions.
 #[test]
 fn busy_vcpu_receives_its_siblings_unused_budget_live() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let [even, by_use] = ["even", "use"].map(|spread| {
         let scenario = format!(
             "title = \"siblings\"\nlength = \"3s\"\nwarmup = \"500ms\"\n\
@@ -149,7 +149,7 @@ fn stretches(live: &Live) -> Vec<serde_json::Value> {
 /// decisions.
 #[test]
 fn replay_of_a_live_run_repeats_its_changes_and_refusals() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
     assert!(told.contains("`stays` at 1500.000ms: "), "{told}");

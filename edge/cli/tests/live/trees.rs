@@ -364,7 +364,7 @@ fn below(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
 
 #[test]
 fn process_tree_is_restored_with_processes_started_during_the_run() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let tree = Tree::start();
     let runner = live.start(&scenario(&format!("pid = {}", tree.pid()), "1500ms"));
     wait_until("the tree to be held", || tree.is_held());
@@ -383,7 +383,7 @@ enum Whom {
 
 #[test]
 fn process_tree_is_restored_after_runner_or_keeper_process_is_killed() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     // One round has no hard limit: its threads are demoted instead of frozen.
     for (round, whom) in
         [Whom::Runner, Whom::Keeper, Whom::Both, Whom::Runner].into_iter().enumerate()
@@ -418,7 +418,7 @@ fn process_tree_is_restored_after_runner_or_keeper_process_is_killed() {
 /// moment at which only the keeper or the journal can contain it.
 #[test]
 fn process_that_left_its_cgroup_is_restored_after_the_runner_is_killed() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for whom in [Whom::Runner, Whom::Both] {
         let Some((group, elsewhere)) =
             Group::make("test-of-lost").zip(Group::make("test-elsewhere"))
@@ -491,7 +491,7 @@ impl Drop for Group {
 
 #[test]
 fn cgroup_and_unit_targets_are_scheduled_and_restored() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = Group::make("test-of-trees") else {
         println!("skipped: needs cgroups of version 2 that can be written");
         return;

@@ -3,14 +3,14 @@
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
+pub mod turn;
 pub mod waiting;
 
 use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio, exit};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use slackline_linux::thread::{ThreadRef, threads_of};
 use slackline_live::session::{JoinTarget, Options, Request, RequestedId};
 use slackline_units::{CpuId, CpuSet, Span};
 
+use turn::Turn;
 #[allow(unused_imports)] // Each topic uses its own part.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
@@ -116,22 +117,14 @@ pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     names.filter(is_ours).collect()
 }
 
-/// Permission to run live, which only one of these tests has at a time.
-pub struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>, #[allow(dead_code)] File);
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Waits for the permission to run live. `None`, after printing the reason, if no live test can run
-/// on this host.
-pub fn begin() -> Option<Alone> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+/// Waits until no other live test runs. Returns `None`, after printing the reason, if no live test
+/// can run on this host.
+pub fn begin() -> Option<Turn> {
     if !geteuid().is_root() {
         println!("skipped: needs root");
         return None;
     }
-    let lock = File::create(env::temp_dir().join("slackline-live-tests.lock")).expect("a lock");
-    lock.lock().expect("a lock");
-    Some(Alone(alone, lock))
+    Some(Turn::on_all_cpus())
 }
 
 /// Returns at most this many CPUs of this host, the last ones first.

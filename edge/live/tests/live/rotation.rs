@@ -146,7 +146,7 @@ fn unevenness(held: Held) -> Option<Unevenness> {
     let began = Instant::now();
     let elapsed = || Span::from_us(u64::try_from(began.elapsed().as_micros()).unwrap());
     let mut seen: Vec<(Span, Vec<Span>)> = Vec::new();
-    while elapsed() < PERIOD * 35 {
+    while elapsed() < PERIOD * 26 {
         session.poll(&mut Vec::new()).unwrap();
         let _ = session.wait(&[], Span::from_ms(10));
         seen.push((elapsed(), members.used()));
