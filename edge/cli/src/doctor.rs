@@ -30,7 +30,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     let found = leftovers(held);
     let lines = if args.free { free(&found) } else { list(&found) };
     if args.free && !args.json {
-        let nothing = || "no thread is held by a killed run".to_owned();
+        let nothing = || "no thread of a killed run has to be restored".to_owned();
         let said = if lines.is_empty() { vec![nothing()] } else { lines };
         terminal::say(&(said.join("\n") + "\n"))?;
         return are_all_read(&found);

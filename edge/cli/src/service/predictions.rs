@@ -49,7 +49,7 @@ pub(crate) fn record(all: &[PredictionRecord]) -> String {
     let mut errors: Vec<u64> = all.iter().filter_map(PredictionRecord::share_error_ppm).collect();
     errors.sort_unstable();
     let Some(&worst) = errors.last() else {
-        return "No prediction has been held against what came yet.\n".into();
+        return "No prediction has been compared with its outcome yet.\n".into();
     };
     let (count, median) = (errors.len(), errors[errors.len() / 2]);
     let within = errors.iter().filter(|&&error| error == 0).count();
