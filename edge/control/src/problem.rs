@@ -150,7 +150,7 @@ pub enum OverBudget {
     },
     /// Number of reservations of the owner.
     Machines {
-        /// Number with the request.
+        /// Number of reservations if the request were granted.
         asked: u64,
         /// Limit of the owner.
         most: u16,

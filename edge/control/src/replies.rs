@@ -243,7 +243,7 @@ pub struct Host {
     pub reserve_ppm: u32,
     /// Number of all reservations on the host.
     pub reservations: u64,
-    /// Number of reservations whose VM is absent.
+    /// Number of reservations whose VM is absent from the host.
     pub waiting: u64,
     /// Wall clock of the host.
     pub clock: Clock,
@@ -257,7 +257,7 @@ pub struct Clock {
     pub id: String,
     /// Time of the clock at the moment of the reply, in nanoseconds since 1970.
     pub shows_ns: u64,
-    /// Maximum error reported by the kernel, in nanoseconds. Absent if unknown.
+    /// Maximum error of the wall clock that the kernel reports, in nanoseconds. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_ns: Option<u64>,
 }
@@ -289,11 +289,12 @@ pub struct Cpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Overload {
-    /// Sum of the reservations without dispatch overhead, in millionths.
+    /// Sum of the reservations without dispatch overhead, in millionths of the CPU.
     pub reserved_ppm: u32,
-    /// Dispatch overhead measured over 10 s, in millionths.
+    /// Dispatch overhead measured over 10 s, in millionths of the CPU.
     pub overhead_ppm: u32,
-    /// Largest part of the CPU that the kernel gives to real-time threads, in millionths.
+    /// Largest part of the CPU that the kernel gives to real-time threads, in millionths of the
+    /// CPU.
     pub limit_ppm: u32,
 }
 
@@ -363,7 +364,8 @@ pub struct Account {
     /// Time for which nothing was counted, because no daemon ran or the host was suspended. No
     /// other field covers this time.
     pub unknown_ns: u64,
-    /// Time in which another program had changed threads of the VM, so that nothing was enforced.
+    /// Time in which another program had changed threads of the VM, so that the reservation was not
+    /// enforced.
     pub contested_ns: u64,
     /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
     pub reserved_ns: u64,

@@ -310,7 +310,7 @@ pub(super) async fn gang(
 #[cfg_attr(feature = "openapi", utoipa::path(
     patch, path = "/v1/reservations/{name}", request_body = Change,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn change(
     State(front): Shared,
@@ -331,7 +331,7 @@ pub(super) async fn change(
 #[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/reservations/{name}",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn release(
     State(front): Shared,
@@ -349,7 +349,7 @@ pub(super) async fn release(
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/pause",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn pause(
     State(front): Shared,
@@ -367,7 +367,7 @@ pub(super) async fn pause(
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/resume",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn resume(
     State(front): Shared,
