@@ -187,7 +187,7 @@ fn contract_check_detects_a_policy_that_starves_a_vcpu() {
 }
 
 #[test]
-fn contract_check_detects_a_policy_that_delivers_too_little_or_too_much() {
+fn contract_check_detects_slices_of_a_wrong_length() {
     assert_caught(Wrong::ChargesTwice, "ShortSlice");
     assert_caught(Wrong::GivesTooMuch, "OverSlice");
 }
