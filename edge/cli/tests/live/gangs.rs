@@ -49,7 +49,7 @@ fn shown(live: &Live, host: &str, name: &str) -> Option<Value> {
 }
 
 #[test]
-fn gang_begins_on_all_hosts_or_on_none() {
+fn live_gang_begins_on_both_hosts_or_on_neither_host() {
     let Some(live) = live::begin() else { return };
     let Some(mut daemons) = two_hosts(&live) else { return };
     let victims = [Victim::start(), Victim::start()];

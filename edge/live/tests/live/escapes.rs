@@ -35,7 +35,7 @@ fn spin(length: Duration) {
 /// Runs as an adversary without privileges, if this process was started as one. It prints its
 /// thread id, then begins.
 #[test]
-fn part_adversary() {
+fn helper_process_runs_as_adversary() {
     let Ok(part) = std::env::var(common::PART) else { return };
     let Some(how) = part.strip_prefix("adversary ") else { return };
     let class = |class| SchedulingOf { class, reset_on_fork: false };
@@ -72,7 +72,7 @@ struct Adversary {
 impl Adversary {
     fn start(how: &str) -> Adversary {
         use std::io::BufRead;
-        let mut command = common::again("escapes::part_adversary");
+        let mut command = common::again("escapes::helper_process_runs_as_adversary");
         command.env(common::PART, format!("adversary {how}"));
         command.stdout(std::process::Stdio::piped());
         slackline_linux::sys::die_with_us(&mut command);

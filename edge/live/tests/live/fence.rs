@@ -44,7 +44,7 @@ const NICE: i32 = 5;
 /// Runs as a process of two threads, if this process was started as one. The second thread never
 /// blocks and prints its id.
 #[test]
-fn part_target() {
+fn helper_process_runs_as_target() {
     if plays("target") {
         spawn(|| {
             println!("@{}", own_tid());
@@ -59,7 +59,7 @@ fn part_target() {
 }
 
 #[test]
-fn part_owner() {
+fn helper_process_runs_as_owner() {
     if !plays("owner") {
         return;
     }
@@ -212,7 +212,7 @@ impl Target {
 
     /// Starts a target process with two threads, of which one never blocks.
     fn thread() -> Target {
-        let mut process = Process::start(&mut again("fence::part_target"));
+        let mut process = Process::start(&mut again("fence::helper_process_runs_as_target"));
         let thread = process.says();
         Target::of(process, thread, "thread")
     }
@@ -237,7 +237,7 @@ impl Target {
     }
 
     fn owner_command(&self, state: &Path) -> Command {
-        let mut command = again("fence::part_owner");
+        let mut command = again("fence::helper_process_runs_as_owner");
         let target = format!("{} {} {}", self.process.tid(), self.thread, self.way);
         command.env(TARGET, target).env(STATE, state).stderr(Stdio::null());
         command

@@ -31,7 +31,7 @@ const STATE: &str = "SLACKLINE_TEST_STATE";
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
 #[test]
-fn part_owner() {
+fn helper_process_runs_as_owner() {
     if !plays("owner") {
         return;
     }
@@ -197,7 +197,7 @@ fn limit_is_removed_after_its_owner_process_is_killed() {
 }
 
 fn owner(way: &LimitInterface, hog: &Hog, state: &Path) -> Child {
-    let mut command = again("limit::part_owner");
+    let mut command = again("limit::helper_process_runs_as_owner");
     command.env(TARGET, format!("{} {}", hog.pid(), way.name())).env(STATE, state);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -242,7 +242,7 @@ fn kill_keeper_of(owner: &Child) {
         status.lines().any(|line| line == format!("PPid:\t{}", owner.id()))
     };
     for (pid, words) in processes() {
-        if words.iter().any(|word| word == "part_keeper") && child_of(&pid) {
+        if words.iter().any(|word| word == "helper_process_runs_as_keeper") && child_of(&pid) {
             kill(pid.parse().unwrap(), Signal::KILL);
         }
     }

@@ -34,7 +34,7 @@ const PROCESSES: usize = 50;
 
 /// Opens a session and makes requests without end, if this process was started for that.
 #[test]
-fn part_owner() {
+fn helper_process_runs_as_owner() {
     if !plays("owner") {
         return;
     }
@@ -142,7 +142,9 @@ struct Running {
 impl Running {
     fn start(targets: &[Target], state: &Path, seed: u64) -> Running {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["--exact", "soak::part_owner", "--nocapture", "--quiet"]).env(PART, "owner");
+        command
+            .args(["--exact", "soak::helper_process_runs_as_owner", "--nocapture", "--quiet"])
+            .env(PART, "owner");
         die_with_us(&mut command);
         let pids: Vec<String> = targets.iter().map(|target| target.pid().to_string()).collect();
         command.env(TARGETS, pids.join(",")).env(STATE, state).env(SEED, seed.to_string());

@@ -106,7 +106,7 @@ proptest! {
     /// bandwidth server: a slice at the end of a period can be followed by a part of the next
     /// slice, a block, and a whole slice of the period that begins at the wake.
     #[test]
-    fn hard_limited_vcpu_exceeds_its_share_by_under_2_slices_after_waking(tasks in set(4, 800_000)) {
+    fn hard_limited_vcpu_exceeds_its_share_by_under_2_slices_after_wake(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {
             let trace = run(&EXACT, &rules, &tasks);
             for (slot, task) in tasks.iter().enumerate().filter(|(_, task)| task.is_exact) {
