@@ -193,13 +193,13 @@ fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
 }
 
 #[test]
-fn threads_are_restored_if_live_run_is_killed() {
+fn threads_are_restored_if_a_run_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Runner, 1);
     kill_at_every_part(Kernel::Ours, Whom::Runner, 2);
 }
 
 #[test]
-fn threads_are_restored_if_keeper_process_is_killed() {
+fn threads_are_restored_if_keeper_process_dies() {
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 3);
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 4);
 }

@@ -77,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_vm_name_is_printable_and_unescapes_to_its_bytes(name in vec(any::<u8>(), 0..40)) {
+        fn escaped_vm_name_is_printable_and_unescapes_to_the_name(name in vec(any::<u8>(), 0..40)) {
             let text = shown(&name);
             prop_assert!(!text.chars().any(|letter| letter.is_control()));
             prop_assert_eq!(meant(&text), name);

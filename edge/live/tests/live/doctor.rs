@@ -28,7 +28,7 @@ fn check_shape(report: &Report) {
 }
 
 #[test]
-fn doctor_topic_ids_are_unique_and_fit_their_column() {
+fn ids_of_doctor_topics_are_unique_and_fit_their_column() {
     let mut ids = Topic::ALL.map(Topic::id);
     assert!(ids.iter().all(|id| id.len() <= 14));
     ids.sort_unstable();
@@ -36,7 +36,7 @@ fn doctor_topic_ids_are_unique_and_fit_their_column() {
 }
 
 #[test]
-fn doctor_topics_are_grouped_by_section() {
+fn doctor_topics_are_sorted_by_section() {
     let sections = Topic::ALL.map(Topic::section);
     assert!(sections.windows(2).all(|pair| pair[0] <= pair[1]), "{sections:?}");
 }
@@ -55,7 +55,7 @@ fn doctor_examines_every_topic() {
 }
 
 #[test]
-fn repeated_doctor_runs_leak_no_deadline_bandwidth() {
+fn repeated_doctor_runs_do_not_use_up_deadline_bandwidth() {
     if !is_root() {
         println!("skipped: needs root to ask for deadline bandwidth");
         return;

@@ -140,7 +140,7 @@ fn unless_impossible(
 }
 
 #[test]
-fn each_limit_interface_limits_the_process_until_dropped() {
+fn each_way_to_limit_cpu_time_limits_a_process_until_it_is_dropped() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     for way in ways(scratch.path()) {
@@ -161,7 +161,7 @@ fn each_limit_interface_limits_the_process_until_dropped() {
 }
 
 #[test]
-fn limit_is_removed_after_its_owner_process_is_killed() {
+fn limit_is_removed_if_the_process_that_set_it_is_killed() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let state = scratch.path().join("state");
@@ -249,7 +249,7 @@ fn kill_keeper_of(owner: &Child) {
 }
 
 #[test]
-fn impossible_limit_is_refused_with_a_reason() {
+fn limit_that_cannot_be_enforced_is_refused_with_the_reason() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let keeper = || keeper(&scratch.path().join("state"));

@@ -209,7 +209,7 @@ fn threads_of_an_exact_target_receive_equal_cpu_time_in_ten_periods() {
 }
 
 #[test]
-fn threads_of_an_at_least_target_receive_equal_time_in_ten_periods() {
+fn threads_of_a_work_conserving_target_receive_equal_time_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(Held { is_exact: false, ..HELD });
     is_even(Held { is_exact: false, kind: "threads", ..HELD });
@@ -227,7 +227,7 @@ fn threads_with_unequal_nice_values_receive_equal_slices_in_ten_periods() {
 }
 
 #[test]
-fn threads_of_a_two_cpu_target_receive_half_their_share_or_more() {
+fn threads_of_a_target_on_two_cpus_receive_half_their_share_or_more() {
     let Some(_alone) = begin() else { return };
     if cpus(2).len() < 2 {
         println!("skipped: needs two CPUs");
