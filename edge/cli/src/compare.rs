@@ -33,6 +33,7 @@ struct PolicyComparison {
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let places = Places::of(&[("--csv", args.csv.as_deref()), ("--cdf", args.cdf.as_deref())])?;
+    input::without_repeats(&args.policies)?;
     let mut scenario = match grid::read(&args.file, args.length, &places)? {
         Input::One(scenario) => *scenario,
         Input::Grid(grid) => return points::compare(args, &grid),

@@ -5,6 +5,7 @@
 
 mod agent;
 mod pages;
+mod search;
 mod service;
 
 use clap::CommandFactory;
@@ -85,6 +86,9 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
         let command = cli.find_subcommand_mut(name).map(clap::Command::render_long_help);
         return terminal::print(&command.map(|text| text.to_string()).unwrap_or_default());
     }
+    if let Some(found) = search::word(name, &titled_pages()) {
+        return terminal::say(&found);
+    }
     let policies = ALL.iter().map(|spec| spec.name);
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
@@ -94,6 +98,18 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
         message: format!("there is no help page about `{name}`"),
         hint: Some(meant.map_or_else(lists, |name| format!("did you mean `{name}`?"))),
     })
+}
+
+/// Returns the pages of all topics, policies and commands, each with the name that opens it.
+fn titled_pages() -> Vec<(String, String)> {
+    let topics = TOPICS.iter().map(|topic| (topic.names[0].to_owned(), (topic.page)()));
+    let policies = ALL.iter().map(|spec| (spec.name.to_owned(), pages::policy(spec)));
+    let mut cli = Cli::command();
+    cli.build();
+    let shown = cli.get_subcommands_mut().filter(|command| !command.is_hide_set());
+    let page = |command: &mut clap::Command| command.render_long_help().to_string();
+    let commands = shown.map(|command| (command.get_name().to_owned(), page(command)));
+    topics.chain(policies).chain(commands).collect()
 }
 
 /// Returns the visible commands, each with its summary.

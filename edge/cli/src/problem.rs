@@ -28,8 +28,8 @@ pub(crate) enum Problem {
     /// A file cannot be opened or read.
     #[error("cannot read {}: {source}", file.display())]
     Unreadable { file: PathBuf, source: io::Error },
-    /// A scenario is not UTF-8 text.
-    #[error("{}:{line}:{column}: not UTF-8 text: byte {byte:#04x}", file.display())]
+    /// A scenario is not UTF-8 text, or has a byte of value zero.
+    #[error("{}:{line}:{column}: not a text file: byte {byte:#04x}", file.display())]
     NotText { file: PathBuf, line: usize, column: usize, byte: u8 },
     /// A file is longer than the limit.
     #[error("cannot read {}: it has more than {longest} bytes", file.display())]

@@ -296,7 +296,7 @@ pub(super) fn entries<'a>(
 }
 
 /// Appends words, wrapped into lines with this indent.
-fn wrapped(text: &mut String, indent: usize, words: &str) {
+pub(super) fn wrapped(text: &mut String, indent: usize, words: &str) {
     let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
     let mut column = 0;
     for word in words.split_whitespace() {

@@ -97,6 +97,7 @@ impl<'a> Jobs<'a> {
                 hint: Some("drop --cpus, or write `[host] cpus` in the file".into()),
             });
         }
+        input::without_repeats(&args.policies)?;
         let source = Source { file, places, length: args.length };
         let (axes, points) = match VariedScenario::read(file, text)? {
             Some(VariedScenario { axes, points }) => (axes, points),

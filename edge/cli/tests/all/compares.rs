@@ -188,3 +188,14 @@ fn cdf_file_of_compare_rises_strictly_to_the_count_of_all_values() {
 
 const SPIN: &str = "{ kind = \"spin\" }";
 const PERIODIC: &str = "{ kind = \"periodic\", period = \"10ms\", work = \"1ms\" }";
+
+#[test]
+fn policy_that_is_listed_twice_is_refused() {
+    let place = Place::with(GOOD);
+    let compare = ["compare", "it.toml", "--policies", "edf,edf"];
+    let sweep = ["sweep", "it.toml", "--policies", "edf,edf", "--csv", "it.csv"];
+    for arguments in [&compare[..], &sweep] {
+        place.run(arguments).refused(2).says("--policies has `edf` twice");
+    }
+    assert_eq!(place.files(), ["it.toml"]);
+}

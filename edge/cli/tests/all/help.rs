@@ -148,7 +148,8 @@ fn help_command_lists_every_page_and_every_visible_command() {
         assert!(names.contains(&name), "`{name}` is missing:\n{all}");
     }
     assert!(place.run(&["help", "sim"]).good().contains("--seeds <N>"));
-    for hidden in ["keep", "kep", "keepp"] {
+    assert!(place.run(&["help", "keep"]).good().starts_with("No help page is about `keep`."));
+    for hidden in ["kep", "keepp"] {
         let said = place.run(&["help", hidden]).refused(2).err;
         assert!(!said.contains("mean `keep`"), "{said}");
     }
@@ -197,6 +198,20 @@ fn help_page_of_the_host_explains_every_key_of_the_host() {
     for key in keys.unwrap_or_else(|| panic!("{}", said.err)).split(", ") {
         assert!(page.contains(&format!("\n{key} = ")), "`{key}` is not taught");
     }
+}
+
+#[test]
+fn help_finds_a_word_in_glossary_and_pages() {
+    let place = Place::new();
+    for word in ["slack", "deadline", "response", "trace", "json"] {
+        let found = place.run(&["help", word]).good();
+        assert!(found.contains("Pages with this word"), "{found}");
+    }
+    let found = place.run(&["help", "Budget"]).good();
+    assert!(
+        found.contains("Glossary:\n  budget  ") && found.contains("part of the slice"),
+        "{found}"
+    );
 }
 
 #[test]
