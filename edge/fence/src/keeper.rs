@@ -438,7 +438,7 @@ mod tests {
 
     /// The owner is killed while its keeper starts.
     #[test]
-    fn keeper_process_restores_threads_of_a_process_that_died_at_its_start() {
+    fn keeper_process_restores_threads_if_the_scheduler_died_before_it_started() {
         let directory = tempfile::tempdir().unwrap();
         let (sleeper, entry) = held_sleeper();
         let owner = held_sleeper().1.process; // Killed by now.

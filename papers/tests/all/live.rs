@@ -212,7 +212,7 @@ fn experiment_that_is_stopped_reports_its_finished_runs() {
 }
 
 #[test]
-fn many_points_of_an_experiment_are_compared_by_reach_mean_or_rank() {
+fn claims_about_many_points_of_an_experiment_each_get_a_verdict() {
     use Verdict::{Differs, Reproduced, SameShape};
     let folder = folder();
     let experiment = sweep(folder.path());
@@ -244,7 +244,7 @@ fn quick_experiment_omits_points_and_does_not_judge_their_rows() {
 }
 
 #[test]
-fn map_in_a_report_shows_the_points_that_were_run() {
+fn map_of_an_experiment_in_a_report_shows_the_points_that_were_run() {
     let folder = folder();
     let experiment = sweep(folder.path());
     let results =

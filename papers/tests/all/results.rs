@@ -115,7 +115,7 @@ fn simulation_reproduces_balancer_results_of_diestelhorst_2007() {
 /// range holds with four outstanding requests. By the text of the paper neither holds. The numbers
 /// of Credit are reproduced. Of those of GAPS two are not.
 #[test]
-fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_turns() {
+fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_timeslices() {
     let paper = read("kim-2008");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-5", "fig-5."), [Verdict::SameShape; 4]);

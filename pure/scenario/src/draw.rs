@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn random_stream_is_not_advanced_if_the_result_is_certain() {
+    fn random_stream_is_not_advanced_by_a_draw_with_a_certain_result() {
         let (mut drawing, untouched) = (stream(), stream());
         assert_eq!(drawing.draw(&Draw::Fixed(Span::from_ms(4))), Span::from_ms(4));
         let _ = (drawing.chance(0), drawing.chance(1_000_000));

@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn history_between_two_reservations_with_one_name_is_not_unknown_time() {
+    fn time_between_two_reservations_of_one_name_is_not_unknown_in_history() {
         let mut history = begun(60);
         history.end(WEB, Some(counters(60)), at(1, 61));
         let other = DomId::new(2);
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_counted_in_the_last_hour_after_the_clock_is_set_back() {
+    fn history_counts_time_in_the_last_hour_if_the_clock_is_set_back() {
         let mut history = begun(130);
         history.count(WEB, counters(60), at(1, 131));
         history.count(WEB, counters(120), at(2, 12));

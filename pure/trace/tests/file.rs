@@ -394,7 +394,7 @@ fn recording_with_a_changed_byte_before_a_checkpoint_is_refused() {
 }
 
 #[test]
-fn trace_that_uses_a_host_thread_before_naming_it_is_damaged() {
+fn trace_that_uses_a_host_thread_before_naming_it_is_refused() {
     let thread = HostThread { id: HostThreadId::new(1), ..host_thread(1) };
     let told = [Entry::HostThread(Box::new(thread))];
     assert!(matches!(read(&written(&told)), Err(ReadError::Damaged { entries: 0 })));

@@ -46,7 +46,7 @@ fn applies(request: &Request) -> Outcome {
 }
 
 #[test]
-fn apply_fills_in_the_binding_and_vcpu_count_of_a_new_reservation() {
+fn apply_command_fills_in_the_binding_and_vcpu_count_of_a_new_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
     daemon.write("list.toml", "[new]\ncpu = \"30%\"\n[web]\nslice = \"3ms\"\nexact = true\n");
     let file = daemon.path("list.toml");
@@ -66,7 +66,7 @@ fn apply_fills_in_the_binding_and_vcpu_count_of_a_new_reservation() {
 }
 
 #[test]
-fn apply_refuses_an_invalid_list_with_file_line_and_vm() {
+fn apply_command_refuses_an_invalid_list_with_file_line_and_vm() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let refused = |text: &str, code: i32| {
         daemon.write("list.toml", text);
@@ -82,7 +82,7 @@ fn apply_refuses_an_invalid_list_with_file_line_and_vm() {
 /// Predictions of a plan are sent to the daemon after the reservations. A mistake in a plan is
 /// reported at its own line.
 #[test]
-fn apply_sends_predictions_of_a_plan_and_names_the_line_of_a_mistake() {
+fn apply_command_sends_predictions_of_a_plan_and_names_the_line_of_a_mistake() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let prediction = "[[web.predicted]]\nvcpu = \"web.0\"\nlength_ns = 9\nshare_ppm = [1, 2]\n";
     let plan = format!("[web]\nslice = \"3ms\"\nperiod = \"10ms\"\n{prediction}");
@@ -102,7 +102,7 @@ fn apply_sends_predictions_of_a_plan_and_names_the_line_of_a_mistake() {
 }
 
 #[test]
-fn apply_with_dry_run_option_reports_that_nothing_was_changed() {
+fn apply_command_with_dry_run_option_reports_that_nothing_was_changed() {
     let Some(daemon) = Daemon::new(applies) else { return };
     daemon.write("list.toml", "[new]\ncpu = \"30%\"\n");
     let text = daemon.run(&["apply", &daemon.path("list.toml"), "--dry-run"]).good();
@@ -110,7 +110,7 @@ fn apply_with_dry_run_option_reports_that_nothing_was_changed() {
 }
 
 #[test]
-fn apply_accepts_a_file_that_list_printed_as_toml() {
+fn apply_command_accepts_a_file_that_list_printed_as_toml() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let text = daemon.run(&["list", "--toml"]).good();
     daemon.write("list.toml", &text);

@@ -454,7 +454,7 @@ fn load_command_runs_each_kind_of_workload_for_the_given_length() {
 }
 
 #[test]
-fn reader_that_closes_the_output_pipe_early_causes_no_error() {
+fn closing_the_output_pipe_early_causes_no_error() {
     let place = traced();
     for arguments in [
         &["sim", "it.toml"][..],

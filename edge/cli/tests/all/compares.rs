@@ -19,7 +19,7 @@ fn both() -> String {
 }
 
 #[test]
-fn compare_refuses_a_domain_that_has_no_share_for_one_of_the_policies() {
+fn compare_command_refuses_a_domain_that_has_no_share_for_one_of_the_policies() {
     let place = Place::with(GOOD);
     for (policy, fields) in [
         ("gedf", "share.gedf = { budget = ..., period = ... }"),
@@ -42,7 +42,7 @@ fn compare_refuses_a_domain_that_has_no_share_for_one_of_the_policies() {
 }
 
 #[test]
-fn compare_accepts_one_policy_several_times_with_different_parameters() {
+fn compare_command_accepts_one_policy_several_times_with_different_parameters() {
     let place = Place::with(&both());
     let policies = "credit,credit:rules=xen-3.0.3,edf:reserve=0.08cpu";
     let text = place.run(&["compare", "it.toml", "--policies", policies]).good();
@@ -69,7 +69,7 @@ fn compare_accepts_one_policy_several_times_with_different_parameters() {
 }
 
 #[test]
-fn compare_checks_claims_only_under_the_policy_of_the_scenario() {
+fn compare_command_checks_claims_only_under_the_policy_of_the_scenario() {
     let place = Place::with(&both());
     let text = place.run(&["compare", "it.toml", "--policies", "edf,credit,round-robin"]).good();
     assert!(text.contains("not under credit, round-robin"), "{text}");
@@ -142,7 +142,7 @@ fn refusal_of_a_claim_in_a_wrong_unit_states_its_line() {
 }
 
 #[test]
-fn compare_with_metric_option_shows_paired_differences_of_policies() {
+fn compare_command_with_metric_option_shows_paired_differences_of_policies() {
     let place = Place::with(&both());
     let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "3"];
     let metrics = ["--metric", "delivered of gold", "--metric", "waiting of silver"];

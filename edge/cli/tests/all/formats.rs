@@ -46,7 +46,7 @@ work = { kind = "spin" }
 
 /// A trace from a pipe is read whole. Of a trace in a file only the blocks of the window are read.
 #[test]
-fn show_prints_equal_windows_of_an_indexed_file_and_of_a_pipe() {
+fn show_command_prints_equal_windows_from_an_indexed_file_and_a_pipe() {
     let place = Place::with(LONG);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let length = place.read("it.trace").len();
@@ -91,7 +91,7 @@ fn refusal_of_a_trace_of_a_newer_version_states_the_version() {
 /// The journal contains 13 of 6,000 runs. The table equals that of a sweep that began without a
 /// journal.
 #[test]
-fn sweep_resumes_from_a_partial_file_of_format_version_1() {
+fn sweep_command_resumes_from_a_partial_file_of_format_version_1() {
     let place = Place::new();
     place.write("family.toml", &fixture("family.toml"));
     place.write("old.csv.part", &fixture("sweep-1.csv.part"));

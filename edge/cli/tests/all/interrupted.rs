@@ -118,7 +118,7 @@ fn command_that_is_interrupted_names_its_unfinished_runs() {
 }
 
 #[test]
-fn sweep_with_output_to_a_pipe_reports_progress_and_remaining_time() {
+fn sweep_command_with_output_to_a_pipe_reports_progress_and_remaining_time() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"300s\"", 1));
     let words = ["sweep", "it.toml", "--seeds", "10000", "--csv", "it.csv"];
     let ran = interrupted(&place, &words, Duration::from_secs(5)).ended_with(130);

@@ -44,7 +44,7 @@ fn bash_completes_commands_and_options_but_not_hidden_ones() {
 }
 
 #[test]
-fn completions_command_supports_four_more_shells_and_refuses_others() {
+fn completions_command_supports_zsh_fish_elvish_powershell_and_refuses_others() {
     let place = Place::new();
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let text = place.run(&["completions", shell]).good();

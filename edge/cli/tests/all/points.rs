@@ -68,7 +68,7 @@ fn run_at_an_axis_point_equals_a_run_of_the_scenario_without_axes() {
 }
 
 #[test]
-fn compare_runs_each_policy_with_each_seed_at_every_axis_point() {
+fn compare_command_runs_each_policy_with_each_seed_at_every_axis_point() {
     let place = Place::with(&grid());
     let compare =
         ["compare", "it.toml", "--policies", "edf,round-robin", "--seeds", "2", "--csv", "it.csv"];

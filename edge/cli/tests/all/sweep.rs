@@ -39,7 +39,7 @@ fn text(place: &Place, name: &str) -> String {
 }
 
 #[test]
-fn sweep_writes_one_csv_row_per_run_and_one_html_page() {
+fn sweep_command_writes_one_csv_row_per_run_and_one_html_page() {
     let place = Place::with(FAMILY);
     let arguments = [&SWEEP[..], &["--page", "it.html"]].concat();
     let ran = place.run(&arguments).ended_with(0).says("note: 24 runs; ");
@@ -75,7 +75,7 @@ fn values(table: &str, column: &str) -> Vec<f64> {
 }
 
 #[test]
-fn sweep_reports_the_midpoint_of_two_seeds_as_their_median() {
+fn sweep_command_reports_the_midpoint_of_two_seeds_as_their_median() {
     let place = Place::with(&FAMILY.replacen("cpus = [1, 2]", "cpus = [3]", 1));
     let words = ["sweep", "it.toml", "--policies", "credit:boost=off", "--seeds", "2"];
     let ran = place.run(&[&words[..], &["--csv", "it.csv"]].concat()).ended_with(0);
@@ -123,7 +123,7 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
 
 /// A sweep of 24 runs with 100 simulated seconds each takes long enough to be killed in the middle.
 #[test]
-fn sweep_that_was_killed_resumes_and_writes_an_unchanged_table() {
+fn sweep_command_that_was_killed_resumes_and_writes_an_unchanged_table() {
     let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));
     place.run(&SWEEP).ended_with(0).says("note: 24 runs; ");
     let whole = text(&place, "it.csv");
@@ -167,7 +167,7 @@ fn cpus_option_of_sweep_replaces_the_host_sizes_of_the_family() {
 }
 
 #[test]
-fn sweep_runs_a_scenario_without_a_family_and_notes_refused_runs() {
+fn sweep_command_runs_a_scenario_without_a_family_and_notes_refused_runs() {
     let place = Place::with(GOOD);
     let sweep = ["sweep", "it.toml", "--policies", "edf,edf:reserve=0.2cpu", "--seeds", "2"];
     place.run(&[&sweep[..], &["--csv", "it.csv"]].concat()).ended_with(0).shows("were refused");

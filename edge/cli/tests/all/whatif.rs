@@ -33,14 +33,14 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn whatif_without_edits_reports_if_the_model_reproduces_the_recording() {
+fn whatif_command_without_edits_reports_if_the_model_reproduces_the_recording() {
     let told = traced().run(&["whatif", "it.trace"]).good();
     assert!(told.contains("Both forms repeat the recording."), "{told}");
     assert!(!told.contains("differs"), "{told}");
 }
 
 #[test]
-fn whatif_prints_predicted_shares_losses_and_unknown_values() {
+fn whatif_command_prints_predicted_shares_losses_and_unknown_values() {
     let place = traced();
     let told = place.run(&["whatif", "it.trace", "--set", "batch.slice=1ms"]).good();
     for line in ["batch  share           20.00 %", "10.00 %", "batch loses 10.00 points of a CPU."]

@@ -46,7 +46,7 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
 /// Other programs also use the CPUs and move between them. So the test only asserts that shares are
 /// more equal than without a balancer.
 #[test]
-fn balancers_divide_two_live_cpus_more_equally_among_three_vms() {
+fn balancers_divide_two_cpus_more_equally_than_no_balancer_on_a_live_host() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");

@@ -128,7 +128,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn hold_limits_a_process_and_restores_it_when_interrupted() {
+fn hold_command_limits_a_process_and_restores_it_when_interrupted() {
     let Some(live) = live::begin() else { return };
     for signal in [Signal::INT, Signal::TERM] {
         let victim = Victim::start();
@@ -155,7 +155,7 @@ fn hold_limits_a_process_and_restores_it_when_interrupted() {
 /// A command may be given more than one CPU. Two busy threads of the command then receive more than
 /// one CPU, but no more than their reservation. A single thread receives one CPU.
 #[test]
-fn hold_lets_a_command_with_two_threads_use_more_than_one_cpu() {
+fn hold_command_lets_a_program_with_two_threads_use_more_than_one_cpu() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -182,7 +182,7 @@ fn hold_lets_a_command_with_two_threads_use_more_than_one_cpu() {
 }
 
 #[test]
-fn hold_on_two_cpus_restores_the_process_when_it_ends() {
+fn hold_command_on_two_cpus_restores_the_process_when_it_ends() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -207,7 +207,7 @@ fn hold_on_two_cpus_restores_the_process_when_it_ends() {
 /// The progress of a process that is always busy never exceeds its reservation, and agrees with the
 /// totals.
 #[test]
-fn hold_prints_delivered_cpu_time_each_second() {
+fn hold_command_prints_delivered_cpu_time_each_second() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -236,7 +236,7 @@ fn hold_prints_delivered_cpu_time_each_second() {
 }
 
 #[test]
-fn hold_returns_the_exit_code_of_its_command() {
+fn hold_command_returns_the_exit_code_of_its_program() {
     let Some(live) = live::begin() else { return };
     for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
         // The command must not end before it is held.
@@ -255,7 +255,7 @@ fn hold_returns_the_exit_code_of_its_command() {
 }
 
 #[test]
-fn process_under_hold_is_restored_after_hold_is_killed() {
+fn process_is_restored_after_its_hold_command_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -269,7 +269,7 @@ fn process_under_hold_is_restored_after_hold_is_killed() {
 }
 
 #[test]
-fn hold_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
+fn hold_command_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -287,7 +287,7 @@ fn hold_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
 /// them, it may also use what the others leave. The output distinguishes a blocked vCPU from one
 /// that lacked CPU time.
 #[test]
-fn hold_reports_cpu_time_and_blocked_time_of_each_vcpu() {
+fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
     let Some(live) = live::begin() else { return };
     let (guest, tids) = guest();
     let pid = guest.0.id().to_string();
@@ -394,7 +394,7 @@ fn progress_line_of_hold_fits_a_terminal_of_40_columns() {
 }
 
 #[test]
-fn hold_with_an_invalid_target_or_amount_is_refused_with_a_hint() {
+fn hold_command_with_an_invalid_target_or_amount_is_refused_with_a_hint() {
     let Some(live) = live::begin() else { return };
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
@@ -436,7 +436,7 @@ fn hold_with_an_invalid_target_or_amount_is_refused_with_a_hint() {
 }
 
 #[test]
-fn hold_without_root_prints_one_error() {
+fn hold_command_without_root_prints_one_error() {
     let place = Place::new();
     let arguments = ["hold", "--cpu", "30%", "--", "sleep", "100"];
     let Some(mut command) = place.command_of_nobody(&arguments) else { return };
@@ -472,7 +472,7 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn hold_refuses_and_never_chooses_cpus_outside_the_cpuset_of_the_process() {
+fn hold_command_never_uses_cpus_outside_the_cpuset_of_its_process() {
     let Some(live) = live::begin() else { return };
     let mut child = std::process::Command::new("sh");
     let child = Ended(child.args(["-c", "while :; do :; done"]).spawn().unwrap());

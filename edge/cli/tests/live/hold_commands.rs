@@ -99,7 +99,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn hold_returns_the_exit_code_of_a_command_that_ends_at_once() {
+fn hold_command_returns_the_exit_code_of_a_program_that_ends_at_once() {
     let Some(live) = live::begin() else { return };
     let two = online_cpus().unwrap().iter().count() > 1;
     let amounts = [&["20%"][..], &["60%", "--at-least"], &["1.2"]];
@@ -117,7 +117,7 @@ fn hold_returns_the_exit_code_of_a_command_that_ends_at_once() {
 /// The shell waits for each command to end. So if either of the two is stopped, no other process
 /// has work.
 #[test]
-fn script_of_short_commands_is_not_stuck_under_a_hard_limit_of_hold() {
+fn script_of_short_commands_completes_under_a_hard_limit_of_hold() {
     let Some(live) = live::begin() else { return };
     let script = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done";
     for amount in [&["--cpu", "50%"][..], &["--slice", "1ms", "--period", "5ms"]] {
@@ -166,7 +166,7 @@ fn busy_processes_of_one_command_under_hold_receive_equal_cpu_time() {
 }
 
 #[test]
-fn signal_to_hold_ends_every_process_that_its_command_started() {
+fn signal_to_the_hold_command_ends_every_process_that_it_started() {
     let Some(live) = live::begin() else { return };
     let script = "sleep 1000 & (sleep 1000; :) & trap '' TERM; sleep 1000 & wait";
     let holding = Holding::start(&live, &["hold", "--cpu", "20%", "--", "sh", "-c", script]);
@@ -180,7 +180,7 @@ fn signal_to_hold_ends_every_process_that_its_command_started() {
 }
 
 #[test]
-fn hold_reports_processes_that_outlive_its_command() {
+fn hold_command_reports_processes_that_outlive_its_program() {
     let Some(live) = live::begin() else { return };
     let script = "sleep 1000 >/dev/null 2>&1 & exit 5";
     let ran = live.run(&["hold", "--cpu", "20%", "--", "sh", "-c", script]).ended_with(5);

@@ -11,7 +11,7 @@ use crate::common::service::Daemon;
 use rustix::process::Signal;
 
 #[test]
-fn doctor_reports_that_the_kernel_lacks_pidfds() {
+fn doctor_command_reports_that_the_kernel_lacks_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     let text = live.run(&["doctor"]).good();
     let line = text.lines().find(|line| line.contains(" pidfd ")).expect("a line about pidfds");

@@ -102,7 +102,7 @@ fn reservation_is_enforced_again_after_its_libvirt_domain_is_renamed() {
 }
 
 #[test]
-fn reserve_with_a_command_returns_its_exit_code_and_then_releases() {
+fn reserve_command_with_a_program_returns_its_exit_code_and_releases() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let reserve = ["reserve", "job", "--cpu", "20%", "--exact", "--socket", "socket", "--"];

@@ -147,7 +147,7 @@ fn every_service_command_works_with_a_running_daemon() {
 
 /// The daemon neither uses nor changes a damaged ledger. A rebuild keeps the intact parts.
 #[test]
-fn doctor_reports_a_damaged_ledger_and_rebuilds_it_on_request() {
+fn doctor_command_reports_a_damaged_ledger_and_rebuilds_it_on_request() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);

@@ -48,7 +48,7 @@ fn daemon_reloads_prices_groups_and_certificates_on_request() {
 
 /// A VM of another user has the same name as the awaited one. It does not get the reservation.
 #[test]
-fn waiting_reservation_ignores_a_vm_with_its_name_of_another_user() {
+fn waiting_reservation_ignores_a_vm_of_another_user_with_its_name() {
     const STRANGER: u32 = 54_321;
     let Some(live) = live::begin() else { return };
     let name = format!("taken-{}", std::process::id());

@@ -10,7 +10,7 @@ use crate::common::service::Daemon;
 /// The recording of a live host has what a simulation needs: parameters, periods, other programs.
 /// The gate lets the recording pass only if little else runs on the test machine.
 #[test]
-fn whatif_simulates_the_last_seconds_recorded_by_the_daemon() {
+fn whatif_command_simulates_the_last_seconds_recorded_by_the_daemon() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);

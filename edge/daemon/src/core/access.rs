@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn grant_overrides_the_role_by_group_until_the_grant_expires() {
+    fn access_grant_overrides_the_role_by_group_until_the_grant_expires() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let done = added(&mut access, "1000", grant(Word::Viewer, Some(2)), now);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn new_grant_beyond_the_limit_is_refused_but_existing_grants_may_change() {
+    fn new_access_grant_beyond_the_limit_is_refused_but_old_ones_may_change() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn grant_to_root_or_for_an_invalid_number_of_days_is_refused() {
+    fn access_grant_to_root_or_for_an_invalid_number_of_days_is_refused() {
         let now = UNIX_EPOCH;
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());

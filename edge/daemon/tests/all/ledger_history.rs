@@ -82,7 +82,7 @@ fn hourly_history_survives_a_restart_and_is_replaced_by_newer_rows() {
 }
 
 #[test]
-fn history_hour_without_a_row_is_unknown_if_the_reservation_existed() {
+fn hour_without_a_history_row_is_unknown_if_the_reservation_existed() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     let day = this_hour() / 24 * 24 - 48;

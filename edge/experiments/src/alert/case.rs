@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_scenario_is_admitted_under_each_policy_that_can_limit_a_vm() {
+    fn alert_test_scenario_is_admitted_under_each_policy_that_can_limit_a_vm() {
         for spec in ALL.iter().filter(|spec| spec.limit.is_some()) {
             let case = Case::read(spec.name, &[]).unwrap();
             for (form, ppm) in [(Form::One, 900_000), (Form::One, 10_000), (Form::Smp, 660_000)] {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_scenarios_with_different_seeds_or_targets_differ_in_phase() {
+    fn alert_test_scenarios_with_different_seeds_or_targets_differ_in_phase() {
         let case = Case::read("edf", &[]).unwrap();
         let text = |seed, ppm| {
             let target = CpuShare::from_ppm(ppm);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_prints_reason_and_hint_for_a_finding_that_is_not_good() {
+    fn doctor_command_prints_reason_and_hint_for_a_finding_that_is_not_good() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(60, Ink::Plain);
         let fifo: Vec<&str> =
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_prints_findings_below_their_topics_on_40_columns() {
+    fn doctor_command_prints_findings_below_their_topics_on_40_columns() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(40, Ink::Plain);
         let fifo: Vec<&str> =
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_lists_threads_left_by_killed_runs_at_the_end() {
+    fn doctor_command_lists_threads_left_by_killed_runs_at_the_end() {
         let report =
             report(State::Good, "fine").with_leftovers(vec!["thread 42 is stopped".into()]);
         let text = report.render(80, Ink::Plain);

@@ -97,7 +97,7 @@ fn cpu_time_counted_by_the_kernel_is_recorded_in_its_run_interval() {
 
 /// The kernel's count of CPU time is read once for two run intervals of different vCPUs.
 #[test]
-fn two_run_intervals_between_reads_are_charged_their_own_cpu_time() {
+fn two_run_intervals_read_together_are_each_charged_their_cpu_time() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));

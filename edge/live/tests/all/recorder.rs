@@ -102,19 +102,19 @@ fn recorder_converts_switch_and_wake_events_into_run_intervals() {
 }
 
 #[test]
-fn thread_first_seen_as_it_leaves_a_cpu_counts_as_running_from_the_start() {
+fn thread_first_seen_leaving_a_cpu_counts_as_running_since_recording_began() {
     let entries = records(&[event(40, 7, 3, LOSES), event(41, 0, 3, IN)], 100);
     assert_eq!(on_cpu(&entries)[0], (1, 0, 40, OffCpu::Ready));
 }
 
 #[test]
-fn wake_of_a_thread_that_was_not_recorded_is_recorded_when_it_runs() {
+fn missing_wake_event_is_recorded_when_its_thread_starts_to_run() {
     let entries = records(&[event(50, 0, 3, IN), event(60, 0, 3, BLOCKS)], 100);
     assert!(has(&entries, Record::Woke { at: of_trace(50), vcpu: WEB }));
 }
 
 #[test]
-fn wake_event_during_a_context_switch_ends_the_block_that_follows_it() {
+fn wake_event_recorded_just_before_its_block_event_still_ends_the_block() {
     let during = [
         event(10, 0, 3, IN),
         event(58, 0, 1, ThreadEventKind::Woke),
@@ -158,7 +158,7 @@ fn recorder_distinguishes_an_ended_thread_from_a_new_one_with_its_id() {
 }
 
 #[test]
-fn recorder_omits_cpus_not_managed_but_keeps_wakes_recorded_there() {
+fn recorder_omits_unmanaged_cpus_but_keeps_wakes_recorded_on_them() {
     let entries = records(&[event(10, 5, 1, IN), event(20, 0, 1, ThreadEventKind::Woke)], 60);
     assert_eq!(on_cpu(&entries), []);
     assert!(has(&entries, Record::Woke { at: of_trace(20), vcpu: WEB }));

@@ -42,7 +42,7 @@ fn doctor_topics_are_sorted_by_section() {
 }
 
 #[test]
-fn doctor_examines_every_topic() {
+fn doctor_command_examines_every_topic() {
     let report = examine();
     check_shape(&report);
     println!("{}", report.render(100, Ink::Plain));
@@ -72,7 +72,7 @@ fn repeated_doctor_runs_do_not_use_up_deadline_bandwidth() {
 }
 
 #[test]
-fn doctor_reports_missing_privileges_without_root() {
+fn doctor_command_reports_missing_privileges_without_root() {
     if std::env::var_os(UNPRIVILEGED).is_some() {
         unprivileged();
         return;
@@ -92,7 +92,11 @@ fn doctor_reports_missing_privileges_without_root() {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
         .arg(&copy)
-        .args(["--exact", "doctor::doctor_reports_missing_privileges_without_root", "--nocapture"])
+        .args([
+            "--exact",
+            "doctor::doctor_command_reports_missing_privileges_without_root",
+            "--nocapture",
+        ])
         .current_dir("/")
         .env(UNPRIVILEGED, "1")
         .output();

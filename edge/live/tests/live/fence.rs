@@ -305,7 +305,7 @@ fn targets() -> [Target; 2] {
 // Tests of restoring.
 
 #[test]
-fn keeper_process_restores_threads_and_removes_the_journal_after_a_kill() {
+fn keeper_process_restores_threads_if_the_scheduling_process_is_killed() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();

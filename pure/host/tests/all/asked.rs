@@ -51,7 +51,7 @@ fn event_reschedules_its_cpu_and_those_named_by_the_policy() {
 }
 
 #[test]
-fn cpus_that_the_policy_names_while_charging_or_starting_a_vcpu_are_rescheduled() {
+fn cpus_named_by_the_policy_when_it_charges_or_starts_a_vcpu_are_rescheduled() {
     let mut story = one_runs();
     story.hardware.now = at(1);
     story.answers().ask_when_charged = CpuSet::one(CPU1);
@@ -111,7 +111,7 @@ fn woken_vcpu_that_started_on_a_cpu_is_not_offered_to_a_second_idle_cpu() {
 }
 
 #[test]
-fn vcpu_allowed_to_run_after_a_refusal_reschedules_cpus_only_if_it_is_waiting() {
+fn cpus_are_rescheduled_for_a_vcpu_no_longer_refused_only_if_it_waits() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
@@ -172,7 +172,7 @@ fn cpu_time_used_since_the_last_event_is_charged_before_the_policy_decides() {
 }
 
 #[test]
-fn wake_charges_the_running_vcpu_of_the_cpu_where_the_woken_vcpu_ran_last() {
+fn running_vcpu_is_charged_when_a_vcpu_that_last_ran_on_its_cpu_wakes() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 10));
     story.answers().ask = CpuSet::NONE;
@@ -266,7 +266,7 @@ fn list_of_next_vcpus_stops_at_the_first_invalid_pick_of_the_policy() {
 }
 
 #[test]
-fn trace_records_reservation_at_join() {
+fn trace_records_the_reservation_of_a_vcpu_when_it_joins() {
     let promised = |policy: &str, share: &[(&'static str, &'static str)]| {
         let mut story = Story::new(policy, 1);
         story.hardware.now = at(3);

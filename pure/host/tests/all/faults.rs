@@ -21,7 +21,7 @@ fn one_runs() -> Story {
 }
 
 #[test]
-fn event_with_an_earlier_time_than_the_last_is_refused() {
+fn event_that_is_earlier_than_the_preceding_event_is_refused() {
     let mut story = Story::scripted(1);
     story.step_at(at(5), Fact::Passed);
     story.step_at(at(5), Fact::Passed);
@@ -122,7 +122,7 @@ fn second_join_of_the_same_vcpu_is_refused() {
 }
 
 #[test]
-fn affinity_without_an_existing_cpu_is_refused() {
+fn affinity_that_contains_no_existing_cpu_is_refused() {
     let both = CpuSet::first_n(2);
     let share = no_share();
     for (cpus, is_fine) in [
@@ -151,7 +151,7 @@ fn affinity_without_an_existing_cpu_is_refused() {
 }
 
 #[test]
-fn wake_of_runnable_vcpu_is_refused() {
+fn wake_of_a_vcpu_that_is_already_runnable_is_refused() {
     let mut story = one_runs();
     let (broken, text) = story.broken(Fact::Woke(vcpu(0)));
     assert_eq!(broken, Broken::WokeAwake { vcpu: vcpu(0) });
@@ -159,7 +159,7 @@ fn wake_of_runnable_vcpu_is_refused() {
 }
 
 #[test]
-fn block_of_blocked_vcpu_is_refused() {
+fn block_of_a_vcpu_that_is_already_blocked_is_refused() {
     for fact in [Fact::Blocked(vcpu(1)), Fact::Paused(vcpu(1))] {
         let mut story = one_runs();
         story.join(1, &[]);

@@ -135,7 +135,7 @@ fn hardware_timer_is_set_again_only_if_the_end_of_the_timeslice_moves() {
 /// Live hardware reports an event of another CPU before it has measured the vCPU on CPU 0. The
 /// policy then returns that vCPU's budget as of the last measurement.
 #[test]
-fn timeslice_end_stays_unchanged_if_the_cpu_has_not_been_measured_since() {
+fn timeslice_end_stays_unchanged_if_its_cpu_time_was_not_measured_again() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {
         let mut story = one_runs();
         story.join(1, &[]);

@@ -60,7 +60,7 @@ fn deadline_miss_lasts_until_the_missing_cpu_time_is_received() {
 }
 
 #[test]
-fn missing_cpu_time_is_received_evenly_over_the_run_interval_that_delivers_it() {
+fn missing_cpu_time_counts_as_received_evenly_over_a_run_interval() {
     // Half a millisecond is missing. The next interval gets half of its time, so 1 ms must pass.
     let script = awake().ran(0, 0, 1_500).used(0, 0, (11_000, 19_000, 4_000), (0, true));
     assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 2_000, 2_000));

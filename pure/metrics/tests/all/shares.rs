@@ -173,7 +173,7 @@ fn waiting_time_is_the_time_a_vcpu_is_runnable_and_not_running() {
 }
 
 #[test]
-fn stopped_time_is_neither_waiting_nor_blocked_time() {
+fn time_while_a_vcpu_is_stopped_is_neither_waiting_nor_blocked_time() {
     let of = |machine: &str| {
         let script = Script::new(&["a"]).machine(machine).warmup(1_000).woke(0, 500);
         let [from, to] = [500, 3_000].map(|at| Time::START + us(at));
@@ -316,7 +316,7 @@ fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record
 /// A run of 100 us with 10 us of warm-up. A tick lies over the end of the warm-up, then come a
 /// switch and a tick on an idle CPU.
 #[test]
-fn program_overhead_and_idle_metrics_sum_to_the_measured_time() {
+fn program_time_overhead_and_idle_time_of_a_cpu_sum_to_the_measured_time() {
     let of = |slot| Some(vcpu(slot));
     let slowed = Record::Slowed {
         vcpu: of(0).expect("slot 0 has a vCPU"),
@@ -358,7 +358,7 @@ fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record
 }
 
 #[test]
-fn cpu_time_not_used_by_vcpus_is_reported_as_others_stolen_or_unused() {
+fn cpu_time_not_used_by_vcpus_goes_to_other_programs_stolen_or_unused() {
     // 10 ms without accounting, then 100 ms: 30 of vCPUs, 25 idle, 5 stolen, 2 for dispatching.
     let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));
     let script = script.ran(0, 20_000, 40_000).with(books(10_000, 60_000, 10_000, 5_000, 1_000));

@@ -63,7 +63,7 @@ fn two_vcpus_that_used_a_slot_one_after_the_other_have_separate_rows() {
 }
 
 #[test]
-fn job_recorded_after_its_vcpu_left_counts_for_the_slots_earlier_vcpu() {
+fn job_recorded_after_its_slot_was_reused_counts_for_the_earlier_vcpu() {
     let other = VcpuId::new(0, DomId::new(7), 0);
     let mut script = Script::new(&["web"]).left(0, 10);
     let named = slackline_trace::VcpuName {

@@ -86,7 +86,7 @@ fn xenmon_counts_a_switch_only_if_a_gap_precedes_the_run_interval() {
 }
 
 #[test]
-fn xenmon_counts_a_paused_vcpu_as_blocked_if_pause_is_recorded_first_or_last() {
+fn xenmon_counts_a_paused_vcpu_as_blocked_in_any_sequence_of_records() {
     let pause = Record::Paused { at: at(5_000), vcpu: vcpu(0) };
     let run = ran(0, (0, 5_000), 30_000, RanEnd::Preempted);
     let rest = [woke(0, 25_000), ran(0, (25_000, 30_000), 30_000, RanEnd::Over)];
@@ -153,7 +153,7 @@ fn xenmon_reports_the_sum_of_all_vcpus_under_the_name_of_their_domain() {
 }
 
 #[test]
-fn xenmon_io_is_missing_without_io_records_and_else_counts_for_both_domains() {
+fn xenmon_counts_io_for_both_domains_and_omits_it_without_io_records() {
     let vcpus = [WEB[0], (vcpu(1), "dom0", "dom0")];
     let run = ran(0, (0, 10_000), 30_000, RanEnd::Over);
     let field = |summary: &XenMonSummary, name: &str| {

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_change_leaves_the_vcpu_its_old_parameters_and_affinity() {
+    fn vcpu_keeps_its_old_parameters_and_affinity_if_a_change_is_refused() {
         let only = |cpu| Some(CpuSet::one(CpuId::new(cpu)));
         let mut trial = trial(2);
         assert_eq!(trial.join(vcpu(0), &share(6), only(0)), Ok(()));

@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn limiting_parameters_of_every_policy_are_declared_share_fields() {
+    fn parameters_that_limit_a_vm_are_declared_share_fields_in_every_policy() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             for (name, _) in limit(CpuShare::from_ppm(60_000), Span::from_ms(10)) {

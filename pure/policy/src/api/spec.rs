@@ -99,7 +99,7 @@ mod tests {
 
     /// Policies whose limit does not reserve CPU time are skipped.
     #[test]
-    fn limiting_parameters_of_every_reserving_policy_set_a_hard_limit() {
+    fn parameters_that_limit_a_vm_set_a_hard_limit_in_every_reserving_policy() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             let terms = limit(CpuShare::from_ppm(60_000), Span::from_ms(10));

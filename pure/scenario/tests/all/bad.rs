@@ -82,7 +82,7 @@ fn replaying(recording: &str) -> Result<Scenario, ScenarioError> {
 }
 
 #[test]
-fn recording_of_a_vm_that_never_ran_is_accepted_if_it_has_a_block() {
+fn recording_of_a_vm_that_never_ran_is_accepted_if_it_blocks_for_some_time() {
     assert!(replaying("0,100000000\n").is_ok());
     let error = replaying("0,0\n").unwrap_err();
     assert!(error.to_string().ends_with("its runs and blocks take no time"), "{error}");

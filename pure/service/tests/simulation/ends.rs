@@ -110,7 +110,7 @@ fn reservation_keeps_its_end_time_after_a_service_restart() {
 }
 
 #[test]
-fn reservation_ends_by_the_wall_clock_even_if_that_clock_is_set() {
+fn reservation_ends_at_the_wall_clock_time_even_if_the_clock_is_set() {
     for (is_ahead, is_over) in [(true, true), (false, false)] {
         let mut run = Run::new(1, None, false);
         run.model.step_clock(Span::from_secs(1_000), true);
@@ -142,7 +142,7 @@ fn end_time_in_the_past_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn apply_sets_and_removes_end_times_of_reservations() {
+fn apply_request_sets_and_removes_end_times_of_reservations() {
     let mut run = until_two();
     let list =
         |until| Request::Apply { targets: vec![reserve("a", until)], prune: false, dry_run: false };

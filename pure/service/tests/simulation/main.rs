@@ -193,7 +193,7 @@ fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
 /// The name of a process that has ended is free before anybody told the service of its end, as
 /// after a death of the service.
 #[test]
-fn reservation_name_of_an_ended_process_is_free_before_the_end_is_reported() {
+fn name_of_a_reservation_is_free_as_soon_as_its_process_has_ended() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |run: &mut Run| {

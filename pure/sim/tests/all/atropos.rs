@@ -72,7 +72,7 @@ proptest! {
     /// after any number of periods, a vCPU without extra time has received at most one lateness
     /// more than its slices.
     #[test]
-    fn atropos_late_timers_give_a_vcpu_at_most_one_lateness_extra_time(tasks in set(6, 500_000)) {
+    fn atropos_late_timers_add_at_most_one_lateness_to_a_vcpus_cpu_time(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };

@@ -16,7 +16,7 @@ fn trace(scenario: &Scenario) -> (Vec<u8>, Option<String>) {
 }
 
 #[test]
-fn every_scenario_gives_the_same_trace_in_two_runs() {
+fn every_scenario_gives_an_identical_trace_if_run_twice() {
     for (name, scenario) in scenarios() {
         assert_eq!(trace(&scenario), trace(&scenario), "{name}");
     }

@@ -144,7 +144,7 @@ fn blocked(records: &[Record], slot: usize) -> Vec<Time> {
 /// With timeslices of 10 ms, `early` stops at 25 ms in its second timeslice. `waiting` computes
 /// until a time that falls in the timeslice of `spin`, and blocks when it has the CPU again.
 #[test]
-fn work_limited_to_a_clock_time_ends_then_for_any_cpu_time_received() {
+fn work_that_ends_at_a_clock_time_ends_then_for_any_cpu_time_received() {
     let until = |instant: &str| {
         let records = records(
             "60ms",
@@ -164,7 +164,7 @@ fn work_limited_to_a_clock_time_ends_then_for_any_cpu_time_received() {
 /// Bursts of computing from 12 to 16 ms of each 10 ms end at the same times on a thread at half
 /// speed.
 #[test]
-fn burst_limited_to_a_clock_time_ends_then_for_any_cpu_speed() {
+fn burst_that_ends_at_a_clock_time_ends_then_at_any_cpu_speed() {
     for smt in ["100%", "50%"] {
         let records = records(
             "40ms",

@@ -52,7 +52,7 @@ fn vcpu_that_wakes_waits_until_the_scheduling_pass_has_ended() {
 }
 
 #[test]
-fn slack_divided_by_the_host_kernel_is_equal_and_hard_limits_still_apply() {
+fn host_kernel_divides_slack_equally_and_hard_limits_still_apply() {
     let domain = |name: &str, rest: &str| {
         format!(
             "[[domain]]\nname = '{name}'\nwork = {{ kind = 'spin' }}\n\

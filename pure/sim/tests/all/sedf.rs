@@ -110,7 +110,7 @@ proptest! {
     /// number of periods, a vCPU without extra time has received at most one lateness more than its
     /// slices.
     #[test]
-    fn sedf_late_timers_give_a_vcpu_at_most_one_lateness_extra_time(tasks in set(6, 500_000)) {
+    fn sedf_late_timers_add_at_most_one_lateness_to_a_vcpus_cpu_time(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let exact = |task: &Task| Task { is_exact: true, ..always(task) };

@@ -106,7 +106,7 @@ proptest! {
 
     /// On one CPU no vCPU can be split, and the trace is the same as without splitting.
     #[test]
-    fn placement_with_splitting_gives_an_unchanged_trace_on_one_cpu(
+    fn trace_on_one_cpu_is_unchanged_if_vcpus_may_be_split(
         tasks in set(5, 900_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_500_u64), 5),
     ) {
@@ -168,7 +168,7 @@ proptest! {
     /// or slice is shortened by the overrun. So under `sedf` without slack, each vCPU has received
     /// at most its slices and one lateness.
     #[test]
-    fn late_timers_give_a_split_vcpu_at_most_one_lateness_extra_time(
+    fn late_timers_add_at_most_one_lateness_to_a_split_vcpus_cpu_time(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),
     ) {
         const LATENESS: u64 = 10_000;

@@ -192,7 +192,7 @@ fn ticks(said: &str) -> Vec<(u64, usize)> {
 /// Ticks of all CPUs come together, or staggered from the first or the last CPU on, or with an
 /// offset, as configured.
 #[test]
-fn ticks_of_the_cpus_occur_with_the_configured_phase_and_order() {
+fn ticks_of_the_cpus_occur_with_the_configured_phase_and_stagger() {
     let each = |firsts: [u64; 3]| {
         let all = (0..3).flat_map(|cpu| (0..5).map(move |n| (firsts[cpu] + 10 * n, cpu)));
         let mut all: Vec<(u64, usize)> = all.filter(|&(at, _)| at <= 50).collect();

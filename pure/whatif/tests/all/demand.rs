@@ -20,7 +20,7 @@ work = { kind = "jobs", ready = ["5ms", "30ms", "60ms"], work = ["4500us", "1ms"
 "#;
 
 #[test]
-fn recorded_job_that_was_throttled_over_several_periods_is_one_job() {
+fn recorded_job_that_was_throttled_over_several_periods_counts_as_one_job() {
     let recording = recorded(ALONE);
     let [web] = &recording.demand.vcpus[..] else { panic!("one vCPU") };
     let ms = Span::from_ms;

@@ -63,7 +63,7 @@ fn atropos_vcpu_that_wakes_late_in_a_period_gets_a_prorated_budget() {
 /// vCPU `a` blocks for 1 ms. The 4 ms that it has left wait until no other vCPU has budget left.
 /// They then have precedence over slack.
 #[test]
-fn atropos_vcpu_that_blocked_uses_its_budget_after_others_before_slack() {
+fn atropos_vcpu_that_blocked_uses_its_budget_after_others_but_before_slack() {
     picture(
         "atropos reserve=0cpu",
         "

@@ -373,7 +373,7 @@ fn credit_placement_prefers_an_idle_core_to_an_idle_thread_of_a_busy_core() {
 /// Credit counts on every CPU: a vCPU with credit does not wait while a vCPU without credit runs on
 /// the other CPU.
 #[test]
-fn credit_none_of_three_vcpus_waits_for_two_cpus_while_it_has_credit() {
+fn credit_vcpu_with_credit_never_waits_if_three_vcpus_share_two_cpus() {
     picture(
         "credit",
         "

@@ -139,7 +139,7 @@ fn vcpu_may_borrow_in_the_same_period_in_which_its_own_budget_is_exhausted() {
 
 /// Other VMs, and vCPUs of the same VM with `spread = "even"`, lend nothing.
 #[test]
-fn budget_is_lent_only_between_siblings_that_both_have_spread_use() {
+fn budget_is_lent_only_among_siblings_with_spread_set_to_use() {
     picture(
         "edf",
         "
@@ -178,7 +178,7 @@ fn edf_vcpu_that_wakes_late_in_its_period_causes_no_deadline_miss() {
 }
 
 #[test]
-fn edf_vcpu_that_blocks_shortly_loses_at_most_the_blocked_time() {
+fn edf_short_block_costs_a_vcpu_at_most_the_blocked_time() {
     picture(
         "edf reserve=0cpu",
         "
@@ -339,7 +339,7 @@ fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
 /// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it may still delay
 /// the others until the CPU is quiescent.
 #[test]
-fn edf_cpu_stays_strict_after_a_split_vcpu_leaves_until_it_is_quiescent() {
+fn edf_cpu_is_treated_as_split_until_quiescent_after_its_split_vcpu_leaves() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let share = ("6ms", "10ms");
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));
@@ -499,7 +499,7 @@ fn edf_split_vcpu_that_leaves_and_rejoins_keeps_its_excess() {
 /// Two vCPUs have received nothing of their 6 ms and have 6 ms until their deadlines. A split vCPU
 /// would make one of them miss its deadline, so it is refused. At the start there is room for it.
 #[test]
-fn edf_split_is_refused_if_a_vcpu_would_miss_its_deadline() {
+fn edf_vcpu_is_not_split_if_that_would_cause_a_deadline_miss() {
     for (now, has_room) in [(0, true), (4, false)] {
         let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
         for slot in [0, 1] {

@@ -160,7 +160,7 @@ fn gaps_vcpu_precedes_others_for_boost_depth_and_returns_to_its_place() {
 /// That VM claims the urgency of its task that waits for the I/O; no other VM does. The claim ends
 /// when the VM takes the pending I/O. I/O pending for an unknown VM changes nothing.
 #[test]
-fn gaps_pending_io_makes_only_the_vm_that_it_is_for_urgent() {
+fn gaps_pending_io_makes_no_vm_urgent_except_its_receiver() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));

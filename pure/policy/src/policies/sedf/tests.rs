@@ -173,7 +173,7 @@ fn sedf_overrun_of_a_hard_limited_vcpu_is_deducted_also_under_xen_rules() {
 /// A whole CPU is reserved for 350 ms, so the best-effort vCPU gets nothing and its third period
 /// ends. Then it either skips all past periods at once, or one in each pass while the CPU idles.
 #[test]
-fn sedf_best_effort_period_skips_all_past_periods_or_one_per_idle_pass() {
+fn sedf_best_effort_vcpu_skips_past_periods_at_once_or_one_per_idle_pass() {
     for (rules, passes) in [("thesis", 2), ("xen-3.0.2", 0)] {
         let mut script = Script::new(&format!("rules={rules} first-period=at-once"));
         let hog = script.join(0, "slice=350ms period=350ms extra=false").unwrap();

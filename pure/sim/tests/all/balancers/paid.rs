@@ -150,7 +150,7 @@ fn vcpus_beside_the_balancer_miss_no_slice_on_a_full_cpu() {
 /// A reservation that would exceed CPU 0 less the balancer's share is refused. The error has both
 /// numbers, and the order of the joins does not matter.
 #[test]
-fn reservation_that_exceeds_cpu_0_less_the_balancer_share_is_refused() {
+fn reservation_of_cpu_0_that_leaves_no_balancer_share_is_refused() {
     let refused = |fields: &str, guests: &[Guest]| {
         let host = Host {
             balancer: "repaired",

@@ -155,7 +155,7 @@ mod tests {
     /// Example of the reference on GAPS, section 7.4: each of five VMs may precede others for 1500
     /// us in a period, and saves up at most 10 ms of that.
     #[test]
-    fn gaps_five_equal_vms_may_precede_others_1500_us_a_period_and_save_10_ms() {
+    fn gaps_each_of_five_vms_may_precede_others_1500_us_a_period_and_save_10_ms() {
         let (mut claims, vcpus) = five();
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert!(claims.domains[0].is_spent);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn sedf_vcpu_that_pays_for_the_balancer_reserves_balancer_slice() {
+    fn sedf_vcpu_of_the_balancer_reserves_the_configured_balancer_slice() {
         assert_eq!(declared("balancer=none", 2), None);
         assert_eq!(declared("balancer=thesis", 1), None);
         let BalancerVcpu { every, cpu, share } = declared("balancer=thesis balancer-slice=1ms", 2)
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn sedf_balancer_is_called_by_a_timer_if_no_vcpu_pays_for_it() {
+    fn sedf_balancer_is_called_by_a_timer_if_no_vcpu_is_charged_for_it() {
         let paying = "slice=100us period=50ms balances=true";
         for leaves in [true, false] {
             let mut host = Host::new("balancer=repaired");

@@ -46,7 +46,7 @@ fn state(server: &SedfServer) -> (Span, Time) {
 }
 
 #[test]
-fn sedf_period_begin_is_deadline_minus_period_length() {
+fn sedf_period_begins_at_its_deadline_minus_its_length() {
     assert_eq!(server().begin(), at(0));
     assert_eq!(SedfServer { deadline: at(130), ..server() }.begin(), at(30));
     assert_eq!(SedfServer { period: ms(40), ..server() }.begin(), at(60));
@@ -67,7 +67,7 @@ fn sedf_slice_shrinks_in_proportion_to_its_period_but_not_to_zero() {
 /// The vCPU has used 15 of 20 ms when its slice by weight becomes 8 ms: the slice is then exactly
 /// exhausted. An overrun of 2 ms stays. If the slice grows, usage stays.
 #[test]
-fn sedf_slice_by_weight_that_shrinks_below_its_usage_is_no_overrun() {
+fn sedf_slice_by_weight_that_shrinks_below_its_usage_causes_no_overrun() {
     for (used, full, then) in [(15, 8, 8), (22, 8, 10), (5, 8, 5), (15, 30, 15), (22, 20, 22)] {
         let mut server = server();
         server.see(ms(20));
@@ -157,7 +157,7 @@ fn sedf_period_that_was_shortened_doubles_until_it_has_full_length() {
 /// The period of a best-effort vCPU ends at 100 ms, and the end is handled at that time or later. A
 /// period that would begin at the instant of handling is skipped.
 #[test]
-fn sedf_catch_up_field_decides_if_best_effort_skips_one_or_all_periods() {
+fn sedf_catch_up_field_decides_if_one_or_all_past_periods_are_skipped() {
     for (now, whole, one) in [(100, 300, 300), (150, 300, 200), (350, 500, 200), (200, 400, 200)] {
         for (word, deadline) in [("whole", whole), ("one-period", one)] {
             let mut server = server();
