@@ -92,7 +92,7 @@ fn history_is_unknown_if_the_daemon_is_killed_in_its_first_minute() {
 }
 
 #[test]
-fn history_counts_time_in_which_a_reservation_is_contested() {
+fn history_counts_time_in_which_a_reservation_is_in_state_contested() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);

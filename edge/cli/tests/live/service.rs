@@ -321,7 +321,7 @@ fn scheduling_changes_made_by_a_vm_are_undone_and_logged() {
 
 /// The daemon respects a SIGSTOP by an administrator until the VM is continued.
 #[test]
-fn reservation_is_contested_while_its_vm_is_stopped_by_sigstop() {
+fn reservation_is_in_state_contested_while_its_vm_is_stopped_by_sigstop() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -360,7 +360,7 @@ fn reservation_is_contested_while_its_vm_is_stopped_by_sigstop() {
 }
 
 #[test]
-fn reservation_is_partial_if_its_vm_has_fewer_vcpus_than_reserved() {
+fn reservation_is_in_state_partial_if_its_vm_has_fewer_vcpus_than_reserved() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let _machine = Machine::start(&name);

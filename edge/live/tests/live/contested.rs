@@ -84,7 +84,7 @@ fn thread(target: &Target) -> JoinTarget {
 /// Another program sets a quota in a version 1 and in a version 2 hierarchy, on a process tree and
 /// on a thread.
 #[test]
-fn target_is_contested_while_another_program_limits_it_by_a_quota() {
+fn target_is_in_state_contested_while_another_program_limits_it_by_a_quota() {
     let Some(_alone) = begin() else { return };
     for who in [whole, thread] {
         let target = Target::spinner();
@@ -141,7 +141,7 @@ impl Drop for LibvirtGroup {
 }
 
 #[test]
-fn libvirt_vcpu_is_contested_while_root_has_changed_its_scheduling_class() {
+fn libvirt_vcpu_is_in_state_contested_while_root_changed_its_scheduling_class() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(_group) = LibvirtGroup::with(target.pid()) else {

@@ -295,7 +295,7 @@ fn cpuset_confines_a_scheduled_process_tree_to_the_managed_cpus() {
 
 /// The session respects a change of cpuset by root.
 #[test]
-fn vcpu_is_contested_while_its_cpuset_contains_no_managed_cpu() {
+fn vcpu_is_in_state_contested_while_its_cpuset_contains_no_managed_cpu() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     let target = Target::spinner();
@@ -361,7 +361,7 @@ impl Drop for Pinned {
 }
 
 #[test]
-fn process_tree_is_contested_while_it_is_stopped_by_sigstop() {
+fn process_tree_is_in_state_contested_while_it_is_stopped_by_sigstop() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
@@ -382,7 +382,7 @@ fn process_tree_is_contested_while_it_is_stopped_by_sigstop() {
 }
 
 #[test]
-fn process_tree_is_contested_while_root_freezes_or_limits_its_cgroup() {
+fn process_tree_is_in_state_contested_while_root_freezes_or_limits_its_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(group) = Group::with(target.pid()) else {

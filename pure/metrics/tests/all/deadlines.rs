@@ -153,7 +153,7 @@ fn period_that_begins_while_the_vcpu_is_blocked_has_no_deadline() {
 }
 
 #[test]
-fn excess_is_deducted_also_from_periods_skipped_while_the_vcpu_is_blocked() {
+fn excess_cpu_time_is_deducted_also_from_periods_skipped_by_a_block() {
     // 6 ms of excess: the periods from 10 and 20 ms deduct 4 ms, that from 30 ms the remainder.
     let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 40_000);
     assert_eq!(judged(&script.first_ended(50_000)), (2, 1, 0, 0));
@@ -191,7 +191,7 @@ fn excess_cpu_time_is_deducted_from_slices_after_a_reservation_change() {
 }
 
 #[test]
-fn excess_of_a_vcpu_that_left_shrinks_at_its_reserved_rate_until_it_rejoins() {
+fn excess_cpu_time_of_a_vcpu_that_left_shrinks_at_its_rate_until_it_rejoins() {
     // All 2 ms of 10 ms are received by 2 ms: an excess of 1.6 ms, of which 4 ms accrue half.
     for (until, misses) in [(7_200, 0), (7_199, 1)] {
         let script = awake().ran(0, 0, 2_000).left(0, 2_000).joined(0, 6_000);

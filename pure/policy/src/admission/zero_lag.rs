@@ -430,7 +430,7 @@ mod tests {
 
     /// Quiescence frees the share in the books, but the account stays.
     #[test]
-    fn excess_of_a_departed_vcpu_is_remembered_after_its_share_is_freed() {
+    fn excess_cpu_time_of_a_departed_vcpu_is_remembered_if_its_share_is_freed() {
         let (mut holds, mut notes) = settled(None);
         holds.rest(2, &mut notes);
         assert_eq!(notes.0, [(1, tenths(5))]);
@@ -448,7 +448,7 @@ mod tests {
     /// A vCPU uses its whole slice, half a CPU, in the first half of a period. The share is free at
     /// the end of the period.
     #[test]
-    fn share_of_a_departed_vcpu_with_excess_stays_reserved_until_zero_lag() {
+    fn share_of_a_departed_vcpu_stays_reserved_until_its_excess_is_used_up() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_that_leaves_and_rejoins_keeps_its_excess() {
+    fn vcpu_that_leaves_and_rejoins_keeps_its_excess_cpu_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));

@@ -99,7 +99,7 @@ fn gang_begins_on_all_hosts_or_on_none_despite_random_faults() {
 /// A removed vCPU accrues the excess that it received at its own rate. The rate of the remaining
 /// vCPUs does not count for it, also after it is added again.
 #[test]
-fn excess_of_a_removed_vcpu_shrinks_at_the_reserved_rate_of_that_vcpu() {
+fn excess_cpu_time_of_a_removed_vcpu_shrinks_at_its_own_reserved_rate() {
     let terms = |slice_ms, vcpus| {
         let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
         Terms::new(each.expect("valid terms"), true, vcpus).expect("valid terms")

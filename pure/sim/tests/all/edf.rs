@@ -64,7 +64,7 @@ proptest! {
     /// Reservations of a full CPU change in mid-period. No other vCPU misses a slice. The changed
     /// vCPU lacks exactly its excess over the fluid rate.
     #[test]
-    fn edf_change_of_a_reservation_costs_no_other_vcpu_budget(
+    fn edf_change_of_a_reservation_costs_other_vcpus_no_budget(
         tasks in set(6, 1_000_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
     ) {
@@ -80,7 +80,7 @@ proptest! {
     /// Phases and reservations of a full CPU change in mid-period, and no other vCPU misses a
     /// slice. The budget of a period that is cut short is prorated.
     #[test]
-    fn edf_change_of_a_phase_costs_no_other_vcpu_budget(
+    fn edf_change_of_a_phase_costs_other_vcpus_no_budget(
         tasks in set(6, 1_000_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
     ) {

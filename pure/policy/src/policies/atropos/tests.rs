@@ -279,7 +279,7 @@ fn atropos_vcpu_that_yields_loses_its_slack_quantum_but_no_budget() {
 /// held while another vCPU waits for its slice. While the other vCPU is blocked, it does not wait,
 /// so the share is free at once.
 #[test]
-fn atropos_excess_of_a_departed_vcpu_stays_reserved_while_a_vcpu_waits() {
+fn atropos_share_of_a_departed_vcpu_stays_reserved_while_another_vcpu_waits() {
     let (cpu, period) = (CpuId::new(0), Span::from_ms(100));
     for other_waits in [true, false] {
         let values = Values::defaults(SPEC.policy_fields).unwrap();

@@ -476,7 +476,7 @@ fn edf_split_vcpu_continues_on_its_second_cpu_after_its_first_subtask() {
 /// A split vCPU with 6 of 10 ms has used 3 ms in the first 3 ms, while others wait. So it is 1.2 ms
 /// ahead of its fluid rate. It leaves and rejoins, and does not get these 1.2 ms again.
 #[test]
-fn edf_split_vcpu_that_leaves_and_rejoins_keeps_its_excess() {
+fn edf_split_vcpu_that_leaves_and_rejoins_keeps_its_excess_cpu_time() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];

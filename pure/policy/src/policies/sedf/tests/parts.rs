@@ -149,7 +149,7 @@ fn sedf_cpu_is_treated_as_split_until_quiescent_after_its_split_vcpu_leaves() {
 /// A split vCPU with 6 of 10 ms used 3 ms within 3 ms, while others waited. That is 1.2 ms above
 /// the fluid rate. It leaves and rejoins, and the 1.2 ms are deducted.
 #[test]
-fn sedf_excess_of_a_split_vcpu_is_deducted_after_it_leaves_and_rejoins() {
+fn sedf_excess_cpu_time_of_a_split_vcpu_is_deducted_when_it_rejoins() {
     let (mut host, [.., split]) = Host::of_three();
     let first = host.here(split);
     host.ask(first);
