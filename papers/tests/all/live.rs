@@ -229,7 +229,7 @@ fn claims_about_many_points_of_an_experiment_each_get_a_verdict() {
 }
 
 #[test]
-fn quick_experiment_omits_points_and_does_not_judge_their_rows() {
+fn quick_run_of_an_experiment_omits_points_and_gives_them_no_verdict() {
     let folder = folder();
     let experiment = sweep(folder.path()).quick();
     let machine = Simulated::default();

@@ -58,7 +58,7 @@ fn alert_test_error_over_a_whole_run_is_small_under_each_limiting_policy() {
 /// error of -100 %, and a second with one timeslice an error of +200 %. A second with two
 /// timeslices, of which Dom0 cuts one short, has at most +500 %.
 #[test]
-fn credit_of_2006_errs_by_whole_timeslices_unless_park_is_budget() {
+fn credit_of_2006_errs_by_whole_timeslices_unless_park_field_is_budget() {
     let errors = |case: &str| {
         let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
         let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());

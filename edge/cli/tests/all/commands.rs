@@ -33,7 +33,7 @@ fn sim_command_prints_a_table_with_all_vcpus() {
 }
 
 #[test]
-fn sim_with_cost_option_reports_events_and_cpu_time_of_the_simulation() {
+fn sim_command_with_cost_option_reports_its_own_events_and_cpu_time() {
     let place = Place::with(GOOD);
     let out = place.run(&["sim", "it.toml", "--cost"]).good();
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");

@@ -37,7 +37,7 @@ fn show_command_refuses_a_window_after_the_end_of_the_run() {
 }
 
 #[test]
-fn csv_file_of_sim_has_shares_and_waits_per_second() {
+fn csv_file_of_the_sim_command_has_shares_and_waits_per_second() {
     let text = GOOD.replacen("\"400ms\"", "\"3500ms\"", 1);
     let place = Place::with(&text);
     let plain = place.run(&["sim", "it.toml"]).good();
@@ -119,7 +119,7 @@ fn end_time_of_a_finished_batch_workload_is_noted() {
 
 /// The test uses a narrow terminal. If it wrapped lines, tables would be unreadable.
 #[test]
-fn sim_table_fits_into_a_terminal_of_40_columns() {
+fn table_of_the_sim_command_fits_into_a_terminal_of_40_columns() {
     let place = Place::with(GOOD);
     let (ran, text) = crate::common::on_terminal(place.command(&["sim", "it.toml"]), 40);
     assert!(ran.success());

@@ -64,7 +64,7 @@ fn used(victim: &Victim) -> u64 {
 }
 
 #[test]
-fn daemon_enforces_changes_pauses_and_releases_a_reservation() {
+fn daemon_can_enforce_change_pause_and_release_a_reservation() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);

@@ -60,7 +60,7 @@ fn whatif_names_each_vm_that_would_lose_share_and_the_loss() {
 }
 
 #[test]
-fn whatif_row_of_an_added_or_removed_vm_lacks_values_before_or_after() {
+fn whatif_table_row_of_an_added_vm_has_no_value_before_the_edit() {
     let recording = recorded(THREE);
     let add = Edit::Add { name: "db2".into(), like: "db".into() };
     let forecast = predict(&recording, &[add, Edit::Remove("batch".into())]);

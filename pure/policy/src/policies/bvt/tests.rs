@@ -118,7 +118,7 @@ fn bvt_warp_limit_is_checked_per_timeslice_under_xen_rules() {
 }
 
 #[test]
-fn bvt_charges_a_short_run_for_a_whole_unit_if_round_up_is_on() {
+fn bvt_charges_a_short_run_for_a_whole_unit_if_round_up_field_is_on() {
     picture(
         "bvt allowance=1ms unit=4ms round_up=off",
         "
@@ -263,7 +263,7 @@ fn bvt_vcpu_alone_on_a_cpu_is_charged_every_ten_allowances_under_xen() {
 /// A lead of 1,000 virtual units of B is 100 charging units of A, which take 10 ms. The timeslice
 /// lasts that long plus the allowance.
 #[test]
-fn bvt_timeslice_lasts_until_the_next_vcpu_is_overtaken_if_unit_slip_is_off() {
+fn bvt_timeslice_lasts_until_next_vcpu_is_overtaken_if_unit_slip_field_is_off() {
     let slipped = charges("bvt rules=xen-2.0", 2);
     assert_eq!(slipped, [('B', 5_000_000, 50), ('A', 5_000_100, 51)]);
     let right = charges("bvt rules=xen-2.0 unit_slip=off", 2);
@@ -272,7 +272,7 @@ fn bvt_timeslice_lasts_until_the_next_vcpu_is_overtaken_if_unit_slip_is_off() {
 
 /// A timeslice of 5.0001 ms is 50.001 charging units. The account shows whole virtual units only.
 #[test]
-fn bvt_charges_the_exact_length_of_a_timeslice_if_round_up_is_off() {
+fn bvt_charges_the_exact_length_of_a_timeslice_if_round_up_field_is_off() {
     assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));
     assert_eq!(first_turns("bvt rules=xen-2.0 round_up=off", 2)[1], ('A', 5_000_100, 500));
 }

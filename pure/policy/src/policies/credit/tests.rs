@@ -98,7 +98,7 @@ fn credit_boost_field_decides_if_boost_ends_at_a_tick_or_after_a_tick_length() {
 
 /// Credit reference 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
 #[test]
-fn credit_cap_of_7_percent_becomes_10_percent_if_credits_is_ten() {
+fn credit_cap_of_7_percent_becomes_10_percent_if_credits_field_is_ten() {
     picture(
         "credit rules=xen-2006-10-30 credits=ten tick=1ms slice=3ms",
         "
@@ -146,7 +146,7 @@ fn credit_park_field_decides_when_a_vcpu_that_reached_its_cap_stops() {
 /// Credit reference 15 item 14: three vCPUs on two CPUs receive 66 % each, and two of them have a
 /// cap of 80 %. With `over-cap=debt` these two are parked for being in debt, and a CPU idles.
 #[test]
-fn credit_over_cap_debt_rule_stops_vcpus_that_are_below_their_cap() {
+fn credit_over_cap_field_set_to_debt_stops_vcpus_that_are_below_their_cap() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt tick=1ms slice=3ms",
         "
@@ -236,7 +236,7 @@ fn credit_newcomers_field_decides_if_a_newcomer_is_given_credit_at_once() {
 
 /// No tick finds n running before 40 ms, so with `sampled` h pays nothing for its first timeslice.
 #[test]
-fn credit_vcpu_that_waits_for_a_cpu_is_given_credit_if_newcomers_is_awake() {
+fn credit_vcpu_that_waits_gets_credit_if_newcomers_field_is_awake() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=sampled tick=1ms slice=3ms",
         "
@@ -257,7 +257,7 @@ fn credit_vcpu_that_waits_for_a_cpu_is_given_credit_if_newcomers_is_awake() {
 
 /// Credit reference 7.7 item 2: with `rotation=pass`, vCPU a loses its turn at 15 ms.
 #[test]
-fn credit_vcpu_preempted_under_rotation_pass_loses_its_timeslice() {
+fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_field_is_pass() {
     picture(
         "credit rules=xen-3.0.4 rotation=pass",
         "

@@ -246,7 +246,7 @@ fn sedf_vcpu_that_wakes_under_extra_support_ends_a_slack_quantum_early() {
 
 /// With `slack=none`, time that no slice claims stays unused.
 #[test]
-fn sedf_unreserved_time_stays_idle_if_slack_is_none() {
+fn sedf_unreserved_time_stays_idle_if_slack_field_is_none() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=none",
         "
@@ -260,7 +260,7 @@ fn sedf_unreserved_time_stays_idle_if_slack_is_none() {
 
 /// With `slack=round-robin`, slack goes to all vCPUs in turn.
 #[test]
-fn sedf_slack_is_given_to_all_vcpus_in_turn_if_slack_is_round_robin() {
+fn sedf_slack_is_given_to_all_vcpus_in_turn_if_slack_field_is_round_robin() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=round-robin",
         "
@@ -274,7 +274,7 @@ fn sedf_slack_is_given_to_all_vcpus_in_turn_if_slack_is_round_robin() {
 
 /// With `slack=weighted`, slack is divided by slice/period: 1/5, 3/10, 1/10.
 #[test]
-fn sedf_slack_is_divided_by_slice_over_period_if_slack_is_weighted() {
+fn sedf_slack_is_divided_by_slice_over_period_if_slack_field_is_weighted() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=weighted",
         "
@@ -288,7 +288,7 @@ fn sedf_slack_is_divided_by_slice_over_period_if_slack_is_weighted() {
 
 /// With `slack=penalty`, slack goes only to vCPUs that lost budget by blocking, one quantum each.
 #[test]
-fn sedf_slack_is_given_only_to_vcpus_that_lost_budget_if_slack_is_penalty() {
+fn sedf_slack_goes_only_to_vcpus_that_lost_budget_if_slack_field_is_penalty() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=penalty",
         "
@@ -302,7 +302,7 @@ fn sedf_slack_is_given_only_to_vcpus_that_lost_budget_if_slack_is_penalty() {
 
 /// Slack goes first to vCPUs that lost budget by blocking, then to all by slice/period.
 #[test]
-fn sedf_slack_makes_up_lost_budget_first_if_slack_is_two_level() {
+fn sedf_slack_makes_up_lost_budget_first_if_slack_field_is_two_level() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=two-level",
         "
@@ -368,7 +368,7 @@ fn sedf_compensation_field_decides_how_budget_lost_by_a_block_is_made_up() {
 /// A loss that slack cannot compensate within the period is dropped at the end of the period, or
 /// carried over.
 #[test]
-fn sedf_budget_lost_by_a_block_expires_if_compensation_is_in_period() {
+fn sedf_budget_lost_by_a_block_expires_if_compensation_field_is_in_period() {
     picture(
         "sedf unblocking=proportional compensation=in-period",
         "

@@ -170,7 +170,7 @@ fn sedf_catch_up_field_decides_if_one_or_all_past_periods_are_skipped() {
 /// By its deadline at 100 ms the vCPU missed 15 of 20 ms, and by 350 ms two more slices. A vCPU
 /// that blocked is not compensated.
 #[test]
-fn sedf_runnable_vcpu_is_repaid_missed_budget_unless_misses_is_forgotten() {
+fn sedf_runnable_vcpu_is_repaid_missed_budget_unless_misses_field_is_forgotten() {
     for (now, deadline, missed) in [(100, 200, 15), (199, 200, 15), (200, 300, 35), (350, 400, 55)]
     {
         for (word, missed) in [("repaid", missed), ("forgotten", 0)] {
