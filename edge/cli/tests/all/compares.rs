@@ -165,7 +165,7 @@ fn without_claims(text: &str) -> String {
 }
 
 #[test]
-fn cdf_file_of_compare_rises_strictly_to_the_count_of_all_values() {
+fn cdf_file_of_compare_command_rises_strictly_to_the_number_of_all_values() {
     let place = Place::with(&without_claims(&both()).replacen(SPIN, PERIODIC, 1));
     let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "2"];
     place.run(&[&compare[..], &["--cdf", "it.csv", "--csv", "rows.csv"]].concat()).good();

@@ -545,7 +545,7 @@ fn libvirt_hook_reserves_from_domain_metadata_and_lets_optional_guests_start() {
 
 /// A change that the disk has no space for is refused, and existing reservations stay in force.
 #[test]
-fn full_disk_of_the_ledger_refuses_new_reservations_and_loses_none() {
+fn new_reservation_is_refused_and_none_is_lost_if_the_ledger_disk_is_full() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("state");
     fs::create_dir(&folder).unwrap();

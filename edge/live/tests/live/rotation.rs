@@ -35,7 +35,7 @@ fn spin(nice: i32) -> ! {
 /// Runs as a target whose threads or processes always have work, if this process was started as
 /// one. Each of them prints its thread id.
 #[test]
-fn helper_process_runs_as_members() {
+fn helper_process_runs_as_busy_target() {
     let Ok(part) = std::env::var(common::PART) else { return };
     let words: Vec<&str> = part.split(' ').collect();
     let nice = |step: &str, at: i32| step.parse::<i32>().unwrap() * at;
@@ -47,7 +47,7 @@ fn helper_process_runs_as_members() {
         }
         ["members", "processes", step] => {
             for at in 0..members {
-                let mut command = common::again("rotation::helper_process_runs_as_members");
+                let mut command = common::again("rotation::helper_process_runs_as_busy_target");
                 command.env(common::PART, format!("member {}", nice(step, at)));
                 die_with_us(&mut command);
                 std::mem::forget(command.spawn().unwrap());
@@ -71,7 +71,7 @@ impl Members {
     /// Starts the members as `threads` or `processes`. Each has a nice value that is higher by
     /// `step` than the one before.
     fn start(kind: &str, step: i32) -> Members {
-        let mut command = common::again("rotation::helper_process_runs_as_members");
+        let mut command = common::again("rotation::helper_process_runs_as_busy_target");
         command.env(common::PART, format!("members {kind} {step}"));
         command.stdout(Stdio::piped());
         die_with_us(&mut command);

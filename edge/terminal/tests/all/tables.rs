@@ -129,7 +129,7 @@ fn wide_terminal_shows_all_columns_in_a_single_table() {
 }
 
 #[test]
-fn table_of_compare_shows_runs_side_by_side() {
+fn table_of_compare_command_shows_runs_side_by_side() {
     let (a, b) = (web_servers(), web_servers());
     assert_text(
         &side_by_side(&[("sim", &a), ("live", &b)], Some(100)),
@@ -154,7 +154,7 @@ fn table_of_compare_shows_runs_side_by_side() {
 }
 
 #[test]
-fn table_of_compare_shows_answers_and_response_times_of_servers() {
+fn table_of_compare_command_shows_answers_and_response_times_of_servers() {
     let answered = |after: &[u64]| {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),

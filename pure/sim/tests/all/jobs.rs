@@ -147,7 +147,7 @@ fn gap_before_a_job_delays_all_later_releases() {
 /// Release times are drawn separately from work. So random or excessive work moves no release, and
 /// another seed moves all of them.
 #[test]
-fn random_release_times_do_not_depend_on_work() {
+fn random_job_release_times_do_not_depend_on_work() {
     let drawn = "jitter = 'uniform 0s 3ms', gap = 'exponential 5ms'";
     let one = released("1s", &format!("work = '1us', {drawn}"), 1);
     let other = released("1s", &format!("work = 'uniform 1us 90us', {drawn}"), 1);

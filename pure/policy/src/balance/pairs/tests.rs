@@ -156,7 +156,7 @@ fn balancer_swaps_the_vcpus_that_a_hand_computation_selects() {
 /// Case S8 of the reference on balancers with the rule `thrift`. Cases S13 and S14 with the rule
 /// `improves`, under which more weight than w_ideal may migrate.
 #[test]
-fn thrift_and_improves_rules_change_the_vcpus_that_a_balancer_swaps() {
+fn balancer_rules_thrift_and_improves_change_the_vcpus_that_are_swapped() {
     let found = |id, rules| {
         let case = CASES.iter().find(|case| case.id == id).unwrap();
         moves(&pair(case.times, case.hot, case.idle), &rules)
@@ -173,7 +173,7 @@ fn thrift_and_improves_rules_change_the_vcpus_that_a_balancer_swaps() {
 /// A move of 0.68 is close to the ideal, w_ideal. But the CPU that takes it over would then have
 /// less CPU time per weight than the other one had.
 #[test]
-fn improves_rule_rejects_a_swap_that_lowers_the_minimum_time_per_weight() {
+fn balancer_rule_improves_rejects_a_swap_that_lowers_minimum_time_per_weight() {
     let heavy = Weight((932 << PLACES) / 100);
     let light = Weight((68 << PLACES) / 100);
     let mut hot = load(0, 1_000, 1, &[(0, 1_000), (0, 900)]);
