@@ -59,8 +59,8 @@ fn helper_process_runs_as_target() {
 }
 
 #[test]
-fn helper_process_runs_as_owner() {
-    if !plays("owner") {
+fn helper_process_runs_as_scheduler() {
+    if !plays("scheduler") {
         return;
     }
     // Real-time, as a scheduler of real-time threads must be so that they do not starve it.
@@ -237,7 +237,7 @@ impl Target {
     }
 
     fn owner_command(&self, state: &Path) -> Command {
-        let mut command = again("fence::helper_process_runs_as_owner");
+        let mut command = again("fence::helper_process_runs_as_scheduler");
         let target = format!("{} {} {}", self.process.tid(), self.thread, self.way);
         command.env(TARGET, target).env(STATE, state).stderr(Stdio::null());
         command

@@ -31,8 +31,8 @@ const STATE: &str = "SLACKLINE_TEST_STATE";
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
 #[test]
-fn helper_process_runs_as_owner() {
-    if !plays("owner") {
+fn helper_process_runs_as_limiter() {
+    if !plays("limiter") {
         return;
     }
     let text = env::var(TARGET).unwrap();
@@ -197,7 +197,7 @@ fn limit_is_removed_if_the_process_that_set_it_is_killed() {
 }
 
 fn owner(way: &LimitInterface, hog: &Hog, state: &Path) -> Child {
-    let mut command = again("limit::helper_process_runs_as_owner");
+    let mut command = again("limit::helper_process_runs_as_limiter");
     command.env(TARGET, format!("{} {}", hog.pid(), way.name())).env(STATE, state);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);

@@ -34,8 +34,8 @@ const PROCESSES: usize = 50;
 
 /// Opens a session and makes requests without end, if this process was started for that.
 #[test]
-fn helper_process_runs_as_owner() {
-    if !plays("owner") {
+fn helper_process_runs_as_scheduler() {
+    if !plays("scheduler") {
         return;
     }
     let text = |name| env::var(name).expect("the test sets the variable");
@@ -143,8 +143,8 @@ impl Running {
     fn start(targets: &[Target], state: &Path, seed: u64) -> Running {
         let mut command = Command::new(env::current_exe().expect("this program"));
         command
-            .args(["--exact", "soak::helper_process_runs_as_owner", "--nocapture", "--quiet"])
-            .env(PART, "owner");
+            .args(["--exact", "soak::helper_process_runs_as_scheduler", "--nocapture", "--quiet"])
+            .env(PART, "scheduler");
         die_with_us(&mut command);
         let pids: Vec<String> = targets.iter().map(|target| target.pid().to_string()).collect();
         command.env(TARGETS, pids.join(",")).env(STATE, state).env(SEED, seed.to_string());

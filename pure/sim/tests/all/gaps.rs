@@ -489,7 +489,7 @@ impl Compared {
 /// A server in a guest that also computes is recognised without hints as well as with them, and no
 /// other task is.
 #[test]
-fn gaps_recognises_a_quick_server_as_well_as_with_hints() {
+fn gaps_infers_a_quick_server_without_hints_as_well_as_with_hints() {
     for asks in ["rate = 20", "rate = 300"] {
         let set_up = SetUp { asks, length: "60s", urgency: |_| 120, ..B };
         let compared = Compared::new(&set_up, "");
