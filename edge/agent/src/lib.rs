@@ -329,7 +329,7 @@ mod tests {
     /// A report that a full channel did not accept is tried again before the claim has lapsed,
     /// which is earlier than the next scan.
     #[test]
-    fn unsent_agent_report_is_retried_before_its_claim_lapses() {
+    fn agent_sends_a_report_again_before_the_urgency_claim_in_it_expires() {
         let (options, path) = options("full");
         let (mut agent, _host) = agent(&options, &path, 1);
         while agent.channel.send(&[0; FRAME]) {}
@@ -340,7 +340,7 @@ mod tests {
 
     /// A report that must wait for the one before is sent a millisecond later.
     #[test]
-    fn agent_reports_of_different_vcpus_are_a_millisecond_apart() {
+    fn agent_sends_reports_about_different_vcpus_a_millisecond_apart() {
         let (options, path) = options("three");
         let (mut agent, _host) = agent(&options, &path, 3);
         let mut now = Instant::now();

@@ -50,7 +50,7 @@ fn hear(host: &mut UnixStream) -> Vec<Frame> {
 /// As at a port, the host cannot tell the two agents apart. So the second one's reports must come
 /// after all of the first one's, and be as many.
 #[test]
-fn restarted_agent_continues_the_frame_sequence_of_the_first() {
+fn restarted_agent_continues_the_frame_numbers_of_the_previous_agent() {
     let place = std::env::temp_dir().join(format!("slackline-again-{}", std::process::id()));
     std::fs::create_dir_all(&place).expect("a folder");
     let (program, socket) = (place.join("again-urgent"), place.join("socket"));

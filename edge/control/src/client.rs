@@ -567,7 +567,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_error_without_a_problem_body_is_a_garbled_answer() {
+    fn http_error_without_a_problem_body_is_reported_as_garbled() {
         for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
             let error = refused(StatusCode::from_u16(status).unwrap(), text);
             assert!(
@@ -579,13 +579,13 @@ mod tests {
     }
 
     #[test]
-    fn reservation_name_is_escaped_as_one_segment_of_the_url() {
+    fn reservation_name_in_a_url_is_escaped_as_one_path_segment() {
         assert_eq!(of("web-1.a_b"), "/v1/reservations/web-1.a_b");
         assert_eq!(of("../host?x=1&y#ü"), "/v1/reservations/..%2Fhost%3Fx%3D1%26y%23%C3%BC");
     }
 
     #[test]
-    fn missing_daemon_is_reported_with_the_socket_path() {
+    fn error_about_a_missing_daemon_states_the_socket_path() {
         let folder = std::env::temp_dir().join("nothing-is-here.sock");
         let error = Client::connect(&folder).unwrap_err();
         assert!(matches!(error, ClientError::NoDaemon { .. }), "{error}");
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn idempotency_keys_of_requests_are_unique() {
+    fn idempotency_keys_of_1000_requests_are_all_different() {
         let keys: std::collections::BTreeSet<String> = (0..1000).map(|_| new_key()).collect();
         assert_eq!(keys.len(), 1000);
     }

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn replacement_keeper_process_keeps_journal_until_it_knows_all_threads() {
+    fn new_keeper_process_keeps_the_journal_until_it_knows_all_threads() {
         for (told_all, stopped_after) in [(false, false), (true, true)] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
@@ -438,7 +438,7 @@ mod tests {
 
     /// The owner is killed while its keeper starts.
     #[test]
-    fn keeper_process_of_a_dead_owner_restores_threads_in_its_journal() {
+    fn keeper_process_restores_threads_if_the_scheduler_died_before_it_started() {
         let directory = tempfile::tempdir().unwrap();
         let (sleeper, entry) = held_sleeper();
         let owner = held_sleeper().1.process; // Killed by now.
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn keeper_process_refuses_a_malformed_message() {
+    fn keeper_process_that_receives_a_malformed_message_refuses_it() {
         let mut keeper = Keeper::default();
         let lines = ["all", "no", "free 7"].into_iter();
         assert_eq!(keeper.hear(lines), [UNWRITTEN, WHAT, UNWRITTEN].concat());

@@ -602,7 +602,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_process_tree_is_audited_every_tenth_pass_and_busy_one_always() {
+    fn idle_process_tree_is_checked_every_tenth_pass_and_a_busy_tree_always() {
         let used = Span::from_ms(3);
         let mut rest = QuietRecord::since(used);
         let looked = (0..20).map(|_| rest.lasts(used));

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn distribution_statistics_of_few_values_are_exact() {
+    fn quantiles_of_a_distribution_of_few_values_are_exact() {
         assert_eq!(tally([]).spread(), None);
         let of = |count, [p50, p90, p99]: [u64; 3], worst, (mean, worst_tenth)| Spread {
             count,
@@ -254,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn distribution_of_a_single_value_has_no_quantiles() {
+    fn distribution_of_a_single_value_reports_no_quantiles() {
         let (p50, p90, p99, worst_tenth) = (None, None, None, None);
         let spread = Spread { count: 1, p50, p90, p99, worst: 7, mean: 7, worst_tenth };
         assert_eq!(tally([7]).spread(), Some(spread));
     }
 
     #[test]
-    fn quantiles_of_many_values_are_too_high_by_at_most_a_thousandth() {
+    fn quantiles_of_many_values_are_overestimated_by_at_most_a_thousandth() {
         let spread = tally((1..=1_000_000).map(|value| value * 12_345)).spread().unwrap();
         let exact = [500_000, 900_000, 990_000].map(|rank| rank * 12_345);
         let found = [spread.p50, spread.p90, spread.p99].map(Option::unwrap);
@@ -275,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn distribution_counts_zero_and_the_largest_value() {
+    fn distribution_accepts_zero_and_the_largest_64_bit_value() {
         let spread = tally((0..3000).map(|_| 0).chain([u64::MAX])).spread().unwrap();
         assert_eq!((spread.p50, spread.p99, spread.worst), (Some(0), Some(0), u64::MAX));
     }
 
     #[test]
-    fn cumulative_distribution_steps_end_at_the_worst_value() {
+    fn last_step_of_a_cumulative_distribution_is_at_the_worst_value() {
         for values in [10_u64, 5_000] {
             let mut tally = Tally::default();
             (1..=values).for_each(|value| tally.add_value(value * 1_000 / 3));

@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_glossary_has_exactly_the_fields_of_a_summary() {
+    fn metrics_glossary_lists_exactly_the_fields_of_a_run_summary() {
         for ((what, fields), terms) in
             fields().into_iter().zip([RUN, VCPU, CPU, TASK, CLIENT, XENMON])
         {
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_can_be_claimed_in_its_unit() {
+    fn every_metric_of_the_glossary_can_be_used_in_a_claim_in_its_unit() {
         let summary = made(Meter::new).view().expect("every vCPU is named");
         for term in [VCPU, CPU, RUN].concat() {
             let Some(unit) = term.unit() else { continue };

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bindings_of_all_kinds_round_trip_as_text() {
+    fn vm_bindings_of_all_kinds_are_unchanged_if_printed_and_parsed() {
         for text in [
             "libvirt:ubuntu22.04",
             "qemu:guest=1",
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_bindings_are_refused_with_the_reason() {
+    fn invalid_vm_binding_is_refused_with_the_reason() {
         let says = |text: &str| text.parse::<Binding>().unwrap_err().to_string();
         assert!(says("web").starts_with("`web` does not begin with libvirt:"));
         assert_eq!(says("pid:"), "`pid:` needs a name");

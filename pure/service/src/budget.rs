@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_of_an_owner_counts_all_and_only_its_reservations() {
+    fn budget_of_a_user_counts_exactly_the_reservations_of_that_user() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(1_500_000)), machines: Some(3) };
         let rows = [
             row(OWNER, terms(3, 10, 2)),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_above_a_lowered_budget_may_only_reduce_reservations() {
+    fn user_above_a_lowered_budget_may_only_reduce_reservations() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: Some(1) };
         let before = Some(terms(5, 10, 1));
         let change = |new| budget.allows(OWNER, std::iter::empty(), (before, new));

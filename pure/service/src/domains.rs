@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn returning_vm_keeps_its_domain_id_for_its_longest_period() {
+    fn vm_that_returns_within_its_longest_period_gets_its_domain_id_again() {
         let mut domains = Domains::default();
         let web = domains.take(ms(0), &binding("qemu:web"), Some(MACHINE));
         domains.promised(web, Span::from_ms(100));
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn domain_id_in_use_is_not_given_to_another_reservation() {
+    fn domain_id_that_is_in_use_is_not_given_to_a_second_reservation() {
         let mut domains = Domains::default();
         let web = domains.take(ms(0), &binding("qemu:web"), Some(MACHINE));
         assert_ne!(domains.take(ms(0), &binding("qemu:web"), Some(MACHINE)), web);
     }
 
     #[test]
-    fn number_of_remembered_domain_ids_is_bounded() {
+    fn number_of_remembered_domain_ids_of_ended_vms_is_limited() {
         let mut domains = Domains::default();
         for pid in 1..=100_000 {
             let domain = domains.take(ms(0), &binding(&format!("pid:{pid}")), None);

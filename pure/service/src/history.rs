@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn history_splits_an_interval_across_an_hour_in_proportion() {
+    fn history_divides_an_interval_that_crosses_an_hour_in_proportion() {
         let mut history = begun(100);
         // From 01:40 to 02:20.
         history.count(WEB, counters(2_400), at(40, 140));
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn history_adds_counter_increments_once() {
+    fn history_counts_each_increment_of_a_counter_once() {
         let mut history = begun(60);
         for minute in 1..=10 {
             history.count(WEB, counters(minute * 60), at(minute, 60 + minute));
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn history_uses_changed_parameters_from_the_change_on() {
+    fn history_applies_changed_parameters_only_from_the_change_on() {
         let mut history = begun(60);
         history.count(WEB, counters(60), at(1, 61));
         history.change(WEB, terms(5, 1));
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn history_counts_a_restart_gap_within_an_hour_as_unknown() {
+    fn history_counts_a_service_restart_within_an_hour_as_unknown_time() {
         let mut history = begun(60);
         history.count(WEB, counters(600), at(10, 70));
         let rows = history.take_unwritten();
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn history_counts_whole_hours_before_a_restart_as_unknown() {
+    fn history_counts_whole_hours_without_the_service_as_unknown_time() {
         let mut history = begun(60);
         history.count(WEB, counters(600), at(10, 70));
         let mut rows = history.take_unwritten();
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn history_between_two_reservations_of_a_name_is_not_unknown() {
+    fn time_between_two_reservations_of_one_name_is_not_unknown_in_history() {
         let mut history = begun(60);
         history.end(WEB, Some(counters(60)), at(1, 61));
         let other = DomId::new(2);
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn history_counts_in_the_last_hour_after_clock_is_set_back() {
+    fn history_counts_time_in_the_last_hour_if_the_clock_is_set_back() {
         let mut history = begun(130);
         history.count(WEB, counters(60), at(1, 131));
         history.count(WEB, counters(120), at(2, 12));
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn history_rows_of_a_failed_commit_are_written_later() {
+    fn history_rows_are_written_again_after_a_failed_commit() {
         let mut history = begun(60);
         history.count(WEB, counters(60), at(1, 61));
         let failed = history.take_unwritten();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_over_its_key_limit_loses_only_its_own_oldest_key() {
+    fn user_above_the_idempotency_key_limit_loses_the_oldest_key_of_that_user() {
         let (alice, bob) = (Principal::User(1), Principal::User(2));
         let mut order = KeyOrder::default();
         assert_eq!(order.add(0, bob, key(0)), None);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn total_key_limit_drops_the_oldest_key_of_all_principals() {
+    fn oldest_idempotency_key_is_dropped_if_all_users_together_exceed_the_limit() {
         let mut order = KeyOrder::default();
         for number in 0..KEYS_IN_ALL {
             let who = Principal::User(u32::try_from(number / 500).unwrap());

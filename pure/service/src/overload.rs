@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_overhead_is_the_mean_of_the_last_whole_window() {
+    fn cpu_overhead_is_the_mean_over_the_last_complete_window() {
         let mut window = OverheadWindow::default();
         window.add(at(0), at(0), Span::from_ms(7));
         for second in 0..10 {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn overhead_sample_longer_than_the_window_is_averaged_over_the_sample() {
+    fn cpu_overhead_sample_longer_than_the_window_is_averaged_over_its_length() {
         let mut window = OverheadWindow::default();
         window.add(at(0), at(3_000), Span::from_secs(3));
         window.add(at(3_000), at(23_000), Span::from_secs(1));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_load_equal_to_the_limit_is_no_overload() {
+    fn cpu_is_overloaded_only_if_its_load_exceeds_the_limit() {
         assert!(!load(900_000, 50_000).is_excessive());
         assert!(load(900_000, 50_001).is_excessive());
         assert!(load(u32::MAX, u32::MAX).is_excessive());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_overload_ends_after_a_window_below_the_limit() {
+    fn cpu_overload_ends_after_the_load_was_below_the_limit_for_a_window() {
         let (mut overloads, cpu) = (Overloads::default(), CpuId::new(1));
         assert_eq!(overloads.measured(at(0), cpu, load(900_000, 50_000)), None);
         let began = overloads.measured(at(1_000), cpu, load(900_000, 54_000));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_overload_ends_at_once_when_reserved_load_is_reduced_enough() {
+    fn cpu_overload_ends_at_once_if_the_reserved_load_is_reduced_enough() {
         let (mut overloads, cpu) = (Overloads::default(), CpuId::new(1));
         overloads.measured(at(0), cpu, load(900_000, 54_000));
         assert_eq!(overloads.measured(at(1_000), cpu, load(896_001, 53_000)), None);

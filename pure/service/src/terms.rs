@@ -336,7 +336,7 @@ mod tests {
         TermsChange { amount: None, exact: None, phase: None, vcpus: None, until: None };
 
     #[test]
-    fn end_stays_unless_it_is_changed_and_needs_no_capacity() {
+    fn end_of_a_reservation_is_kept_by_other_changes_and_needs_no_capacity() {
         let forever = Terms::new(each(2_000, 10_000), false, 1).unwrap();
         let until: WallTime = "2026-12-01T18:00".parse().unwrap();
         let ends = forever.with_end(Some(until));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_several_vcpus_is_divided_equally_and_rounded_up() {
+    fn cpu_share_is_divided_equally_among_vcpus_and_rounded_up() {
         let share = CpuShare::from_ppm(1_500_000);
         let terms = Amount::Together { share, period: None }.terms(false, 2).unwrap();
         assert_eq!(terms.to_string(), "7.5ms/10ms for 2 vCPUs by use");
@@ -364,7 +364,7 @@ mod tests {
     /// A share for all vCPUs is borrowed by use, a slice for each is not. A change keeps the
     /// setting of fields that it does not name.
     #[test]
-    fn cpu_share_for_all_vcpus_allows_borrowing_slice_does_not() {
+    fn vcpus_that_share_a_cpu_share_may_borrow_but_vcpus_with_a_slice_may_not() {
         let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
         let three = together.terms(true, 3).unwrap();
         assert_eq!(three.to_string(), "2ms/10ms exact for 3 vCPUs by use");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_reservation_parameters_are_refused_with_the_bound() {
+    fn refusal_of_invalid_reservation_parameters_states_the_allowed_bound() {
         let says = |each, vcpus| Terms::new(each, false, vcpus).unwrap_err().to_string();
         assert_eq!(
             says(each(19, 20), 1),
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_of_a_whole_period_is_refused_and_phase_needs_no_capacity() {
+    fn phase_must_be_shorter_than_the_period_and_needs_no_capacity() {
         let terms = Terms::new(each(2_000, 10_000), true, 2).unwrap();
         let late = terms.with_phase(Some(Span::from_us(9_999))).unwrap();
         assert_eq!(late.to_string(), "2ms/10ms exact for 2 vCPUs in phase 9.999ms");
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_is_within_another_only_if_no_parameter_is_larger() {
+    fn reservation_fits_within_another_only_if_none_of_its_parameters_is_larger() {
         let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
         let old = terms(5_000, 10_000, 2);
         for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_with_a_long_period_is_enforced_in_each_second() {
+    fn reservation_with_a_period_of_many_seconds_is_enforced_in_each_second() {
         let terms = |slice: Span, period: Span| {
             let each = Reservation::new(slice, period).unwrap();
             Terms::new(each, true, 2).unwrap()

@@ -278,7 +278,7 @@ mod tests {
         /// Compares the queue with a sorted set. Events of one time are returned in the order in
         /// which they were requested.
         #[test]
-        fn event_queue_returns_events_by_time_then_by_request_order(
+        fn event_queue_returns_simultaneous_events_in_the_order_of_requests(
             steps in prop::collection::vec((0u64..1_000, 0usize..8, 0usize..2), 0..400),
         ) {
             let mut queue = Queue::new();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn event_queue_returns_events_with_their_kind_and_subject() {
+    fn event_queue_returns_each_event_with_its_kind_and_subject() {
         let mut queue = Queue::new();
         for (about, event) in EVENTS.into_iter().enumerate() {
             queue.push(Time::START, event, about);

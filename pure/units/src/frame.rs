@@ -269,7 +269,7 @@ mod tests {
     /// Encodes a task at nice -20 that is blocked and was woken by I/O, and an ordinary task that
     /// runs.
     #[test]
-    fn agent_frame_of_two_classes_encodes_to_documented_bytes() {
+    fn agent_frame_with_two_urgency_classes_encodes_to_the_documented_bytes() {
         let classes = [class(100, 0, 1, true), None, class(120, 1, 0, false), None, None];
         let frame = Frame { vcpu: 2, sequence: 0x0102_0304, says: Says::Classes(classes) };
         assert_eq!(frame.to_bytes(), SERVER_AND_HOG);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_io_frame_becomes_a_hint_about_the_sending_domain() {
+    fn agent_frame_on_pending_io_is_decoded_as_a_hint_about_its_domain() {
         let says = Says::Pending { items: 3, asked: 258 };
         let bytes = Frame { vcpu: 0, sequence: 1, says }.to_bytes();
         let mut expected = *b"SLGP\x02\x24\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x01\x00\x00\
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn noncanonical_agent_frame_bytes_are_rejected() {
+    fn agent_frame_that_is_not_canonically_encoded_is_refused() {
         let with = |at: usize, byte: u8| {
             let mut bytes = SERVER_AND_HOG;
             bytes[at] = byte;
@@ -332,12 +332,12 @@ mod tests {
 
     /// Check value of this CRC in the catalogue of CRCs.
     #[test]
-    fn agent_frame_checksum_matches_the_ethernet_check_value() {
+    fn agent_frame_checksum_equals_the_published_crc_check_value() {
         assert_eq!(checksum(b"123456789"), 0xCBF4_3926);
     }
 
     #[test]
-    fn agent_frame_sequence_numbers_wrap_after_the_last() {
+    fn agent_frame_sequence_number_wraps_to_zero_after_its_maximum() {
         assert!(Frame::is_after(1, 0) && Frame::is_after(0, u32::MAX) && Frame::is_after(9, 2));
         assert!(!Frame::is_after(0, 0) && !Frame::is_after(0, 1) && !Frame::is_after(u32::MAX, 0));
     }
@@ -345,7 +345,7 @@ mod tests {
     proptest! {
         /// Arbitrary bytes are rejected, or are the canonical encoding of the frame read.
         #[test]
-        fn agent_frame_bytes_are_rejected_or_the_canonical_encoding(
+        fn arbitrary_bytes_are_no_agent_frame_unless_canonically_encoded(
             rest in prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..40),
                 prop::collection::vec(any::<u8>(), FRAME),
@@ -378,7 +378,7 @@ mod tests {
 
         /// A frame that is encoded decodes to itself.
         #[test]
-        fn encoded_agent_frame_decodes_to_itself(
+        fn agent_frame_is_unchanged_if_encoded_and_decoded(
             vcpu in any::<u16>(),
             sequence in any::<u32>(),
             urgencies in prop::collection::btree_set(any::<u8>(), 5),

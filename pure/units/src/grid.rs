@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_without_phase_begin_when_the_reservation_begins() {
+    fn periods_of_a_reservation_without_phase_begin_when_it_begins() {
         let (free, clock) = (periods(None), GridClock::default());
         assert_eq!(
             (free.first_end(at(3), &clock), free.next_end(at(13), &clock)),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn first_period_with_phase_ends_on_the_grid_with_prorated_budget() {
+    fn first_period_of_a_reservation_with_phase_is_short_with_prorated_budget() {
         let clock = GridClock::default();
         for (phase, from, end, worth) in
             [(2, 7, 12, 2_000), (2, 2, 12, 4_000), (2, 1, 2, 400), (12, 7, 12, 2_000)]
@@ -123,7 +123,7 @@ mod tests {
     /// After the clock is set, the next period is shorter with a prorated budget, or longer with a
     /// full slice.
     #[test]
-    fn setting_the_clock_moves_only_periods_that_begin_later() {
+    fn setting_the_clock_affects_only_periods_that_begin_later() {
         let on_grid = periods(Some(0));
         for (ahead, end, worth) in [
             (1, 39, 3_600),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn period_beginning_as_clock_is_set_uses_the_old_setting() {
+    fn period_that_begins_as_the_clock_is_set_uses_the_old_clock() {
         let mut clock = GridClock::default();
         clock.set(at(20), Span::from_ms(3));
         clock.set(at(20), Span::from_ms(4));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_may_exceed_the_current_clock_time() {
+    fn phase_of_a_reservation_may_exceed_the_current_clock_time() {
         let century = Span::from_secs(100 * 365 * 24 * 3_600);
         let periods = Periods { phase: Some(century + Span::from_ms(1)), ..periods(None) };
         assert_eq!(periods.first_end(at(0), &GridClock::default()), at(1));

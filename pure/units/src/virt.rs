@@ -211,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn conversion_to_virtual_time_and_back_loses_nothing(
+        fn converting_time_to_virtual_time_and_back_loses_nothing(
             ns in 0..1u64 << 62,
             weight in 1u16..,
         ) {
@@ -223,7 +223,7 @@ mod tests {
         /// A clock with a pace of `units` in `every` is at `units * n` after `n * every`, and not
         /// earlier.
         #[test]
-        fn virtual_clock_advances_by_its_pace_exactly(
+        fn virtual_clock_advances_exactly_at_its_configured_rate(
             units in 1u32..,
             every in 1..1u64 << 30,
             times in 0..1u64 << 31,
@@ -236,7 +236,7 @@ mod tests {
         }
 
         #[test]
-        fn virtual_time_at_twice_the_weight_advances_half_as_fast(
+        fn virtual_time_advances_half_as_fast_if_the_weight_is_doubled(
             ns in 0..1u64 << 62,
             weight in 1u16..1 << 15,
         ) {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn moment_is_written_as_it_is_read() {
+    fn wall_clock_times_are_unchanged_if_parsed_and_printed() {
         for text in ["1970-01-01T00:00:00Z", "2000-02-29T23:59:59Z", "2026-12-01T18:00:07Z"] {
             assert_eq!(read(text).unwrap().to_string(), text);
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_until_2262_is_read_as_it_is_written() {
+    fn every_date_until_2262_is_unchanged_if_printed_and_parsed() {
         let mut days = 0;
         while days < 106_650 {
             let at = WallTime(days * DAY);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn time_without_an_offset_is_utc() {
+    fn wall_clock_time_without_an_offset_is_parsed_as_utc() {
         let at = read("2026-12-01T18:00").unwrap();
         let same = [
             "2026-12-01 18:00",
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_moment_is_refused_with_the_reason() {
+    fn invalid_wall_clock_time_is_refused_with_the_reason() {
         use ParseWallTimeError::{Form, NoSuchTime, Year};
         for (text, why) in [
             ("", Form),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn moment_is_converted_to_another_clock_and_back() {
+    fn wall_clock_time_is_unchanged_if_converted_to_host_time_and_back() {
         let (now, ahead) = (Time::from_ns(5 * SECOND_NS), Span::from_secs(1_000));
         let at = WallTime::at(now, ahead);
         assert_eq!((at, at.on(ahead)), (WallTime(1_005), now));

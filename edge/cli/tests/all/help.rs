@@ -21,7 +21,7 @@ fn page(topic: &str) -> String {
 }
 
 #[test]
-fn every_key_of_a_scenario_has_help() {
+fn every_key_of_a_scenario_is_explained_in_help() {
     let page = page("scenario");
     let wrong = "nothing-like-it = 1";
     let in_domain =
@@ -44,7 +44,7 @@ fn every_key_of_a_scenario_has_help() {
 }
 
 #[test]
-fn every_workload_and_its_keys_have_help() {
+fn every_workload_and_each_of_its_keys_is_explained_in_help() {
     let page = page("work");
     let work = |text: &str| GOOD.replacen("work = { kind = \"spin\" }", text, 1);
     let said = Place::with(&work("work = { kind = \"nothing\" }")).run(&["check", "it.toml"]);
@@ -66,7 +66,7 @@ fn every_workload_and_its_keys_have_help() {
 }
 
 #[test]
-fn every_metric_of_json_and_claims_has_help() {
+fn every_metric_in_json_and_claims_is_explained_in_help() {
     let (metrics, claims) = (page("metrics"), page("claims"));
     let json = Place::with(GOOD).run(&["sim", "it.toml", "--xenmon", "--json"]).good();
     let whole: Value = serde_json::from_str(&json).expect("JSON");
@@ -108,7 +108,7 @@ fn every_metric_of_json_and_claims_has_help() {
 }
 
 #[test]
-fn every_table_column_is_explained_in_help_metrics() {
+fn every_table_column_is_explained_in_the_metrics_help_page() {
     let page = page("metrics");
     let place = Place::with(GOOD);
     for arguments in [&["sim", "it.toml"][..], &["sim", "it.toml", "--seeds", "2"]] {
@@ -134,7 +134,7 @@ fn every_table_column_is_explained_in_help_metrics() {
 }
 
 #[test]
-fn help_lists_every_page_and_visible_command() {
+fn help_command_lists_every_page_and_every_visible_command() {
     let place = Place::new();
     let all = place.run(&["help"]).good();
     let names = all.lines().filter_map(|line| line.strip_prefix("  "));
@@ -165,7 +165,7 @@ fn help_lists_every_page_and_visible_command() {
 }
 
 #[test]
-fn help_names_every_key_of_a_driver_domain_and_its_clients() {
+fn help_page_of_drivers_explains_every_key_of_drivers_and_clients() {
     let place = Place::with(GOOD);
     let page = place.run(&["help", "driver"]).good();
     assert!(!page.contains("```"), "{page}");
@@ -188,7 +188,7 @@ fn help_names_every_key_of_a_driver_domain_and_its_clients() {
 }
 
 #[test]
-fn help_names_every_key_of_the_host() {
+fn help_page_of_the_host_explains_every_key_of_the_host() {
     let place = Place::with(GOOD);
     let page = place.run(&["help", "host"]).good();
     assert!(!page.contains("```"), "{page}");

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn grant_overrides_groups_until_it_expires_and_admits_no_stranger() {
+    fn access_grant_overrides_the_role_by_group_until_the_grant_expires() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let done = added(&mut access, "1000", grant(Word::Viewer, Some(2)), now);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn new_grants_beyond_the_limit_are_refused_but_existing_grants_can_change() {
+    fn new_access_grant_beyond_the_limit_is_refused_but_old_ones_may_change() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn group_member_without_a_grant_is_a_tenant_after_access_migration() {
+    fn group_member_without_a_grant_becomes_a_tenant_after_access_migration() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         added(&mut access, "1001", grant(Word::Operator, None), now);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn grant_to_root_or_for_invalid_days_is_refused() {
+    fn access_grant_to_root_or_for_an_invalid_number_of_days_is_refused() {
         let now = UNIX_EPOCH;
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn token_is_shown_once_and_only_its_hash_is_kept() {
+    fn access_token_is_shown_once_and_only_its_hash_is_stored() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let Done { shown, what, .. } =

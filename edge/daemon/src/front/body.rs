@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_in_json_strings_do_not_count_as_nesting() {
+    fn brackets_within_json_strings_do_not_count_as_nesting() {
         assert_eq!(deepest(br#"{"a":[{"b":"[[[\"[["}]}"#), 3);
         assert_eq!(deepest(br#""\\"[[]"#), 2);
         assert_eq!(deepest(b"]]]["), 1);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn http_if_match_conditions_are_read_or_refused_and_never_ignored() {
+    fn invalid_if_match_header_of_a_request_is_refused_and_never_ignored() {
         let headers = |pairs: &[(&'static str, &str)]| -> HeaderMap {
             let pair = |&(name, value): &(&'static str, &str)| {
                 (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())

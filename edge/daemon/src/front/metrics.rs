@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_metric_names_carry_their_units() {
+    fn names_of_prometheus_metrics_contain_their_units() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let text = text(numbers(1), served).unwrap();
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn unmeasured_cpu_overhead_has_no_metric_sample() {
+    fn cpu_overhead_that_is_not_measured_has_no_metric_sample() {
         let mut numbers = numbers(1);
         numbers.cpus[0].overhead_ppm = None;
         let page = text(numbers, RequestMetrics::default()).unwrap();
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn older_prometheus_format_has_the_same_samples() {
+    fn metrics_in_the_older_prometheus_format_have_equal_samples() {
         let new = text(numbers(1), RequestMetrics::default()).unwrap();
         let old = older(&new);
         let samples = |text: &str| -> Vec<String> {
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn promtool_accepts_the_metrics_page_and_alerts_fire_as_tested() {
+    fn promtool_accepts_the_metrics_page_and_the_alert_rules() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = older(&text(numbers(2), served).unwrap());
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn dashboard_and_alerts_name_only_metrics_of_the_page() {
+    fn dashboard_and_alert_rules_use_only_metrics_that_the_daemon_exports() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = text(numbers(1), served).unwrap();

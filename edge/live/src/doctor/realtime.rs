@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_verdict_is_limited_if_a_vm_gets_no_real_time_budget() {
+    fn doctor_command_calls_real_time_scheduling_limited_if_a_vm_gets_no_budget() {
         let own = || Verdict::good("950000 us every 1000000 us for /cpu");
         let alone = with_machines(own(), &[]);
         assert_eq!((alone.state, alone.found), (State::Good, own().found));

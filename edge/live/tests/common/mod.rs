@@ -83,10 +83,10 @@ pub fn play_target() {
 }
 
 /// Returns a command that runs this test program again, to play a part. `test` is the name of the
-/// test `part_NAME`, and may contain its module.
+/// test that ends with `runs_as_PART`, and may contain its module.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
-    let (_, part) = test.rsplit_once("part_").expect("a test that plays a part");
+    let (_, part) = test.rsplit_once("runs_as_").expect("a test that runs as a part");
     command.args(["--exact", test, "--nocapture", "--quiet"]).env(PART, part);
     command
 }
@@ -94,7 +94,9 @@ pub fn again(test: &str) -> Command {
 /// Returns the command that starts this program as the keeper, with its journal in a folder of the
 /// test.
 pub fn keeper(state: &Path) -> KeeperCommand {
-    let script = format!("exec env {PART}=keeper \"$0\" --exact part_keeper --nocapture --quiet");
+    let script = format!(
+        "exec env {PART}=keeper \"$0\" --exact helper_process_runs_as_keeper --nocapture --quiet"
+    );
     let program = env::current_exe().expect("this program");
     KeeperCommand {
         program: "/bin/sh".into(),
@@ -213,7 +215,7 @@ impl Target {
     }
 
     fn of_part(part: &str) -> Target {
-        let mut command = again("part_target");
+        let mut command = again("helper_process_runs_as_target");
         command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         die_with_us(&mut command);
         let mut child = command.spawn().expect("this program can be started");

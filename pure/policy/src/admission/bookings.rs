@@ -500,7 +500,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dispatch_overhead_counts_in_admission_and_is_named_in_refusals() {
+    fn admission_counts_dispatch_overhead_and_a_refusal_states_it() {
         let ms =
             |slice, period| Reservation::new(Span::from_us(slice), Span::from_us(period)).unwrap();
         let capacity = Some(CpuShare::from_ppm(950_000));

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_bound_of_a_task_set_is_its_utilization() {
+    fn demand_bound_of_a_task_with_deadline_at_period_end_is_its_utilization() {
         let mut demand = Demand::default();
         assert_eq!(demand.bound(), 0);
         demand.add(one(((0, 0), (1, 4, 4), 0)));
@@ -175,7 +175,7 @@ mod tests {
 
     /// A deadline more than two years away is not examined.
     #[test]
-    fn demand_test_with_a_deadline_beyond_two_years_has_no_horizon() {
+    fn demand_test_does_not_examine_deadlines_more_than_two_years_away() {
         let due = |far| horizon([one(((0, 0), (1, far, far), 0))].into_iter());
         assert_eq!([FAR - 1, FAR].map(|far| due(far).is_some()), [true, false]);
     }
@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn demand_bound_test_agrees_with_checking_every_nanosecond(
+        fn demand_bound_test_agrees_with_a_check_of_every_nanosecond(
             drawn in prop::collection::vec(
                 ((0u64..6, 0u64..20), (1u64..6, 1u64..24, 4u64..24), 0u64..24), 1..5),
         ) {

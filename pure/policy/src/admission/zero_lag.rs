@@ -398,7 +398,7 @@ mod tests {
 
     /// At half a CPU, 4 ms of excess accrue in 8 ms.
     #[test]
-    fn old_share_after_a_decrease_stays_booked_until_zero_lag_time() {
+    fn old_share_stays_booked_until_zero_lag_time_after_the_share_is_reduced() {
         let (mut holds, mut notes) = settled(Some((1, tenths(2))));
         let beyond = |holds: &Holds<u8>, place, now| {
             holds.beyond(place, now, Reservation::slice).collect::<Vec<_>>()
@@ -416,7 +416,7 @@ mod tests {
     /// After a migration the share counts at the new place at once, and at the old place until the
     /// zero-lag time.
     #[test]
-    fn share_of_a_migrating_vcpu_is_booked_twice_until_zero_lag_time() {
+    fn share_of_a_migrating_vcpu_is_booked_on_both_cpus_until_zero_lag_time() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));
         assert_eq!(notes.0, [(1, tenths(5)), (2, tenths(5))]);
         // It migrates back. Its account at the old place is found again, and the share is booked
@@ -430,7 +430,7 @@ mod tests {
 
     /// Quiescence frees the share in the books, but the account stays.
     #[test]
-    fn quiescent_cpu_frees_a_leavers_share_but_keeps_its_usage_account() {
+    fn excess_cpu_time_of_a_departed_vcpu_is_remembered_if_its_share_is_freed() {
         let (mut holds, mut notes) = settled(None);
         holds.rest(2, &mut notes);
         assert_eq!(notes.0, [(1, tenths(5))]);
@@ -448,7 +448,7 @@ mod tests {
     /// A vCPU uses its whole slice, half a CPU, in the first half of a period. The share is free at
     /// the end of the period.
     #[test]
-    fn share_of_a_leaver_with_excess_stays_reserved_until_zero_lag_time() {
+    fn share_of_a_departed_vcpu_stays_reserved_until_its_excess_is_used_up() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn rejoining_vcpu_keeps_its_excess() {
+    fn vcpu_that_leaves_and_rejoins_keeps_its_excess_cpu_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
@@ -478,7 +478,7 @@ mod tests {
 
     /// No vCPU waits on a quiescent CPU.
     #[test]
-    fn share_of_a_leaver_is_free_at_once_on_a_quiescent_cpu() {
+    fn share_of_a_departed_vcpu_is_free_at_once_on_a_quiescent_cpu() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(1));
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_freed_by_a_smaller_share_is_available_at_zero_lag_time() {
+    fn capacity_freed_by_a_reduced_share_is_available_at_zero_lag_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             let less = scene.share(1, 10);

@@ -594,13 +594,13 @@ mod tests {
     }
 
     #[test]
-    fn limit_parameters_give_a_slice_proportional_to_the_period() {
+    fn slice_that_limits_a_vcpu_to_a_share_is_share_times_period() {
         let terms = slice_of(CpuShare::from_ppm(10_000), Span::from_ms(10));
         assert_eq!(terms, [("slice", "\"100us\"".to_string()), ("period", "\"10ms\"".into())]);
     }
 
     #[test]
-    fn limit_share_of_every_policy_has_declared_fields_only() {
+    fn parameters_that_limit_a_vm_are_declared_share_fields_in_every_policy() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             for (name, _) in limit(CpuShare::from_ppm(60_000), Span::from_ms(10)) {
@@ -612,7 +612,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::type_complexity)] // A table of input, message, hint.
-    fn invalid_parameter_is_named_with_a_hint() {
+    fn error_about_an_invalid_parameter_names_it_and_gives_a_hint() {
         let cases: &[(&[(&str, RawValue<'_>)], &str, &str)] = &[
             (&[], "`period` is missing: how often", "write period = \"10ms\""),
             (
@@ -674,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn name_far_from_all_known_names_gets_no_suggestion() {
+    fn unknown_name_gets_no_suggestion_if_no_known_name_is_similar() {
         assert_eq!(nearest("banana", ["period", "slice"].into_iter()), None);
         assert_eq!(nearest("slcie", ["period", "slice"].into_iter()), Some("slice"));
     }

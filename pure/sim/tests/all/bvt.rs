@@ -206,7 +206,7 @@ proptest! {
 
     /// BVT's virtual times are exact here, so the error is at most the context switch allowance.
     #[test]
-    fn bvt_hogs_differ_from_their_weights_by_at_most_the_allowance(
+    fn bvt_cpu_time_of_vcpus_deviates_from_weights_by_at_most_the_allowance(
         tasks in hogs(6), allowance in allowance(),
     ) {
         let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);
@@ -217,7 +217,7 @@ proptest! {
     /// Bound of the BVT papers: the error is at most the context switch allowance and one minimum
     /// charging unit, in CPU time charged.
     #[test]
-    fn bvt_rounding_up_adds_at_most_one_charging_unit_of_error(
+    fn bvt_rounding_up_adds_an_error_of_at_most_one_charging_unit(
         tasks in hogs(6), allowance in allowance(), unit in 1_000..2_000_000_u64,
     ) {
         let parameters =
@@ -230,7 +230,7 @@ proptest! {
     /// vCPUs that sleep change nothing between always runnable ones. No vCPU waits longer than the
     /// timeslices of the other vCPUs, and no CPU time is lost.
     #[test]
-    fn bvt_sleepers_accrue_no_credit_and_no_vcpu_starves(
+    fn bvt_vcpu_that_sleeps_gains_no_cpu_time_and_no_vcpu_starves(
         tasks in tasks(6), allowance in allowance(),
     ) {
         let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);

@@ -200,7 +200,7 @@ fn less(this: Span, than: Span) -> i64 {
 /// Response time of a server beside one always runnable task: the wire twice, the driver domain
 /// twice and the guest once, each with its dispatch cost.
 #[test]
-fn gaps_response_beside_one_hog_is_the_sum_of_path_costs() {
+fn gaps_response_time_beside_a_busy_guest_is_the_sum_of_all_path_costs() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {
         let scenario = SetUp { policy, guests: 1, length: "9s", driver: "", ..B }.scenario();
         let all = responses(&run(&scenario), 0, Time::START + WARM);
@@ -218,7 +218,7 @@ fn gaps_response_beside_one_hog_is_the_sum_of_path_costs() {
 /// 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver domain wakes
 /// behind three vCPUs that are boosted as well.
 #[test]
-fn gaps_server_answers_at_hand_computed_times() {
+fn gaps_response_times_of_a_server_equal_hand_computed_times() {
     let responses = |policy: &str, asks: &[u64]| {
         let mut text = format!(
             "title = 't'\nlength = '600ms'\npolicy = {{ {policy} }}\n\
@@ -266,7 +266,7 @@ fn gaps_server_answers_at_hand_computed_times() {
 
 /// Without hints from guests, `gaps` gives the same results as Credit.
 #[test]
-fn gaps_schedules_guests_without_hints_as_credit_does() {
+fn gaps_schedules_guests_like_credit_if_they_send_no_hints() {
     for (gaps, credit) in [
         ("name = 'gaps'", "name = 'credit'"),
         ("name = 'gaps', rules = 'paper'", "name = 'credit', rules = 'xen-3.0.4'"),
@@ -285,7 +285,7 @@ fn gaps_schedules_guests_without_hints_as_credit_does() {
 /// The response time is shorter with hints from run queues than without, and shortest with hints on
 /// tasks that wait for I/O. The gain grows with the number of guests.
 #[test]
-fn gaps_rotation_by_turn_reproduces_the_papers_order_of_response_times() {
+fn gaps_hints_on_run_queues_and_io_shorten_responses_as_in_the_paper() {
     let mut gains = Vec::new();
     for guests in 4..=8 {
         let [credit, by_run_queues, all] =
@@ -302,7 +302,7 @@ fn gaps_rotation_by_turn_reproduces_the_papers_order_of_response_times() {
 /// Three guests claim more urgency than the fourth, and packets go to one of the three. The test
 /// uses ten phases.
 #[test]
-fn least_urgent_guest_starves_only_under_gaps_paper_rules() {
+fn gaps_least_urgent_guest_starves_only_under_the_rules_of_the_paper() {
     let outcome = |policy, seed| {
         let urgency = |guest| if guest == 4 { 120 } else { 1 };
         SetUp { policy, seed, asks: "rate = 10", driver: "", length: "35s", urgency, ..B }.run()
@@ -321,7 +321,7 @@ fn least_urgent_guest_starves_only_under_gaps_paper_rules() {
 /// guest that always claims the highest urgency, or that always claims to wait for I/O. Such a
 /// guest delays others by at most its limit of time ahead.
 #[test]
-fn gaps_bounded_rules_limit_the_delay_caused_by_false_claims() {
+fn gaps_guest_with_false_claims_delays_others_little_under_bounded_rules() {
     let cases =
         [("rate = 20", B.driver), ("rate = 20", ""), ("rate = 300", B.driver), ("rate = 300", "")];
     for (asks, driver) in cases {
@@ -406,7 +406,7 @@ impl SetUp<'_> {
 /// for which the guest runs ahead is then not for the server, and costs credit that the server
 /// lacks later.
 #[test]
-fn gaps_exact_match_has_no_wrong_boost_and_halves_the_response() {
+fn gaps_exact_io_matching_makes_no_wrong_boost_and_halves_response_time() {
     for rotation in ["pass", "turn"] {
         for others in ["rate = 50", "rate = 500"] {
             let medians = ["any", "list", "exact"].map(|matching| {
@@ -436,7 +436,7 @@ fn gaps_exact_match_has_no_wrong_boost_and_halves_the_response() {
 
 /// Under the bounded rules with exact matching, the guest runs ahead of others only for its server.
 #[test]
-fn gaps_exact_match_has_no_wrong_boost_under_bounded_rules() {
+fn gaps_exact_io_matching_makes_no_wrong_boost_under_bounded_rules() {
     for others in ["rate = 50", "rate = 500"] {
         let scored = |policy| SetUp { policy, asks: "rate = 5", others, ..OF_TWO }.scored();
         let (_, by_list) = scored("name = 'gaps'");
@@ -489,7 +489,7 @@ impl Compared {
 /// A server in a guest that also computes is recognised without hints as well as with them, and no
 /// other task is.
 #[test]
-fn gaps_infers_a_quick_server_without_hints() {
+fn gaps_infers_a_quick_server_without_hints_as_well_as_with_hints() {
     for asks in ["rate = 20", "rate = 300"] {
         let set_up = SetUp { asks, length: "60s", urgency: |_| 120, ..B };
         let compared = Compared::new(&set_up, "");
@@ -505,7 +505,7 @@ fn gaps_infers_a_quick_server_without_hints() {
 /// that takes longer than the limit is not recognised. None of this takes CPU time from other
 /// guests.
 #[test]
-fn gaps_inferred_urgency_may_be_wrong_but_costs_other_guests_nothing() {
+fn gaps_wrongly_inferred_urgency_costs_other_guests_no_cpu_time() {
     let two = SetUp { urgency: |_| 140, ..OF_TWO };
     let lazily = |rate: &str| format!("{rate}\nends = 'received'");
     let (few, many) = (lazily("rate = 5"), lazily("rate = 50"));

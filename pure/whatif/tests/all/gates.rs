@@ -66,7 +66,7 @@ fn begins(entry: &Entry) -> bool {
 }
 
 #[test]
-fn whatif_accepts_a_recording_from_mid_run_without_parameters() {
+fn whatif_accepts_a_recording_that_began_in_mid_run() {
     let scenario = scenario(THREE);
     let before = Span::from_secs(1000);
     let all = entries(&scenario);
@@ -84,7 +84,7 @@ fn whatif_accepts_a_recording_from_mid_run_without_parameters() {
 }
 
 #[test]
-fn whatif_accepts_and_fits_recordings_with_late_timers() {
+fn whatif_accepts_recordings_with_late_timers_and_models_the_lateness() {
     for lateness in ["30us", "uniform 0s 80us", "exponential 40us"] {
         let costs = format!("host.timer_lateness = \"{lateness}\"\n{}", THREE.trim_start());
         let gate = gated(&recorded(&costs));
@@ -93,7 +93,7 @@ fn whatif_accepts_and_fits_recordings_with_late_timers() {
 }
 
 #[test]
-fn whatif_refuses_a_recording_with_other_costs_in_its_second_half() {
+fn whatif_refuses_a_recording_with_costs_that_change_half_way() {
     let [cheap, dear] = ["5us", "400us"].map(|switch| scenario(&costly(switch)));
     let mut spliced = entries(&cheap);
     spliced.retain(|entry| !matches!(entry, Entry::Record(Record::Ended { .. })));
@@ -140,7 +140,7 @@ impl<S: Sink> Sink for Hog<'_, S> {
 }
 
 #[test]
-fn whatif_refuses_a_recording_with_missing_cpu_time_as_unexplained() {
+fn whatif_refuses_a_recording_that_lacks_cpu_time_as_unexplained() {
     let scenario = scenario(THREE);
     let mut changed: Vec<Entry> = Vec::new();
     let split = Time::START + scenario.length / 2;

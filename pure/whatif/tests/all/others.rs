@@ -101,7 +101,7 @@ fn gated(recording: &Recording) -> (Model, Gate) {
 }
 
 #[test]
-fn programs_and_kernel_threads_of_the_host_are_simulated() {
+fn whatif_simulates_other_programs_and_kernel_threads_of_the_host() {
     let recording = beside(true);
     let others = &recording.demand.others;
     assert_eq!((others.competitors.len(), others.interference.len()), (1, 1));
@@ -121,7 +121,7 @@ fn programs_and_kernel_threads_of_the_host_are_simulated() {
 }
 
 #[test]
-fn vm_that_asks_for_less_leaves_slack_to_the_programs() {
+fn whatif_gives_programs_the_slack_of_a_vm_with_a_reduced_demand() {
     let recording = beside(true);
     let (mut model, gate) = gated(&recording);
     let set = slackline_whatif::Edit::Set {

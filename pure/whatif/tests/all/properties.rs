@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatif_model_repeats_any_recording_without_overhead(text in text()) {
+    fn whatif_model_reproduces_any_recording_without_overhead(text in text()) {
         same(&recorded(&text))?;
     }
 }

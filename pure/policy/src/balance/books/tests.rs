@@ -20,7 +20,7 @@ fn vcpu(slot: u32) -> VcpuId {
 
 /// Case N6: the average of a constant sample.
 #[test]
-fn balancer_average_moves_halfway_to_each_sample() {
+fn load_average_of_the_balancer_moves_halfway_to_each_new_sample() {
     let mut at = 0;
     let steps: Vec<u64> = (0..5)
         .map(|_| {
@@ -34,7 +34,7 @@ fn balancer_average_moves_halfway_to_each_sample() {
 
 /// Case N7: a vCPU of weight 8 is blocked for 25 of 100 ms; its average weight before was 8.
 #[test]
-fn balancer_counts_a_weight_only_while_the_vcpu_is_runnable() {
+fn balancer_counts_the_weight_of_a_vcpu_only_while_it_is_runnable() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -49,7 +49,7 @@ fn balancer_counts_a_weight_only_while_the_vcpu_is_runnable() {
 
 /// Case N8: 30 of 120 ms are reserved.
 #[test]
-fn balancer_scales_available_time_to_a_full_sample() {
+fn balancer_scales_available_time_of_a_long_sample_to_the_nominal_length() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.charge(vcpu(0), CPU, (Span::from_ms(30), true), ms(60));
@@ -60,7 +60,7 @@ fn balancer_scales_available_time_to_a_full_sample() {
 
 /// Case N9: a vCPU runs for 40 ms, and the other thread of the core is idle for 10 of them.
 #[test]
-fn balancer_counts_time_beside_a_busy_core_sibling_at_smt_speed() {
+fn balancer_counts_cpu_time_at_smt_speed_while_the_core_sibling_is_busy() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
     let siblings = |cpu| both.without(&CpuSet::one(cpu));
     let mut books = LoadSamples::new(2, siblings, Ratio { some: 65, of: 100 });
@@ -81,7 +81,7 @@ fn balancer_counts_time_beside_a_busy_core_sibling_at_smt_speed() {
 /// alone in every third run. Two runs later it appears ahead by 0 % of a CPU by samples, and by 7 %
 /// by runs.
 #[test]
-fn balancer_average_by_runs_remembers_longer_than_by_samples() {
+fn balancer_average_per_run_changes_more_slowly_than_average_per_sample() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -104,7 +104,7 @@ fn balancer_average_by_runs_remembers_longer_than_by_samples() {
 
 /// A newcomer's first sample begins at its first wake.
 #[test]
-fn balancer_sees_no_starvation_of_a_vcpu_that_joined_within_a_sample() {
+fn balancer_does_not_see_a_vcpu_that_woke_within_a_sample_as_starved() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), ms(10));
     books.sample(ms(50), |_| Weight(1 << PLACES), &[vcpu(0)]);
@@ -119,7 +119,7 @@ fn balancer_sees_no_starvation_of_a_vcpu_that_joined_within_a_sample() {
 /// The CPU is busy for a whole sample, 40 ms of it reserved and 35 ms best-effort. The missing
 /// quarter went to other programs. On an idle CPU all time is available.
 #[test]
-fn balancer_excludes_time_lost_to_other_programs_from_available_time() {
+fn balancer_does_not_count_time_taken_by_other_programs_as_available() {
     let mut books = LoadSamples::new(2, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.begin(Time::START);

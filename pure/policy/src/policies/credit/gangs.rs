@@ -320,7 +320,7 @@ mod tests {
     /// A sibling has no credit left, and the only other CPU runs a VM that has some. The sibling
     /// runs as if it had credit, unless it owes a whole timeslice.
     #[test]
-    fn gang_sibling_without_credit_runs_unless_it_owes_a_timeslice() {
+    fn gang_sibling_without_credit_runs_unless_it_is_a_timeslice_in_debt() {
         for (beyond_a_turn, second) in [(0, 1), (1, 2)] {
             let (mut policy, at) = gang(1, 1);
             let turn = nanoseconds(policy.rules.slice);
@@ -333,7 +333,7 @@ mod tests {
     /// The VM on the other CPU has more than a period's credit: as much as the invited sibling, or
     /// more.
     #[test]
-    fn vcpu_with_more_credit_than_a_gang_sibling_keeps_its_cpu() {
+    fn vcpu_with_more_credit_than_a_waiting_gang_sibling_keeps_its_cpu() {
         for (more, second) in [(0, 2), (1, 1)] {
             let (mut policy, at) = gang(1, 1);
             let owed = 2 * policy.rules.period;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_siblings_are_dispatched_to_separate_cpus_together() {
+    fn gang_siblings_are_dispatched_on_separate_cpus_at_the_same_time() {
         let (mut policy, at) = gang(2, 2);
         // Both CPUs are invited to at once. Neither waits until the other has passed.
         let asked = policy.prepare_pick(&at, CpuId::new(0));

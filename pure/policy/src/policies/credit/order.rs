@@ -197,7 +197,7 @@ mod tests {
     /// A vCPU that enters at the head precedes all vCPUs of its class. A vCPU that enters at the
     /// tail follows all of them.
     #[test]
-    fn gaps_queue_keeps_vcpus_with_equal_claims_in_place_order() {
+    fn gaps_queue_keeps_vcpus_with_equal_claims_in_the_order_of_entry() {
         let mut order = claiming(&[Claim::of(110); 6]);
         for (slot, end) in [
             (3, LaneEnd::Last),
@@ -218,7 +218,7 @@ mod tests {
     /// A more urgent claim precedes credit, and credit precedes place. A vCPU without a claim that
     /// counts is not in the order.
     #[test]
-    fn gaps_queue_puts_urgent_claims_first_and_omits_vcpus_without_claim() {
+    fn gaps_queue_puts_the_most_urgent_claim_first_and_omits_void_claims() {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
         let counts = [OVER, UNDER, OVER, UNDER];
         for (slot, counts) in (0..).zip(counts) {

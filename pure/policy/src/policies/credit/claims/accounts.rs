@@ -155,7 +155,7 @@ mod tests {
     /// Example of the reference on GAPS, section 7.4: each of five VMs may precede others for 1500
     /// us in a period, and saves up at most 10 ms of that.
     #[test]
-    fn gaps_grants_five_equal_vms_1500_us_each_and_saves_10_ms() {
+    fn gaps_each_of_five_vms_may_precede_others_1500_us_a_period_and_save_10_ms() {
         let (mut claims, vcpus) = five();
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert!(claims.domains[0].is_spent);
@@ -170,7 +170,7 @@ mod tests {
     /// A request takes 60 us of CPU time. So the time in which a VM may precede others suffices for
     /// 25 requests in a period.
     #[test]
-    fn gaps_grants_time_for_25_requests_of_60_us_per_period() {
+    fn gaps_time_to_precede_others_suffices_for_25_requests_of_60_us_a_period() {
         let (mut claims, vcpus) = five();
         for _ in 0..3 {
             assert!(claims.renew(1, PERIOD).contains(&2));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_time_ahead_follows_weights_and_cpus_and_redivides_after_a_leave() {
+    fn gaps_time_to_precede_others_is_divided_by_weight_again_after_a_leave() {
         let (mut claims, vcpus) = five();
         claims.set_weight(0, Weight::new(4 * 256).unwrap());
         claims.renew(2, PERIOD);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_grants_time_ahead_to_all_but_departed_vms() {
+    fn gaps_departed_vm_receives_no_time_to_precede_others() {
         let (mut claims, vcpus) = five();
         claims.leave(vcpus[3]);
         assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_infers_a_quick_server_from_eight_of_ten_timely_answers() {
+    fn gaps_vm_that_answers_eight_of_ten_requests_in_time_is_a_quick_server() {
         let mut habit = ResponseHistory { asked: u32::MAX - 3, ..ResponseHistory::UNKNOWN };
         for count in 0..8 {
             assert!(!habit.is_at_it(1), "{count}");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_counts_neither_unsolicited_requests_nor_unanswered_items_as_answers() {
+    fn gaps_request_without_answer_or_answer_without_request_does_not_count() {
         let mut habit = ResponseHistory::UNKNOWN;
         // The VM sends although nothing came.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));
@@ -146,7 +146,7 @@ mod tests {
     /// Three items that arrive at once are answered one by one. When the VM blocks, the rest counts
     /// as answered.
     #[test]
-    fn gaps_counts_simultaneous_items_as_answered_one_by_one() {
+    fn gaps_requests_that_arrive_together_are_counted_as_answered_one_by_one() {
         let mut habit = ResponseHistory::UNKNOWN;
         for _ in 0..3 {
             habit.hear(habit.ran, (0, 3), habit.asked);

@@ -161,7 +161,7 @@ mod tests {
     /// Table of the reference on GAPS, section 7.2. The last column is by the tasks that the driver
     /// VM names.
     #[test]
-    fn gaps_claims_match_the_table_of_the_reference() {
+    fn gaps_urgency_claims_equal_the_table_of_the_gaps_reference() {
         let some = |claims: [u8; 4]| claims.map(Some);
         let (b, none): (&[u16], &[u16]) = (&[B], &[]);
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, b), 1), some([10, 5, 5, 5]));
@@ -179,7 +179,7 @@ mod tests {
     /// I/O wakes tasks in the order A, B, A, C. A list of two tasks then has C and A, and B does
     /// not count.
     #[test]
-    fn gaps_ignores_woken_tasks_beyond_the_list_length() {
+    fn gaps_counts_only_the_tasks_most_recently_woken_by_io_up_to_list_length() {
         let woken = [C, A, B].map(|task| Some(TaskId::new(task)));
         let told = Tasks {
             runnable: tasks(&[]),
@@ -195,7 +195,7 @@ mod tests {
     /// I/O wakes task B at 100 ms. B blocks again, and from 200 ms on it no longer counts. A second
     /// wake-up of B starts its time again. A wake-up of A leaves the time of B unchanged.
     #[test]
-    fn gaps_counts_a_woken_task_until_list_time_has_passed() {
+    fn gaps_task_woken_by_io_no_longer_counts_after_its_time_on_the_list() {
         let ms = |ms| Time::START + Span::from_ms(ms);
         let belief = ClaimRules { list_time: Span::from_ms(100), ..PAPER };
         let mut heard = GuestReport::NOTHING;

@@ -350,7 +350,7 @@ mod tests {
     /// and a boosted vCPU stays boosted. Beyond that, the credit is cut or the vCPU becomes
     /// inactive.
     #[test]
-    fn credit_accounting_within_a_periods_credit_changes_only_the_class() {
+    fn credit_accounting_changes_only_the_class_if_credit_is_within_a_period() {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");
         let share = Values::defaults(SPEC.share_fields).expect("all fields have defaults");
         let vcpu = VcpuId::new(0, DomId::new(0), 0);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn planned_balancer_leaves_out_a_zero_length_piece_of_a_split() {
+    fn planned_balancer_omits_a_piece_of_a_split_vcpu_that_has_length_zero() {
         let [half, least, none] = [SAMPLE.ns() / 4, 1, 0].map(set_out);
         assert_eq!(half, (None, alloc::vec![Time::START + RUN / 2]));
         assert_eq!(least, (None, alloc::vec![Time::START + Span::from_ns(10)]));
