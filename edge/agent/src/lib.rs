@@ -76,7 +76,8 @@ pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChanne
     let trace = Trace::begin();
     if let Err(error) = &trace {
         says(&format!(
-            "cannot use tracing ({error}): tasks are polled every 5 ms, without wake-ups by I/O"
+            "cannot trace task wake-ups ({error}): tasks are polled every 5 ms, and wake-ups by \
+             I/O go unreported"
         ));
     }
     let trace = trace.ok();

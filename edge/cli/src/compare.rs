@@ -167,7 +167,10 @@ impl PolicyComparison {
         let others: Vec<&str> = others.map(|number| self.policies[number].as_str()).collect();
         if !others.is_empty() && !self.scenario.claims.is_empty() {
             let (own, others) = (&self.scenario.policy, others.join(", "));
-            text += &format!("note: claims were checked under {own} only, not under {others}\n");
+            text += &format!(
+                "note: claims were checked only under the scenario's policy {own}, \
+                 not under {others}\n"
+            );
         }
         text
     }

@@ -56,8 +56,8 @@ fn list(found: &Leftovers) -> Vec<String> {
         .iter()
         .map(|left| {
             format!(
-                "thread {} of process {} is still held by a killed run (process {}); restore it \
-                 with `slackline doctor --free`",
+                "thread {} of process {} still has the priority, CPUs or stop of a killed run \
+                 (process {}); restore it with `slackline doctor --free`",
                 left.tid(),
                 left.pid(),
                 left.owner(),
@@ -74,7 +74,10 @@ fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
     match found.unread.len() {
         0 => Ok(()),
         count => Err(Problem::HostCannot {
-            message: format!("cannot read {count} journals: their threads may still be held"),
+            message: format!(
+                "cannot read {count} journals of scheduled threads: these threads may \
+                 still be stopped or real-time"
+            ),
             hint: Some("run as root; then look at the files in /run/slackline/held".into()),
         }),
     }

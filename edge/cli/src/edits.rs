@@ -107,7 +107,9 @@ fn pairs<'a, A, B>(
     }
     let (ones, others) = (ones.len(), others.len());
     Err(Problem::BadOption {
-        message: format!("cannot pair {ones} of {one} with {others} of {other}"),
+        message: format!(
+            "cannot pair {one} (given {ones} times) with {other} (given {others} times)"
+        ),
         hint: Some(format!("give {other} once for each {one}")),
     })
 }

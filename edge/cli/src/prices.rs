@@ -71,7 +71,7 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
         if factors.last().is_some_and(|last| last.up_to >= up_to) {
             return Err(bad(
                 place,
-                format!("{up_to} is not longer than `up-to` of the entry before it"),
+                format!("{up_to} must be longer than `up-to` of the previous entry"),
             ));
         }
         let times = number(&period.times, 3)?;
@@ -131,7 +131,7 @@ mod tests {
         assert!(says("cpu-hour", "cpu-our").starts_with("prices:2:1: unknown field `cpu-our`"));
         assert!(
             says("\"10ms\"", "\"5ms\"")
-                .contains("5ms is not longer than `up-to` of the entry before")
+                .contains("5ms must be longer than `up-to` of the previous entry")
         );
         assert!(says("\"5ms\"", "\"5\"").starts_with("prices:4:9: `5` has no unit"));
     }

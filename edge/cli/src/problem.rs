@@ -224,7 +224,9 @@ fn is_misnamed(source: &io::Error) -> bool {
 fn about_service(error: &ClientError) -> Option<String> {
     let hint = match error {
         ClientError::Refused(problem) => return problem.hint.clone(),
-        ClientError::NoDaemon { .. } => "start it with `slackline serve`, or use --socket PATH",
+        ClientError::NoDaemon { .. } => {
+            "start the daemon with `slackline serve`, or use --socket PATH"
+        }
         ClientError::LongSocket { .. } => "name a shorter path with --socket",
         ClientError::NotForUs { .. } => {
             "run as root, or as a member of the groups slackline or slackline-admin"
@@ -251,7 +253,7 @@ fn about_file(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => "check the file name",
         io::ErrorKind::IsADirectory => "name a file, not a folder",
-        io::ErrorKind::PermissionDenied => "check its permissions with `ls -ld`",
+        io::ErrorKind::PermissionDenied => "check the permissions of the file with `ls -ld`",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free disk space, or name a file on another disk"
         }

@@ -523,7 +523,10 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
             .hinting("run as root, or as a member of the groups slackline or slackline-admin"),
         StatusCode::UNAUTHORIZED => {
             Problem::new(Kind::NotKnown, "the daemon does not know this token or certificate")
-                .hinting("check grants and their expiry with `slackline access list` on its host")
+                .hinting(
+                    "check grants and their expiry with `slackline access list` on the daemon's \
+                     host",
+                )
         }
         StatusCode::TOO_MANY_REQUESTS => {
             Problem::new(Kind::TooMany, "the daemon receives too many requests")
@@ -532,7 +535,7 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
         // Another program may listen there, or a proxy may be in between.
         _ => {
             return ClientError::Garbled(format!(
-                "status {status} without a reason, which a daemon would state"
+                "HTTP status {status} without a reason, probably not from the daemon"
             ));
         }
     };

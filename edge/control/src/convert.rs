@@ -200,8 +200,8 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
             let length = lost.len();
             if length > LONGEST_LOST || lost.chars().any(char::is_control) {
                 let detail = format!(
-                    "`lost` has {length} bytes, or control characters; at most \
-                             {LONGEST_LOST} bytes are allowed"
+                    "`lost` has {length} bytes, or control characters; it may have {LONGEST_LOST} \
+                     bytes and no control characters"
                 );
                 return Err(bad(detail, "write one line of at most 256 bytes"));
             }

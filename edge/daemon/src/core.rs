@@ -194,13 +194,13 @@ pub fn serve(
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
         Err(error) => {
-            tell(&format!("cannot write a heartbeat, so lapses are not counted: {error}"));
+            tell(&format!("cannot write a heartbeat, so daemon down time is not counted: {error}"));
             (None, None)
         }
     };
     host.restarts = alive.as_ref().map_or(0, |alive| alive.restarts);
     if let Some(lapse) = host.note_lapse(&service, last) {
-        tell(&format!("no reservation was enforced for {lapse}"));
+        tell(&format!("no reservation was enforced for {lapse}, because no daemon ran"));
     }
     let front = FrontProcess::start(options.front.clone(), listener, others);
     host.front = Some(front.map_err(not_started("the front"))?);

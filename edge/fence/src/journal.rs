@@ -32,7 +32,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// A line is not a valid entry. Another version of the program must have written it.
-    #[error("{path}:{line}: not a valid entry of a held thread")]
+    #[error("{path}:{line}: not a valid entry of a scheduled thread")]
     Garbled {
         /// Path of the journal.
         path: PathBuf,

@@ -52,14 +52,14 @@ pub fn keeper_main() -> ExitCode {
     let link = match link {
         Ok(link) => link,
         Err(error) => {
-            complain(&format!("the keeper cannot read from its owner: {error}"));
+            complain(&format!("the keeper cannot read from the process that schedules: {error}"));
             return ExitCode::FAILURE;
         }
     };
     let mut keeper = Keeper::default();
     // However the connection ended, the threads on the list must be restored now.
     if let Err(error) = keeper.listen(&link) {
-        complain(&format!("the keeper lost its owner: {error}"));
+        complain(&format!("the keeper lost its connection to the process that schedules: {error}"));
     }
     keeper.give_all_back()
 }
@@ -278,7 +278,10 @@ impl Keeper {
                 self.older = journal::read(&path).unwrap_or_default();
                 self.journal = Some(path);
             }
-            Err(error) => complain(&format!("threads are held without a journal: {error}")),
+            Err(error) => complain(&format!(
+                "scheduled threads are not in a journal, so a kill of the keeper would leave them \
+                 as they are: {error}"
+            )),
         }
         true
     }
@@ -294,7 +297,7 @@ impl Keeper {
         match journal::write(path, &entries) {
             Ok(()) => true,
             Err(error) => {
-                complain(&format!("the journal of held threads is not up to date: {error}"));
+                complain(&format!("the journal of scheduled threads is not up to date: {error}"));
                 false
             }
         }

@@ -82,13 +82,13 @@ pub enum FenceError {
     #[error(transparent)]
     Keeper(#[from] KeeperError),
     /// This fence holds the thread already: it has recorded the thread's state before.
-    #[error("cannot hold thread {tid}: it is held already")]
+    #[error("cannot schedule thread {tid}: this process schedules it already")]
     HeldAlready {
         /// Id of the thread.
         tid: Tid,
     },
     /// Another owner's journal names the thread. Its current state may not be its original one.
-    #[error("cannot hold thread {tid}: process {owner} holds it, or was killed while it did")]
+    #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
         tid: Tid,
@@ -96,14 +96,14 @@ pub enum FenceError {
         owner: Tid,
     },
     /// Of the threads of a process, only one can be held by stopping the process.
-    #[error("cannot hold two threads of process {pid} by signals, which stop the whole process")]
+    #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
         pid: Tid,
     },
     /// Another program has stopped the process. It cannot be held, because restoring the thread
     /// would continue the process.
-    #[error("cannot hold process {pid}: it is stopped")]
+    #[error("cannot schedule process {pid}: a signal has stopped it")]
     Stopped {
         /// Id of the process.
         pid: Tid,

@@ -72,7 +72,7 @@ pub enum KeeperError {
         waited: Duration,
     },
     /// The keeper gave an answer that is not in the protocol.
-    #[error("the keeper answered `{answer}` to `{told}`")]
+    #[error("the keeper sent the unexpected answer `{answer}` to `{told}`")]
     Confused {
         /// Line that was sent to the keeper.
         told: String,

@@ -19,7 +19,11 @@ const FOLDER: &str = "/run/slackline/cpus";
 #[derive(Debug, Error)]
 pub enum NotOwned {
     /// Another program already schedules the CPU.
-    #[error("cannot schedule CPU {}: another slackline{} does already", cpu.index(), process(*by))]
+    #[error(
+        "cannot schedule CPU {}: another slackline{} schedules it already",
+        cpu.index(),
+        process(*by)
+    )]
     Taken {
         /// Number of the CPU in the kernel.
         cpu: CpuId,
@@ -103,7 +107,7 @@ mod tests {
         let us = std::process::id();
         assert_eq!(
             said,
-            format!("cannot schedule CPU 1: another slackline, process {us}, does already")
+            format!("cannot schedule CPU 1: another slackline, process {us}, schedules it already")
         );
         drop(one);
         take(1).unwrap();

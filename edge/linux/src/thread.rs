@@ -59,7 +59,7 @@ pub enum ThreadError {
     },
     /// The thread is one of the kernel's. Such threads keep the host running, and stopping one can
     /// stop the whole host.
-    #[error("cannot schedule {tid}: it is a thread of the kernel")]
+    #[error("cannot schedule thread {tid}: it is a kernel thread")]
     Kernel {
         /// Id of the thread.
         tid: Tid,
@@ -222,7 +222,7 @@ impl ThreadError {
             ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
                 "name a process that the host does not depend on"
             }
-            ThreadError::FirstEnded { .. } => "hold the cgroup or unit of the process",
+            ThreadError::FirstEnded { .. } => "schedule the cgroup or unit of the process instead",
             ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
         }
     }

@@ -533,7 +533,7 @@ pub(crate) enum NotDone {
     Declined(AdmitError),
     /// The vCPU has a hard limit, and no event would report in time that it runs again after it
     /// blocked.
-    #[error("no kernel event reports in time that the vCPU runs again after it blocked: {why}")]
+    #[error("no kernel event reports in time that a vCPU that blocked runs again: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused the request. Nothing has changed.
     #[error(transparent)]

@@ -82,7 +82,9 @@ impl fmt::Display for LimitInterface {
 #[derive(Debug, Error)]
 pub enum LimitError {
     /// The share is zero, or more than a CPU.
-    #[error("cannot limit to {share} every {period}: a share is above 0 and at most 1cpu")]
+    #[error(
+        "cannot limit a process to {share} every {period}: a share is above 0 and at most 1cpu"
+    )]
     NoTarget {
         /// Requested share of a CPU.
         share: CpuShare,
@@ -91,7 +93,8 @@ pub enum LimitError {
     },
     /// The share is too small for the kernel at this period.
     #[error(
-        "cannot limit to {share} every {period}: {slice} is below the kernel's minimum of {least}"
+        "cannot limit a process to {share} every {period}: {slice} is below the kernel's minimum \
+         of {least}"
     )]
     TooFine {
         /// Requested share of a CPU.
@@ -146,7 +149,7 @@ pub enum LimitError {
         source: std::io::Error,
     },
     /// The command does not contain the process or the share.
-    #[error("`{command}` does not contain {missing}")]
+    #[error("the command `{command}` does not contain {missing}")]
     BadCommand {
         /// Command as the user wrote it.
         command: String,

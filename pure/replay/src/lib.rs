@@ -47,7 +47,7 @@ pub enum ReplayError {
         error: FieldError,
     },
     /// The trace contains no facts: events that were reported to the host layer.
-    #[error("the trace has no decisions to replay, only what ran")]
+    #[error("the trace has no decisions to replay: it records only which vCPUs ran")]
     NoFacts,
 }
 

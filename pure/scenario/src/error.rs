@@ -248,7 +248,7 @@ pub enum ErrorKind {
         vcpus: usize,
     },
     /// A domain has no parameters (`share`) for a policy that needs some.
-    #[error("domain `{domain}` has no share for `{}`", .spec.name)]
+    #[error("domain `{domain}` has no share for policy `{}`", .spec.name)]
     NoShare {
         /// Name of the domain.
         domain: String,
@@ -334,7 +334,7 @@ pub enum ErrorKind {
         name: String,
     },
     /// A domain should report its tasks (`tells`) but has none.
-    #[error("`tells` needs tasks or a `kernel`")]
+    #[error("`tells` needs a domain with tasks or a `kernel`")]
     NothingToTell,
     /// A node of a parallel program is combined with other tasks.
     #[error("work of kind `bsp` cannot be combined with tasks or a `kernel`")]
@@ -390,10 +390,12 @@ pub enum ErrorKind {
         target: String,
     },
     /// `threads = "vcpus"` is set for a cgroup or unit.
-    #[error("cannot tell the vCPUs of a cgroup or unit apart")]
+    #[error(
+        "cannot use `threads = \"vcpus\"` with a cgroup or unit: its vCPUs cannot be told apart"
+    )]
     ThreadsOfGroup,
     /// A process as a whole should be several vCPUs.
-    #[error("a whole process must be one vCPU; this domain has {vcpus}")]
+    #[error("a whole process must be one vCPU; this domain has {vcpus} vCPUs")]
     VcpusOfProcess {
         /// Number of vCPUs of the domain.
         vcpus: usize,
@@ -468,7 +470,7 @@ pub enum ErrorKind {
         written: String,
     },
     /// Work that needs a whole domain is given to a single vCPU.
-    #[error("cannot give this work to one vCPU: it needs the whole domain")]
+    #[error("cannot give this kind of work to a single vCPU: it needs the whole domain")]
     WorkOfVcpu,
     /// A list of jobs has more or fewer times than works.
     #[error("the lists of jobs differ in length: {times} times, but {jobs} values in `work`")]
@@ -495,7 +497,7 @@ pub enum ErrorKind {
         job: usize,
     },
     /// All runs and blocks of a recording have zero length.
-    #[error("cannot replay this recording: its runs and blocks take no time")]
+    #[error("cannot replay this recording: all run and block times in it are zero")]
     NoTime,
     /// The programs of all domains have more steps than [`MOST_STEPS`].
     #[error("cannot add this program: {steps} steps exceed the maximum of {MOST_STEPS}")]

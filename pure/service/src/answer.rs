@@ -94,7 +94,9 @@ pub struct ListedReservation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
     /// The change is in force, but not in the ledger.
-    #[error("in force, but not written to the ledger, so a restart may lose it: {why}")]
+    #[error(
+        "the change is in force, but not written to the ledger, so a restart may lose it: {why}"
+    )]
     NotDurable {
         /// Reason from the ledger.
         why: String,

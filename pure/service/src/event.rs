@@ -147,7 +147,7 @@ impl fmt::Display for EventKind {
             EventKind::Meddled(how) | EventKind::Contested(how) if how.is_empty() => {
                 out.write_str(word)
             }
-            EventKind::Vcpus { there } => write!(out, "{word}: the VM has {there}"),
+            EventKind::Vcpus { there } => write!(out, "{word}: the VM has {there} vCPUs"),
             EventKind::NotAdopted(why)
             | EventKind::Renamed(why)
             | EventKind::Meddled(why)

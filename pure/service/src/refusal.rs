@@ -63,7 +63,7 @@ pub enum Refusal {
         by: Name,
     },
     /// The reservation has changed since the revision that the caller expected.
-    #[error("{name} is at revision {is}, not {asked}")]
+    #[error("reservation {name} is at revision {is}, not {asked}")]
     Stale {
         /// Name of the reservation.
         name: Name,
@@ -73,7 +73,7 @@ pub enum Refusal {
         is: u64,
     },
     /// The name is in use for a different reservation.
-    #[error("{name} is reserved already: {is}")]
+    #[error("reservation {name} exists already: {is}")]
     Exists {
         /// Name of the reservation.
         name: Name,
@@ -87,7 +87,7 @@ pub enum Refusal {
         name: Name,
     },
     /// The reservation is held for a gang that has not begun.
-    #[error("{name} is held for gang {gang}, which has not started")]
+    #[error("reservation {name} belongs to gang {gang}, which has not started")]
     Held {
         /// Name of the reservation.
         name: Name,
@@ -95,7 +95,7 @@ pub enum Refusal {
         gang: Name,
     },
     /// The reservation belongs to no gang, or to another one.
-    #[error("{name} is not a member of gang {gang}")]
+    #[error("reservation {name} is not a member of gang {gang}")]
     NoMember {
         /// Name of the reservation.
         name: Name,
@@ -119,7 +119,7 @@ pub enum Refusal {
         ahead: Span,
     },
     /// The end of the reservation is not in the future.
-    #[error("cannot end a reservation at {until}: it is {now} already")]
+    #[error("cannot end a reservation at {until}: the time is {now} already")]
     EndPassed {
         /// End in the request.
         until: WallTime,
@@ -143,7 +143,7 @@ pub enum Refusal {
         principal: Principal,
     },
     /// A tenant named a reservation of another owner.
-    #[error("{name} is a reservation of another owner")]
+    #[error("reservation {name} belongs to another owner")]
     NotOwner {
         /// Name of the reservation.
         name: Name,
@@ -251,13 +251,13 @@ impl Refusal {
                 Some(format!("use a slice of at most {largest} every {}", asked.period()))
             }
             Refusal::InList { name, why } => Some(of_list(name, why)),
-            Refusal::TooManyTargets { .. } => Some("apply it in parts, without --prune".into()),
+            Refusal::TooManyTargets { .. } => Some("split the list, and leave out --prune".into()),
             Refusal::NoMachine { .. } => {
                 Some("run `slackline find` to see what this host can reserve for".into())
             }
             Refusal::Ambiguous { bindings, .. } => {
                 let listed: Vec<String> = bindings.iter().map(ToString::to_string).collect();
-                Some(format!("choose one with --for: {}", listed.join(", ")))
+                Some(format!("choose one of the VMs with --for: {}", listed.join(", ")))
             }
             Refusal::Taken { by, .. } => {
                 Some(format!("release {by} first, or change it with `slackline change {by}`"))
@@ -277,7 +277,7 @@ impl Refusal {
                 Some(format!("try again in {again}"))
             }
             Refusal::VcpusUnknown { .. } => Some("add --vcpus N".into()),
-            Refusal::KeyReused { .. } => Some("use a new key for a new request".into()),
+            Refusal::KeyReused { .. } => Some("use a new idempotency key for the request".into()),
             Refusal::Host { hint, .. } => hint.clone(),
             Refusal::NotYours { user, .. } => {
                 let says = "ask an administrator to reserve for it, or to run";
@@ -292,7 +292,7 @@ impl Refusal {
                 let (slice, period) = (terms.each().slice(), terms.each().period());
                 let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
                 let us = u64::try_from(share).unwrap_or_default();
-                Some(format!("the same share is --slice {} --period 1s", Span::from_us(us)))
+                Some(format!("write the same share as --slice {} --period 1s", Span::from_us(us)))
             }
             Refusal::Held { .. } => Some(format!(
                 "wait up to {}: the reservation ends then unless the gang starts",

@@ -133,7 +133,7 @@ pub enum Reason {
     #[error("no room: {0}")]
     NoRoom(String),
     /// The VM is held for another reservation.
-    #[error("its VM has reservation {0}")]
+    #[error("the VM has another reservation, {0}")]
     Taken(Name),
     /// The VM with that binding belongs to another user.
     #[error("{binding} belongs to uid {user}, and this reservation is for uid {meant}")]
@@ -149,7 +149,7 @@ pub enum Reason {
     #[error("{0}")]
     Unavailable(String),
     /// The gang has not begun.
-    #[error("gang {0} has not begun")]
+    #[error("gang {0} of this reservation has not started")]
     Held(Name),
     /// Another program has changed threads of the VM. Describes the change.
     #[error("{0}")]
@@ -176,15 +176,15 @@ fn vcpus(there: u16, promised: u16, unseated: &[u16], why: Option<&str>) -> Stri
     let names: Vec<String> = unseated.iter().map(ToString::to_string).collect();
     let (names, s) = (names.join(", "), if unseated.len() == 1 { "" } else { "s" });
     match why {
-        Some(why) if !unseated.is_empty() => format!("vCPU{s} {names} cannot be held: {why}"),
+        Some(why) if !unseated.is_empty() => format!("vCPU{s} {names} cannot be scheduled: {why}"),
         _ if there > promised => format!(
-            "its VM has {there} vCPU{}, and {promised} are reserved: vCPU{s} {names} run as \
+            "the VM has {there} vCPU{}, and {promised} are reserved: vCPU{s} {names} run as \
              ordinary threads",
             plural(there)
         ),
         _ if there < promised => {
-            format!("its VM has {there} vCPU{}, and {promised} are reserved", plural(there))
+            format!("the VM has {there} vCPU{}, and {promised} are reserved", plural(there))
         }
-        _ => format!("vCPU{s} {names} of its VM are not held"),
+        _ => format!("vCPU{s} {names} of the VM are not scheduled"),
     }
 }

@@ -320,7 +320,8 @@ impl Service {
             others => format!(" and {others} more"),
         };
         let says = format!(
-            "the clock was set {way} by {by}: one period of {first}{others} is longer or shorter"
+            "the wall clock was set {way} by {by}: one period of {first}{others} is longer or \
+             shorter"
         );
         self.note(now, Principal::Service, EventKind::ClockStepped(says));
     }

@@ -39,7 +39,10 @@ pub struct Implausible {
 impl fmt::Display for Implausible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = self.entry;
-        write!(out, "the trace claims more time by entry {entry} than so few entries can cover")
+        write!(
+            out,
+            "the trace claims more time up to entry {entry} than that many entries can cover"
+        )
     }
 }
 

@@ -108,7 +108,7 @@ impl fmt::Display for Cause {
                 write!(out, "other programs and the kernel used {} of a CPU", percent(ppm))
             }
             Cause::Stolen(ppm) => {
-                write!(out, "a hypervisor below took {} of a CPU", percent(ppm))
+                write!(out, "the hypervisor of this host took {} of a CPU", percent(ppm))
             }
             Cause::Dispatcher(ppm) => {
                 write!(out, "the dispatcher used {} of a CPU", percent(ppm))
@@ -133,9 +133,12 @@ impl fmt::Display for Cause {
             }
             Cause::Refusals(count) => write!(out, "the host refused {count} orders"),
             Cause::Elsewhere(count) => {
-                write!(out, "vCPUs were left to another program {count} times")
+                write!(
+                    out,
+                    "vCPUs were not scheduled {count} times because another program interfered"
+                )
             }
-            Cause::Unexplained => out.write_str("nothing in the recording explains it"),
+            Cause::Unexplained => out.write_str("nothing in the recording explains the difference"),
         }
     }
 }

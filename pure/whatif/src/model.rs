@@ -21,7 +21,7 @@ pub enum ModelError {
     #[error("cannot model the recording: it does not say when vCPUs block and run")]
     NoBlocks,
     /// Recording in which no vCPU joined.
-    #[error("cannot model the recording: no vCPU joined in it")]
+    #[error("cannot model the recording: it contains no vCPU that joined")]
     NoVcpus,
     /// Policy that this version does not have.
     #[error("cannot model the recording: its policy `{name}` is unknown")]
@@ -30,19 +30,19 @@ pub enum ModelError {
         name: String,
     },
     /// Parameters that the policy does not take.
-    #[error("cannot model the recording: parameters of its policy: {error}")]
+    #[error("cannot model the recording: the parameters of its policy are invalid: {error}")]
     Parameters {
         /// Error in the parameters.
         error: FieldError,
     },
     /// Trace that holds no exchanges.
-    #[error("cannot model `{name}`: the trace does not hold its parameters")]
+    #[error("cannot model `{name}`: the trace does not contain its parameters")]
     NoTerms {
         /// Name of the vCPU.
         name: String,
     },
     /// VM with several stays.
-    #[error("cannot model `{name}`: it left and joined again")]
+    #[error("cannot model `{name}`: the VM left and joined again during the recording")]
     Rejoined {
         /// Name of the VM.
         name: String,

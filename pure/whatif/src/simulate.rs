@@ -29,7 +29,7 @@ pub enum ForecastError {
         error: FieldError,
     },
     /// The scenario of the model is invalid.
-    #[error("cannot simulate this: {0}")]
+    #[error("cannot simulate the edited recording: {0}")]
     Scenario(#[from] ScenarioError),
     /// The host cannot admit the reservations, or the contract with the policy was broken.
     #[error(transparent)]

@@ -110,7 +110,7 @@ impl LivePlan {
                     Ok(run) => runs.push(run),
                     Err(Stop::Limit(error @ LimitError::TooFine { .. })) => {
                         terminal::tell(&format!(
-                            "note:  cannot limit to {share} by {way}: {error}\n"
+                            "note:  cannot limit the process to {share} by {way}: {error}\n"
                         ));
                         watch.skip(self.length + WARMUP);
                     }
@@ -122,7 +122,7 @@ impl LivePlan {
                     }
                     Err(Stop::Limit(error)) if self.skips(&error) => {
                         terminal::tell(&format!(
-                            "note:  cannot limit to {share} by {way}: {error}\n"
+                            "note:  cannot limit the process to {share} by {way}: {error}\n"
                         ));
                         watch.skip(self.length + WARMUP);
                     }
@@ -285,7 +285,7 @@ fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
     };
     found.ok_or_else(|| Problem::BadOption {
         message: format!("this host has no CPU {}", asked.unwrap_or(0)),
-        hint: Some("drop --cpu to use the last one".into()),
+        hint: Some("drop --cpu to use the last CPU".into()),
     })
 }
 

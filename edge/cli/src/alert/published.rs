@@ -204,7 +204,9 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> PublishedCompar
     let inside = low - published.give <= least && most <= high + published.give;
     let verdict = if inside { Verdict::NothingToCompare } else { Verdict::Differs };
     let words = if inside { "ours are within" } else { "ours exceed" };
-    let sentence = format!("{words} the axis, the only part of the plot that can be read");
+    let sentence = format!(
+        "{words} the range of the axis, the only part of the published plot that can be read"
+    );
     PublishedComparison { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
 }
 

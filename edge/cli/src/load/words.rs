@@ -110,7 +110,7 @@ fn recording(path: &str) -> Result<Recording, Problem> {
 
 /// Error for a word that only a user can have written.
 fn unknown(word: &str) -> Problem {
-    Problem::BadOption { message: format!("there is no step `{word}`"), hint: None }
+    Problem::BadOption { message: format!("there is no program step called `{word}`"), hint: None }
 }
 
 pub(crate) fn tasks(words: &[String]) -> Result<Vec<Task>, Problem> {

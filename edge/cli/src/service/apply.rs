@@ -37,7 +37,9 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
 /// Has the service watch what comes of predictions. Without a recorder there is nothing to compare.
 fn watch(client: &mut Client, predictions: &[Prediction]) {
     if let Err(error) = client.predict(predictions) {
-        terminal::tell(&format!("note:  predictions are not watched: {error}\n"));
+        terminal::tell(&format!(
+            "note:  the predictions of this plan will not be compared with what happens: {error}\n"
+        ));
     }
 }
 

@@ -78,7 +78,9 @@ impl Journal {
         })?;
         if !is_checked {
             let name = name.display();
-            terminal::tell(&format!("note: {name} has no checksums, so each cell was checked\n"));
+            terminal::tell(&format!(
+                "note: {name} has no checksums, so each value in it was checked\n"
+            ));
         }
         let kept = match found.is_empty() {
             true => 0,

@@ -140,7 +140,9 @@ fn alert_test_refuses_invalid_options() {
     run(&place, &["round-robin"]).refused(2).says("cannot limit a VM");
     run(&place, &["crdit"]).refused(2).says("did you mean `credit`?");
     run(&place, &["edf:pace=pack"]).refused(2).says("did you mean `place`?");
-    run(&place, &["edf", "--set", "period"]).refused(2).says("does not set a field");
+    run(&place, &["edf", "--set", "period"])
+        .refused(2)
+        .says("does not set a parameter of the policy");
     run(&place, &["edf", "--set", "period=long"]).refused(2).says("period");
     place.run(&["alert", "--length", "1ms"]).refused(2).says("from 1s");
     place.run(&["alert", "--targets", "0"]).refused(2).says("a share is above 0 and up to 100 %");

@@ -184,7 +184,10 @@ fn claim_named_refused_is_met_only_if_admission_refuses_the_scenario() {
     let place = Place::with(&text);
     for command in ["check", "sim", "run"] {
         let out = place.run(&[command, "it.toml"]).good();
-        assert!(out.contains("refused, as claimed"), "{command}: {out}");
+        assert!(
+            out.contains("admission refuses the scenario, as its claim says"),
+            "{command}: {out}"
+        );
     }
     let found = json(&place.run(&["check", "it.toml", "--json"]).good());
     assert_eq!(found["admitted"], false);
@@ -541,11 +544,12 @@ fn replay_command_reaches_the_recorded_decisions_of_a_saved_trace() {
     let place = traced();
     let told = place.run(&["replay", "it.trace"]).good();
     let words: Vec<&str> = told.split_whitespace().collect();
-    let [facts, "facts,", orders, "orders,", "all", "as", "recorded"] = words[..] else {
+    let [events, "events", "and", decisions, "decisions,", "all", "as", "recorded"] = words[..]
+    else {
         panic!("{told}")
     };
     let count = |text: &str| text.parse::<u64>().expect("a number");
-    assert!(count(facts) > 100 && count(orders) > 50, "{told}");
+    assert!(count(events) > 100 && count(decisions) > 50, "{told}");
     place.write("cut", &place.read("it.trace")[..500]);
     place.run(&["replay", "cut"]).refused(2).says("the trace is cut off");
 }

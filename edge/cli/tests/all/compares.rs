@@ -31,14 +31,14 @@ fn compare_command_refuses_a_domain_that_has_no_share_for_one_of_the_policies() 
         let compare = ["compare", "it.toml", "--policies", policy];
         for arguments in [&compare[..], &["sim", "it.toml", "--policy", policy]] {
             let ran = place.run(arguments).refused(2);
-            ran.says(&format!("domain `gold` has no share for `{policy}`")).says(fields);
+            ran.says(&format!("domain `gold` has no share for policy `{policy}`")).says(fields);
         }
     }
     place.run(&["compare", "it.toml", "--policies", "edf,round-robin"]).good();
     // A default of the policy is no reservation either.
     let gedf = GOOD.replace("share.edf = { slice", "# {").replacen("\"edf\"", "\"gedf\"", 1);
     place.write("gedf.toml", gedf.as_bytes());
-    place.run(&["sim", "gedf.toml"]).refused(2).says("has no share for `gedf`");
+    place.run(&["sim", "gedf.toml"]).refused(2).says("has no share for policy `gedf`");
 }
 
 #[test]

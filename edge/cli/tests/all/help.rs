@@ -7,7 +7,8 @@ use serde_json::Value;
 /// Returns the keys that a table of a scenario may have, from the error for an unknown one.
 fn keys_of(scenario: &str) -> Vec<String> {
     let said = Place::with(scenario).run(&["check", "it.toml"]).refused(2);
-    let keys = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+    let keys =
+        said.err.lines().find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
     let keys = keys.unwrap_or_else(|| panic!("{}\n{scenario}", said.err));
     keys.split(", ").map(str::to_owned).collect()
 }
@@ -176,7 +177,10 @@ fn help_page_of_drivers_explains_every_key_of_drivers_and_clients() {
     let keys = |table: &str| {
         let scenario = GOOD.replace("[host]", &format!("{table}\nnothing-like-it = 1\n[host]"));
         let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
-        let hint = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+        let hint = said
+            .err
+            .lines()
+            .find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
         hint.unwrap_or_else(|| panic!("{}", said.err)).to_owned()
     };
     let ab = "[driver]\ndomain = \"gold\"\n[[client]]\nkind = \"ab\"\nto = \"gold\"";
@@ -194,7 +198,8 @@ fn help_page_of_the_host_explains_every_key_of_the_host() {
     assert!(!page.contains("```"), "{page}");
     let scenario = GOOD.replace("[host]", "[host]\nnothing-like-it = 1");
     let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
-    let keys = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+    let keys =
+        said.err.lines().find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
     for key in keys.unwrap_or_else(|| panic!("{}", said.err)).split(", ") {
         assert!(page.contains(&format!("\n{key} = ")), "`{key}` is not taught");
     }

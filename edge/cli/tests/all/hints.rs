@@ -41,7 +41,8 @@ fn refused_share_causes_a_hint_with_the_largest_share_that_fits() {
 fn reservation_name_with_capitals_causes_a_hint_in_lower_case() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let ran = daemon.run(&["reserve", "Win10", "--cpu", "30%"]).ended_with(2);
-    ran.says("name it `win10`, and its VM by `--for`, e.g. `reserve win10 --for libvirt:Win10`");
+    ran.says("name the reservation `win10`, and its VM by `--for`")
+        .says("e.g. `reserve win10 --for libvirt:Win10`");
 }
 
 #[test]

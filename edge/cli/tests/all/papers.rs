@@ -56,7 +56,8 @@ fn paper_run_with_no_results_option_writes_no_results() {
 fn quick_option_causes_a_note_if_an_experiment_has_no_quick_settings() {
     let place = place();
     let quick = ["paper", "run", "tiny", "--no-results", "--seeds", "1", "--quick"];
-    let says = "note: --quick has no effect on fig-1: it has no quick form; use --seeds 1";
+    let says =
+        "note: --quick has no effect on fig-1: the experiment has no quick form; use --seeds 1";
     place.run(&quick).ended_with(0).says(says);
     let file = place.path("papers/tiny/fig-1.toml");
     let text = fs::read_to_string(&file).expect("the experiment");

@@ -140,7 +140,7 @@ fn scenario_error_at_an_axis_point_is_reported_with_line_and_point() {
         ran.says(&says);
     }
     place.write("it.toml", grid.as_bytes());
-    place.run(&["run", "it.toml"]).refused(2).says("it.toml has axes with 4 points");
+    place.run(&["run", "it.toml"]).refused(2).says("cannot run it.toml: its axes have 4 points");
     let saved = ["sim", "it.toml", "--save", "it.trace"];
     place.run(&saved).refused(2).says("cannot use --save with axes");
     place.run(&["compare", "it.toml", "--live"]).refused(2).says("a scenario with axes live");

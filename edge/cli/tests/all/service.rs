@@ -140,7 +140,7 @@ fn reservation(name: &str) -> Reservation {
         vcpus: 2,
         served: 1,
         state: State::Partial,
-        why: Some("its VM has 1 vCPU, and 2 are reserved".into()),
+        why: Some("the VM has 1 vCPU, and 2 are reserved".into()),
         warning: None,
         revision: 7,
         recent: Some(recent),
@@ -225,7 +225,7 @@ fn reservation_commands_send_the_typed_values_to_the_daemon() {
         .run(&["reserve", "web", "--cpu", "1.5", "--vcpus", "2", "--exact", "--for", "pid:17"])
         .good();
     let said = "web: 2ms in every 10ms for each of 2 vCPUs, and no more, 40.00 % of a CPU, for \
-                libvirt:web; partial, revision 7: its VM has 1 vCPU, and 2 are reserved\n";
+                libvirt:web; partial, revision 7: the VM has 1 vCPU, and 2 are reserved\n";
     assert_eq!(text, said);
     let Request::Reserve { name, wanted } = daemon.heard() else { panic!("something else") };
     let cpu = wanted.cpu.map(|share| share.0.ppm());
@@ -403,7 +403,7 @@ fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
 #[test]
 fn gang_is_reserved_on_all_hosts_before_it_begins_on_any_host() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(of_gang)) else { return };
-    gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp begins in");
+    gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp starts in");
     let begins = [(&one, "bsp-1"), (&other, "bsp-2")].map(|(daemon, called)| {
         assert_eq!(daemon.heard(), Request::Host);
         let held = Request::Gang {

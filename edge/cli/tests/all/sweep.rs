@@ -185,7 +185,10 @@ fn invalid_sweep_is_refused_before_its_first_run() {
         (family("cpus = [1, 2]", "cpus = []"), "it.toml:6:8: the list needs at least one value"),
         (family("weights = [1, 2]", "weight = [1, 2]"), "it.toml:7:1: unknown field `weight`"),
         (family("[\"0%\", \"25%\"]", "[\"97%\"]"), "it.toml:8:12: `97%` is more than 95%"),
-        (family("\"50%\"", "\"half\""), "at point `half`: `family`: `half` is not 0% to 100%"),
+        (
+            family("\"50%\"", "\"half\""),
+            "at point `half`: `family`: `half` is not a percentage from 0% to 100%",
+        ),
         (family("credit = { weight", "credits = { weight"), "no policy is called `credits`"),
         (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "cannot use domains in a family"),
         (family("extra-weight = ", "extra-wait = "), "extra-wait"),

@@ -101,8 +101,12 @@ fn impossible_edits_in_whatif_command_are_refused_with_a_hint() {
     refused(&["--set", "wed.slice=1ms"], 2, "did you mean `web`?");
     refused(&["--set", "web.slice"], 2, "write --set web.slice=3ms");
     refused(&["--set", "web.slices=1ms"], 2, "unknown parameter `slices`");
-    refused(&["--set", "web.slice=9ms"], 4, "admission would refuse this");
-    refused(&["--add", "db2", "--like", "db", "--like", "web"], 2, "cannot pair 1 of --add");
+    refused(&["--set", "web.slice=9ms"], 4, "admission would refuse the changed reservations");
+    refused(
+        &["--add", "db2", "--like", "db", "--like", "web"],
+        2,
+        "cannot pair --add (given 1 times)",
+    );
     refused(&["--cpus", "3-1"], 2, "cannot read --cpus `3-1`");
     refused(&["--move", "web", "--to-cpu", "7"], 2, "cannot use cpu7");
     refused(&["--save", "it.trace"], 2, "are the same file");

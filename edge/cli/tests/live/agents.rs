@@ -99,7 +99,7 @@ fn mean_response(live: &Live, policy: &str) -> u64 {
         assert!(share.abs_diff(all / 5) <= all / 5 / 10, "{policy}: {shares:?}");
     }
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, all as recorded\n"), "{policy}: {told}");
+    assert!(told.ends_with(" decisions, all as recorded\n"), "{policy}: {told}");
     live.nothing_is_left();
     answers["response_mean_ns"].as_u64().expect("answers")
 }
@@ -166,7 +166,7 @@ fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64
     let json: Value = serde_json::from_str(&ran.out).expect("JSON");
     let shares = ["bad", "hog0", "hog1"].map(|name| delivered(&json["runs"][0], name));
     let again = live.run(&["replay", "it.trace"]).good();
-    assert!(again.ends_with(" orders, all as recorded\n"), "{again}");
+    assert!(again.ends_with(" decisions, all as recorded\n"), "{again}");
     live.nothing_is_left();
     println!("{shares:?}\n{}", ran.err);
     (ran.err, shares.to_vec())
@@ -363,7 +363,7 @@ fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_is_killed() {
     // 47 % were left.
     assert!(shares[1] >= shares[0] - shares[0] / 5, "{shares:?}");
     let again = live.run(&["replay", "it.trace"]).good();
-    assert!(again.ends_with(" orders, all as recorded\n"), "{again}");
+    assert!(again.ends_with(" decisions, all as recorded\n"), "{again}");
     live.nothing_is_left();
 }
 

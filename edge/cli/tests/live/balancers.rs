@@ -38,7 +38,7 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
     let moves = vcpus.iter().map(|vcpu| vcpu["migrations"].as_u64().expect("a number")).sum();
     // The trace of the live run replays to the same decisions.
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, all as recorded\n"), "{balancer}: {told}");
+    assert!(told.ends_with(" decisions, all as recorded\n"), "{balancer}: {told}");
     live.nothing_is_left();
     (had, moves)
 }

@@ -52,7 +52,7 @@ fn live_run_that_names_init_or_a_kernel_thread_is_refused() {
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
         run_one(&live, "pid = 2")
             .refused(3)
-            .says("cannot schedule 2: it is a thread of the kernel");
+            .says("cannot schedule thread 2: it is a kernel thread");
     } else {
         println!("skipped: needs the kernel's threads in sight");
     }
@@ -93,7 +93,7 @@ fn live_run_reports_the_exit_code_of_a_program_that_ends_at_once() {
         let ran = run_one(&live, "command = [\"sh\", \"-c\", \"exit 42\"]");
         match ran.code {
             Some(0) => drop(ran.shows("note: `it` ended by itself").shows("exit code 42")),
-            _ => drop(ran.refused(3).says("`it` ended at once (exit code 42")),
+            _ => drop(ran.refused(3).says("`it` ended immediately after its start (exit code 42")),
         }
     }
     live.nothing_is_left();
@@ -178,7 +178,7 @@ fn live_run_notes_that_a_vm_was_killed() {
     let ran = runner.end();
     if ran.code == Some(3) {
         // On a very busy host, the VM may not have been held yet.
-        ran.refused(3).says("`it` ended at once");
+        ran.refused(3).says("`it` ended immediately after its start");
     } else {
         ran.ended_with(0).shows("note: `it` ended by itself at ").shows("signal 9");
     }
@@ -282,12 +282,12 @@ fn live_run_of_a_process_that_is_already_scheduled_is_refused() {
     let first = live.start(&scenario);
     wait_until("the victim to be held", || victim.is_held());
     live.place.write("second.toml", scenario.as_bytes());
-    let says = format!("another slackline, process {}, does already", first.pid());
+    let says = format!("another slackline, process {}, schedules it already", first.pid());
     live.run(&["run", "second.toml"]).refused(3).says(&says).says("--cpus");
     if online_cpus().unwrap().iter().count() > 1 {
-        let says = format!("process {} holds it", first.pid());
+        let says = format!("process {} schedules it", first.pid());
         let second = live.run(&["run", "second.toml", "--cpus", "0"]).refused(3);
-        second.says("`victim`: cannot hold thread ").says(&says).says("wait for that run");
+        second.says("`victim`: cannot schedule thread ").says(&says).says("wait for the other run");
     }
     first.end().ended_with(0);
     victim.is_given_back();
@@ -360,7 +360,9 @@ fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
         !live.processes().iter().any(|(_, line)| is_guests(line))
     });
     let ran = runner.end().ended_with(0);
-    let ran = ran.shows("note: join or change of `stays` refused at 1500.000ms: ").shows("guest");
+    let ran = ran
+        .shows("note: admission refused a join or change of `stays` at 1500.000ms: ")
+        .shows("guest");
     assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
     live.nothing_is_left();
 }

@@ -60,7 +60,7 @@ fn history_counts_time_in_which_no_daemon_runs_as_unknown() {
     assert!(after.sum("delivered_ns") < most, "{:?}", after.0);
     daemon.run(&format!("history {name} --csv")).ended_with(0).shows("from,existed,unknown");
     daemon.run(&format!("history {name} --by day")).ended_with(0).shows("delivered");
-    daemon.run("history nobody").ended_with(0).shows("there is no history of nobody");
+    daemon.run("history nobody").ended_with(0).shows("no CPU use of nobody is recorded");
     // The history of a reservation outlives the reservation.
     daemon.run(&format!("release {name}")).ended_with(0);
     let_pass(Duration::from_millis(1_200));

@@ -308,8 +308,9 @@ fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
         holding.signal(Signal::INT);
         let ran = holding.end().ended_with(0);
         if !json {
-            let ran =
-                ran.shows(" for each of 3 vCPUs, plus what the others leave unused, and no more");
+            let ran = ran.shows(
+                " for each of 3 vCPUs, plus CPU time that the others leave unused, and no more",
+            );
             for name in ["vCPU 0", "vCPU 1", "vCPU 2"] {
                 assert!(ran.out.contains(&format!("\n  {name}: promised 20.00 %, delivered ")));
             }

@@ -187,7 +187,7 @@ fn hold_command_reports_processes_that_outlive_its_program() {
     let left = live.processes_of("sleep");
     assert_eq!(left.len(), 1);
     kill(left[0], Signal::KILL);
-    ran.says(&format!("processes that it started still run, no longer held: {}", left[0]));
+    ran.says(&format!("processes that it started still run, no longer scheduled: {}", left[0]));
     wait_until("it to end", || live.processes_of("sleep").is_empty());
     live.nothing_is_left();
 }

@@ -27,7 +27,7 @@ fn live_run_under_every_policy_gives_the_lighter_vm_no_more_cpu_time() {
         assert!(heavy > light || spec.name == "round-robin", "{}: {heavy} {light}", spec.name);
         // The trace of the live run replays to the same decisions.
         let told = live.run(&["replay", "it.trace"]).good();
-        assert!(told.ends_with(" orders, all as recorded\n"), "{}: {told}", spec.name);
+        assert!(told.ends_with(" decisions, all as recorded\n"), "{}: {told}", spec.name);
         live.nothing_is_left();
     }
 }

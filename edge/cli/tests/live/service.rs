@@ -46,7 +46,7 @@ fn reservation_is_placed_on_the_one_of_two_hosts_with_capacity() {
     place("three", "5ms", "best").ended_with(0).shows("on socket-a: three");
     place("four", "5ms", "first").ended_with(0).shows("on socket-b: four");
     place("five", "3ms", "first").ended_with(4).says("no host can reserve 3ms every 10ms");
-    place("one", "1ms", "first").ended_with(2).says("one is reserved already");
+    place("one", "1ms", "first").ended_with(2).says("reservation one exists already");
     // A host that does not answer counts as one without capacity.
     let end = |daemon: &mut Child| {
         live::kill(i32::try_from(daemon.id()).unwrap(), Signal::TERM);
@@ -368,7 +368,7 @@ fn reservation_is_in_state_partial_if_its_vm_has_fewer_vcpus_than_reserved() {
     let body = json!({ "slice": "1ms", "vcpus": 2, "for": format!("qemu:{name}") });
     let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
     assert_eq!((status, &made["state"], &made["served"]), (201, &json!("partial"), &json!(1)));
-    let why = "its VM has 1 vCPU, and 2 are reserved";
+    let why = "the VM has 1 vCPU, and 2 are reserved";
     assert_eq!(made["why"], why, "{made}");
     daemon.run("list").ended_with(0).shows("partial").shows(why);
     daemon.run("change web --vcpus 1").ended_with(0).shows("active");

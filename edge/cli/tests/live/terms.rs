@@ -130,7 +130,7 @@ fn busy_vcpu_in_a_live_run_receives_unused_budget_of_its_sibling() {
         let run = live.run(&["run", "it.toml", "--save", "it.trace", "--json"]).good();
         let run: serde_json::Value = serde_json::from_str(&run).unwrap();
         let told = live.run(&["replay", "it.trace"]).good();
-        assert!(told.ends_with(" orders, all as recorded\n"), "{told}");
+        assert!(told.ends_with(" decisions, all as recorded\n"), "{told}");
         delivered(&run["runs"][0], "web.0")
     });
     assert!(0 < even && even <= 250_000, "{even} of 0.2 CPUs");
@@ -152,9 +152,9 @@ fn replay_of_a_live_run_repeats_its_changes_and_refusals() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
-    assert!(told.contains("`stays` refused at 1500.000ms: "), "{told}");
+    assert!(told.contains("`stays` at 1500.000ms: "), "{told}");
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, all as recorded\n"), "{told}");
+    assert!(told.ends_with(" decisions, all as recorded\n"), "{told}");
     live.nothing_is_left();
 }
 

@@ -531,7 +531,7 @@ fn invalid_process_tree_target_is_refused_with_the_reason() {
         (empty.as_str(), " has no processes"),
         ("cgroup = \"/no-such-group\"", "there is no cgroup /no-such-group of version 2"),
         ("unit = \"no-such.service\"", "no cgroup of version 2 has the name \"no-such.service\""),
-        (&format!("pid = {}", std::process::id()), "this program is in it"),
+        (&format!("pid = {}", std::process::id()), "this program itself is in it"),
     ] {
         live.place.write("it.toml", scenario(target, "1s").as_bytes());
         live.run(&["run", "it.toml"]).refused(3).says("error: `tree`: ").says(says);

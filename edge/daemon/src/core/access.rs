@@ -86,9 +86,8 @@ impl Access {
             let own = uid.map(Principal::User);
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
             format!(
-                "{name} is an operator without a grant. `slackline access migrate` makes {name} \
-                 a tenant, who can neither see the log nor change reservations of others, of \
-                 which there are {others}"
+                "{name} is an operator without a grant. `slackline access migrate` makes {name} a \
+                 tenant, who can neither see the log nor change the {others} reservations of others"
             )
         };
         members.take(MOST_LINES).map(line).collect()
@@ -199,7 +198,7 @@ impl Access {
         if is_known || self.granted.len() + self.pending.len() < MOST_GRANTS {
             return Ok(());
         }
-        Err(format!("cannot add a grant: there are {MOST_GRANTS}, which is the maximum"))
+        Err(format!("cannot add a grant: there are {MOST_GRANTS} grants, which is the maximum"))
     }
 
     /// Notes a change that is being written to the ledger.
@@ -371,7 +370,11 @@ mod tests {
         let owners = [Principal::User(0), Principal::User(1000)];
         let lines = access.would_lose(&members, &owners);
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("ann ") && lines[0].ends_with("there are 1"), "{lines:?}");
+        assert!(
+            lines[0].starts_with("ann ")
+                && lines[0].ends_with("change the 1 reservations of others"),
+            "{lines:?}"
+        );
         access.migrate();
         assert_eq!(role(&access, 1000, 990), Some(Role::Tenant));
         assert_eq!(role(&access, 1001, 990), Some(Role::Operator), "a grant keeps its role");

@@ -341,7 +341,7 @@ fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     }
     let notes = notes_of(Path::new(LIBVIRT_STATES), &machine.name)?;
     let reason = read_state(&notes, pid)?;
-    Some(format!("libvirt says that its guest is {reason}"))
+    Some(format!("libvirt reports that the guest is {reason}"))
 }
 
 /// Reads libvirt's file for a VM. `None` if the name leads out of the folder, or to something other

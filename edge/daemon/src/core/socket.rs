@@ -49,7 +49,7 @@ impl SocketError {
     pub fn hint(&self) -> &'static str {
         match self {
             SocketError::Taken { .. } => "stop that daemon, or use another `--socket`",
-            SocketError::Foreign { .. } => "move it away, or use another `--socket`",
+            SocketError::Foreign { .. } => "move that file away, or use another `--socket`",
             SocketError::Refused { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
                 "name a path of at most 107 bytes with `--socket`"
             }
@@ -72,7 +72,7 @@ pub(super) fn listen(
         None => bind(path, people.operators)?,
     };
     let warning = let_administrators_in(&listener, people).err().map(|error| {
-        format!("members of slackline-admin alone cannot connect to the socket: {error}")
+        format!("users who are only in group slackline-admin cannot connect to the socket: {error}")
     });
     Ok((listener, warning))
 }

@@ -44,8 +44,8 @@ pub(super) enum HistoryStep {
 
 /// Shows what a reservation received by hour or day, oldest first, up to 1,000 entries.
 ///
-/// Entries are kept for 400 days in 64 MiB. Old hours are kept as days if they need more.
-/// Reservations that have ended are included.
+/// Entries are kept for 400 days, in at most 64 MiB. If hours need more space, the oldest are
+/// merged into days. Reservations that have ended are included.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/history/{name}", params(("name" = String, Path), Accounting), responses(
     (status = 200, body = Vec<Account>), (status = "default", body = Problem))))]

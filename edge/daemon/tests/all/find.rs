@@ -284,7 +284,7 @@ fn init_kernel_threads_and_slackline_processes_cannot_be_scheduled() {
     });
     let ours = std::process::id();
     let mut cases = vec![(look(1), "process 1"), (look(ours), "it belongs to Slackline")];
-    cases.extend(kernel.map(|pid| (look(pid), "a thread of the kernel")));
+    cases.extend(kernel.map(|pid| (look(pid), "it is a kernel thread")));
     // A stand-in for the keeper: a child that runs this program.
     let mut keeper = Command::new(env::current_exe().unwrap());
     keeper

@@ -40,7 +40,7 @@ fn connection_with_an_incomplete_request_is_closed_while_others_are_served() {
             let (text, time) = front.until_closed(format!("{head}{{\"slice\":").as_bytes());
             took(time, 5..=15);
             assert_eq!(status(&text), 408, "{text}");
-            assert!(text.contains("9 bytes of the body arrived"), "{text}");
+            assert!(text.contains("9 bytes of the request body arrived"), "{text}");
         });
         scope.spawn(|| {
             // Slow single bytes do not extend the time limit.

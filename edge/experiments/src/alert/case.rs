@@ -79,7 +79,7 @@ pub enum CaseError {
         name: String,
     },
     /// A setting without `=`, which cannot set a field.
-    #[error("`{text}` does not set a field")]
+    #[error("`{text}` does not set a parameter of the policy")]
     SetsNothing {
         /// Setting as it was written.
         text: String,
@@ -283,8 +283,8 @@ pub fn assumptions(form: Form) -> Vec<String> {
         ),
         format!("The first {WARMUP} are simulated but not measured."),
         format!(
-            "Shares with a period have {PERIOD}, as in the paper. Each VM joins at a random time \
-             in the first {PHASES}: seeds differ in phases and in timers."
+            "Shares with a period have a period of {PERIOD}, as in the paper. Each VM joins at a \
+             random time in the first {PHASES}: seeds differ in phases and in timers."
         ),
         "The source tree that the paper measured is not known. The rules used are those of the \
          only trees in which its extremes can occur, of October to December 2006."
@@ -333,7 +333,7 @@ impl CaseError {
             }
             CaseError::NoField { policy, name } => {
                 let fields = policy.policy_fields.iter().chain(policy.share_fields);
-                let lists = || format!("list its fields with `slackline help {}`", policy.name);
+                let lists = || format!("list its parameters with `slackline help {}`", policy.name);
                 nearest(name, fields.map(|field| field.name)).map_or_else(lists, meant)
             }
             CaseError::SetsNothing { .. } => "write it as `period=10ms`".into(),

@@ -148,7 +148,9 @@ fn timeline_states_that_the_host_could_not_observe_blocks() {
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
     // The remarks are in lines that are no wider than the timeline.
     let said = picture.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("Blank is blocked or waiting: this host does not see which."));
+    assert!(said.contains(
+        "In blank intervals the vCPU was blocked or waited: this host does not see which."
+    ));
     assert!(
         said.contains("CPU time was read only from time to time, and is drawn evenly in between.")
     );

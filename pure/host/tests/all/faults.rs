@@ -74,7 +74,8 @@ fn reports_of_overlapping_run_intervals_on_one_cpu_are_refused() {
     assert_eq!(broken, Broken::UsedTwice { used: twice, reported: at(3) });
     assert_eq!(
         text,
-        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms, and before that until 3.000ms"
+        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms on, but had reported it until \
+         3.000ms already"
     );
 }
 
@@ -230,27 +231,27 @@ fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &s
 
 #[test]
 fn policy_pick_of_an_unknown_vcpu_is_refused() {
-    picked(|_| {}, 3, NotEligible::Unknown, "it has not joined");
+    picked(|_| {}, 3, NotEligible::Unknown, "the vCPU has not joined");
     let leaves = |story: &mut Story| {
         story.wake_new(3);
         story.step(Fact::Left(vcpu(3)));
     };
-    picked(leaves, 3, NotEligible::Unknown, "it has not joined");
+    picked(leaves, 3, NotEligible::Unknown, "the vCPU has not joined");
 }
 
 #[test]
 fn policy_pick_of_a_blocked_vcpu_is_refused() {
-    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "it is blocked or paused");
+    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "the vCPU is blocked or paused");
     let pauses = |story: &mut Story| {
         story.wake_new(3);
         story.step(Fact::Paused(vcpu(3)));
     };
-    picked(pauses, 3, NotEligible::Asleep, "it is blocked or paused");
+    picked(pauses, 3, NotEligible::Asleep, "the vCPU is blocked or paused");
 }
 
 #[test]
 fn policy_pick_of_a_vcpu_that_runs_on_another_cpu_is_refused() {
-    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "it runs on cpu0");
+    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "the vCPU runs on cpu0");
 }
 
 #[test]
@@ -261,7 +262,7 @@ fn policy_pick_that_violates_the_affinity_of_the_vcpu_is_refused() {
         story.step(Fact::Joined(vcpu(3), terms));
         story.step(Fact::Woke(vcpu(3)));
     };
-    picked(confined, 3, NotEligible::Confined, "its affinity excludes that CPU");
+    picked(confined, 3, NotEligible::Confined, "the affinity of the vCPU excludes that CPU");
 }
 
 #[test]
@@ -274,7 +275,8 @@ fn policy_that_picks_again_a_vcpu_that_hardware_refused_is_an_error() {
     let (broken, text) = story.broken(Fact::Woke(vcpu(3)));
     let (vcpu, cpu, now, why) = (vcpu(3), CPU1, at(2), NotEligible::Barred);
     assert_eq!(broken, Broken::NotEligible { vcpu, cpu, now, why });
-    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused to run it";
+    let says =
+        "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused to run the vCPU";
     assert_eq!(text, says);
 }
 

@@ -92,7 +92,7 @@ fn record_of_an_unknown_vcpu_or_cpu_is_an_error_with_the_record_number() {
     let stranger = Script::new(&["web"]).woke(0, 0).woke(3, 5).blocked(4, 6);
     let expected = StrayRecord { record: 2, who: Unknown::Vcpu(vcpu(3)) };
     assert_eq!(meter(&header(), &stranger).view(), Err(expected));
-    assert_eq!(expected.to_string(), "record 2 is about d3v0, which no record named before");
+    assert_eq!(expected.to_string(), "trace record 2 is about d3v0, which no earlier record names");
     let mut monitor = XenMon::new(&header());
     stranger.entries.iter().for_each(|entry| entry.pass_to(&mut monitor));
     assert_eq!(monitor.finish(), Err(expected));
@@ -103,7 +103,7 @@ fn record_of_an_unknown_vcpu_or_cpu_is_an_error_with_the_record_number() {
     let elsewhere = Script::new(&["web"]).used(0, 9, (0, 5, 5), (0, true));
     let expected = StrayRecord { record: 1, who: Unknown::Cpu(CpuId::new(9)) };
     assert_eq!(meter(&header(), &elsewhere).view(), Err(expected));
-    assert_eq!(expected.to_string(), "record 1 is about cpu9, which the host does not have");
+    assert_eq!(expected.to_string(), "trace record 1 is about cpu9, which the host does not have");
 }
 
 /// Records of three vCPUs that wake, run over several periods, change reservations, block and

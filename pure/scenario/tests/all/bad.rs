@@ -85,7 +85,7 @@ fn replaying(recording: &str) -> Result<Scenario, ScenarioError> {
 fn recording_of_a_vm_that_never_ran_is_accepted_if_it_blocks_for_some_time() {
     assert!(replaying("0,100000000\n").is_ok());
     let error = replaying("0,0\n").unwrap_err();
-    assert!(error.to_string().ends_with("its runs and blocks take no time"), "{error}");
+    assert!(error.to_string().ends_with("all run and block times in it are zero"), "{error}");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn error_in_a_recording_file_names_its_line() {
     }
     assert_eq!(
         replaying("").unwrap_err().to_string(),
-        "domain `web`: cannot replay this recording: its runs and blocks take no time"
+        "domain `web`: cannot replay this recording: all run and block times in it are zero"
     );
 }
 

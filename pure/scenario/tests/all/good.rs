@@ -358,7 +358,7 @@ fn domain_without_a_share_takes_the_default_share_if_its_policy_has_one() {
     assert_eq!(sound.share(sound.vcpus[0], round_robin).unwrap().iter().count(), 0);
     let bare = &least("").domains[0];
     let error = bare.share(bare.vcpus[0], edf).unwrap_err();
-    assert_eq!(error.to_string(), "domain `a` has no share for `edf`");
+    assert_eq!(error.to_string(), "domain `a` has no share for policy `edf`");
     assert_eq!((error.line, error.column), (4, 1));
 }
 
@@ -464,7 +464,7 @@ fn scenario_that_is_run_under_another_policy_takes_parameters_of_that_policy() {
     let same = scenario.with_policy("edf").unwrap();
     assert_eq!(same.policy.to_string(), "edf reserve=0.1cpu place=pack");
     let error = least("").with_policy("edf").unwrap_err();
-    assert_eq!(error.to_string(), "domain `a` has no share for `edf`");
+    assert_eq!(error.to_string(), "domain `a` has no share for policy `edf`");
     let plain = FULL.replace("[policies.round-robin]\nquantum = \"3ms\"", "");
     let other = Scenario::read(&plain).unwrap().with_policy("round-robin").unwrap();
     assert_eq!(other.policy.to_string(), "round-robin");

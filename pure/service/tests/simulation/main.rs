@@ -151,8 +151,8 @@ fn step_of_the_wall_clock_is_logged_if_a_reservation_has_a_phase() {
     assert_eq!(set(&mut run, 5_000, true), [""; 0]);
     run.ask(root, reserve("web", Some(Span::from_ms(3))), None).expect("no check fails");
     assert_eq!(set(&mut run, 999, true), [""; 0]);
-    let told =
-        "clock-stepped: the clock was set back by 1ms: one period of web is longer or shorter";
+    let told = "clock-stepped: the wall clock was set back by 1ms: one period of web is longer or \
+         shorter";
     assert_eq!(set(&mut run, 1_000, false), [told]);
 }
 

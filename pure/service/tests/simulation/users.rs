@@ -115,7 +115,10 @@ fn reservation_that_may_run_longer_than_a_second_needs_an_administrator() {
     let days = each(Span::from_secs(508_000), week);
     let refused = ask(&mut run, operator(ALICE), reserve("a", days, None)).unwrap_err();
     assert!(matches!(refused, Refusal::LongRun { .. }), "{refused:?}");
-    assert_eq!(refused.hint().as_deref(), Some("the same share is --slice 839.947ms --period 1s"));
+    assert_eq!(
+        refused.hint().as_deref(),
+        Some("write the same share as --slice 839.947ms --period 1s")
+    );
     let second = each(Span::from_secs(1), week);
     ask(&mut run, operator(ALICE), reserve("a", second, None))
         .expect("a slice of a second is allowed");
