@@ -12,7 +12,7 @@ pub(crate) struct Jobs {
     pub(crate) count: u64,
     /// Number of jobs finished in the measured window, whenever they were released.
     pub(crate) done: u64,
-    /// Number of jobs with a deadline.
+    /// Number of jobs counted in `count` that have a deadline.
     pub(crate) due: u64,
     pub(crate) late: u64,
     pub(crate) lateness: Tally,
@@ -99,7 +99,7 @@ pub struct ClientSummary {
     pub client: ClientId,
     /// Name of the domain that it talks to.
     pub domain: String,
-    /// Number of requests that were answered, including those sent before.
+    /// Number of requests answered in the measured window, including requests sent before it.
     pub answered: u64,
     /// Response time: from a request to its answer.
     pub response: Option<Distribution>,

@@ -13,7 +13,7 @@
 //! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the time at which it
 //!    should have resumed the vCPU.
 //! 4. Another signal stopped the thread: paused.
-//! 5. Nobody of the host but a vCPU, or nothing, was on the CPU, and a timer was late: late timer.
+//! 5. A timer was late, and the CPU was idle or ran a vCPU: late timer.
 //! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
 //! 7. Nothing was on the CPU: a context switch or the CPU leaving idle, if it was short; otherwise
 //!    unexplained.
@@ -84,7 +84,8 @@ struct Target {
     waits: Vec<Wait>,
     /// Threads that had the CPU while the dispatcher kept the vCPU from running.
     stops: Vec<Wait>,
-    /// Waits by the kernel's rules that ended with the thread on a CPU: their ends and lengths.
+    /// Time at which the thread got a CPU after each wait, as the kernel counts waits, and the
+    /// length of that wait.
     closed: Vec<(Time, Span)>,
     paused: Intervals,
     exhausted: Intervals,
@@ -185,7 +186,7 @@ impl CulpritFinder {
         names.is_some_and(|(name, domain)| *name == self.name || *domain == self.name)
     }
 
-    /// Calls `act` on the thread that a vCPU has now, if the waits of that vCPU are explained.
+    /// Calls `act` with the thread of a vCPU, if the waits of that vCPU are explained.
     fn of_vcpu(&mut self, vcpu: VcpuId, act: impl FnOnce(&mut Target)) {
         let latest = self.targets.values_mut().rfind(|target| target.vcpu == vcpu);
         if let Some(target) = latest {
@@ -450,7 +451,7 @@ impl CulpritFinder {
     }
 }
 
-/// Thread that had the CPU during a wait.
+/// Kind of thread that had the CPU during a wait.
 enum Holder {
     /// A vCPU of another VM. The id is `None` if the trace does not know the vCPU.
     Vcpu(String, Option<VcpuId>),

@@ -96,7 +96,7 @@ impl MovingWindow {
 }
 
 impl WindowEntry {
-    /// Returns the time at which the event of the entry ended.
+    /// Returns the time at which the entry's event ended.
     fn over(&self) -> Time {
         match self {
             WindowEntry::Record(record) => record.when().1,

@@ -1,4 +1,4 @@
-//! Simulates one form of a model.
+//! Simulation of a model in one form, open or closed.
 
 use slackline_demand::{Collector, Demand};
 use slackline_metrics::{Meter, StrayRecord};
@@ -47,7 +47,7 @@ pub(crate) struct SimulatedWindows {
 }
 
 impl Model {
-    /// Names a simulated vCPU as the recording does. `None` if it stands for other programs.
+    /// Gives a simulated vCPU its name in the recording. `None` if it stands for other programs.
     fn named(&self, simulated: Measures, demand: &Demand) -> Option<Measures> {
         if others::is_other(&simulated.name) {
             return None;

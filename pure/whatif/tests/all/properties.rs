@@ -1,4 +1,5 @@
-//! A recording without overhead, simulated under its own policy, is the same run.
+//! Property: a recording without overhead, simulated under its own policy, repeats the recorded run
+//! exactly.
 
 use proptest::prelude::*;
 use slackline_whatif::{Model, Recording, gate};
