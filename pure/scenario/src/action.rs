@@ -81,7 +81,7 @@ impl<'a> SharesInForce<'a> {
     /// Returns the current parameters of a vCPU.
     ///
     /// # Errors
-    /// If the vCPU has no parameters (`share`) and the policy needs some.
+    /// If the vCPU has no parameters (`share`), but the policy requires parameters.
     pub fn of(&self, vcpu: VcpuId) -> Result<Values, ScenarioError> {
         match self.changed.get(&vcpu.slot()) {
             Some(share) => Ok(share.clone()),

@@ -196,8 +196,8 @@ impl Claim {
     }
 }
 
-/// Returns true for the name of a CPU, a client (`client0`) or a task (`web/0`). The check of the
-/// claim knows whether it exists.
+/// Returns true for the name of a CPU (`cpu0`), a client (`client0`) or a task (`web/0`). If such a
+/// row exists is known only when the claim is checked.
 fn is_row(name: &str, names: &Names) -> bool {
     let task = name.split_once('/').filter(|(domain, _)| names.is_domain(domain));
     let number = match task {

@@ -53,7 +53,7 @@ struct DomainReader<'a> {
     nodes: BTreeMap<String, Nodes>,
 }
 
-/// Number of nodes of a parallel program, and the position of the first node in the file.
+/// Number of nodes of a parallel program, and the place of the first node in the file.
 struct Nodes {
     count: usize,
     at: usize,
@@ -221,7 +221,7 @@ impl DomainReader<'_> {
     }
 }
 
-/// Returns the key `wakes` of a domain or of one of its vCPUs. `None` if neither is set.
+/// Returns the key `wakes` of a domain or of one of its vCPUs. `None` if the table does not set it.
 fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
     let of_one = table.each("vcpu", "a vCPU")?;
     Ok(table.get("wakes").or_else(|| of_one.iter().find_map(|table| table.get("wakes"))))

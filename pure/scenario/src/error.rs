@@ -122,7 +122,7 @@ pub enum ErrorKind {
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The size of a group does not divide the number of its members.
+    /// The size of a group (such as threads per core) does not divide the total number of members.
     #[error("`{written}` must divide {all}, the number of CPUs or cores")]
     Uneven {
         /// Key and value as written in the scenario file.
@@ -183,7 +183,7 @@ pub enum ErrorKind {
         /// Key and value as written in the scenario file.
         written: String,
     },
-    /// A fault in the table of one domain.
+    /// A fault in the table of a domain, with the name of that domain.
     #[error("domain `{domain}`: {error}")]
     OfDomain {
         /// Name of the domain.
@@ -383,7 +383,7 @@ pub enum ErrorKind {
         /// Number of vCPUs in total, up to and including this domain.
         vcpus: usize,
     },
-    /// A target that exists once should be several domains.
+    /// Several domains (`copies`) have a target of which only one exists.
     #[error("{target} cannot belong to several domains")]
     CopiesOfTarget {
         /// Kind and name of the target.
@@ -392,7 +392,7 @@ pub enum ErrorKind {
     /// `threads = "vcpus"` is set for a cgroup or unit.
     #[error("cannot tell the vCPUs of a cgroup or unit apart")]
     ThreadsOfGroup,
-    /// A process as a whole should be several vCPUs.
+    /// A process that is scheduled as a whole is given several vCPUs.
     #[error("a whole process must be one vCPU; this domain has {vcpus}")]
     VcpusOfProcess {
         /// Number of vCPUs of the domain.
@@ -488,7 +488,7 @@ pub enum ErrorKind {
         /// Time at which the job before it is ready.
         last: Span,
     },
-    /// A job that never ends has others behind it.
+    /// A job that never ends is not the last one.
     #[error("no job can follow job {job}, because its work is `forever`")]
     EndlessJob {
         /// Number of the job, counted from 1.
@@ -512,7 +512,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time is not before the end of the run, as it must be.
+    /// A time that must be before the end of the run is not.
     #[error("`{written}` must be before the end of the run at {length}")]
     AfterTheEnd {
         /// Key and value as written in the scenario file.
@@ -520,7 +520,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time is not after the domain joins, as it must be.
+    /// A time that must be after the domain joins is not.
     #[error("`{written}` must be after the domain joins at {}", at(*.joins))]
     BeforeJoining {
         /// Key and value as written in the scenario file.
@@ -528,7 +528,7 @@ pub enum ErrorKind {
         /// Time at which the domain joins.
         joins: Time,
     },
-    /// A time is not before the domain leaves, as it must be.
+    /// A time that must be before the domain leaves is not.
     #[error("`{written}` must be before the domain leaves at {}", at(*.leaves))]
     AfterLeaving {
         /// Key and value as written in the scenario file.
@@ -560,7 +560,7 @@ pub enum ErrorKind {
         /// Text that stands in place of the amount.
         amount: String,
     },
-    /// Percentage points are set for an amount that is not a percentage.
+    /// A test states percentage points for an amount that is not a percentage.
     #[error("`{written}`: `points` need a percentage")]
     PointsOfNoPercentage {
         /// Key and value as written in the scenario file.

@@ -185,7 +185,7 @@ impl Guest {
 
 enum Workload {
     Program(Program),
-    /// Node of the parallel program with this name.
+    /// A node of the parallel program with this name, and its program.
     Node(Program, String),
     Work(Work),
 }
@@ -215,8 +215,8 @@ impl Work {
         Ok(())
     }
 
-    /// Gives a name to all tasks from the index `first` on. There may be none, if the work has no
-    /// tasks of its own.
+    /// Gives a name to all tasks from the index `first` on. Work without tasks of its own cannot
+    /// have a name.
     fn call(&mut self, item: &Item<'_>, first: usize) -> Result<(), Mistake> {
         let name = checked_name(item)?;
         let is_number = name.bytes().all(|byte| byte.is_ascii_digit());

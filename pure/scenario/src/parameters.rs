@@ -46,12 +46,12 @@ pub(crate) fn overlaid(
     values.map_err(|error| ErrorKind::Field(printable(error)))
 }
 
-/// Returns the parameters. The error is that of a conflict between some of them.
+/// Returns the parameters of a policy. If some of them conflict, the error says which.
 fn without_conflict(spec: &Spec, values: Values) -> Result<Values, FieldError> {
     (spec.conflict)(&values).map_or(Ok(values), Err)
 }
 
-/// Field `cpu`: the CPU of all vCPUs of a domain together.
+/// Field `cpu`: the CPU time reserved for all vCPUs of a domain together.
 const TOGETHER: &[Field] = &[Field::share(
     CPU,
     "1cpu",
@@ -90,7 +90,8 @@ pub(crate) fn shares(table: &Table<'_>, whose: ShareOwner) -> Result<Shares, Mis
     Ok(shares)
 }
 
-/// A fault without a position if a key is missing, since a missing key has none.
+/// A fault in the parameters of a vCPU. It has no position if a key is missing, since a missing key
+/// has no position.
 struct UnplacedMistake {
     at: Option<usize>,
     kind: ErrorKind,

@@ -99,7 +99,8 @@ impl CacheModel {
         self.prices.is_empty()
     }
 
-    /// Returns the cost of starting a vCPU on a CPU on which `before` ran directly before.
+    /// Returns the dispatch cost of starting a vCPU on a CPU. `before` is the vCPU that ran there
+    /// directly before, `None` if the CPU was idle.
     #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn dispatch(&self, vcpu: VcpuId, before: Option<VcpuId>) -> Span {
         if before == Some(vcpu) { Span::ZERO } else { self.price(vcpu).dispatch }

@@ -74,7 +74,7 @@ pub struct SimResults {
     pub done: Vec<(Time, VcpuId)>,
 }
 
-/// Number of events between two checks if the run should go on.
+/// Number of events between two checks of whether the run should continue.
 const OFTEN: u64 = 1 << 14;
 
 /// Simulates the scenario from its start to its end.
@@ -124,7 +124,8 @@ struct Sim<'a> {
     has_passes: bool,
     /// Number of jobs of each interference so far.
     interfered: Vec<usize>,
-    /// True if every item of a system goes through the queue. Tests compare both ways.
+    /// True if the end of every work item goes through the event queue. Tests compare runs with and
+    /// without that.
     #[cfg(test)]
     one_by_one: bool,
 }

@@ -18,7 +18,7 @@ pub(crate) enum Event {
     Allow,
     /// The timer tick of this CPU, or of all CPUs, occurs.
     Tick,
-    /// The kernel of this CPU looks if the slice of an ordinary thread is used.
+    /// The kernel's tick on this CPU, which checks if the slice of the ordinary thread is used.
     FairTick,
     /// The next job of this interference is ready.
     Interfere,
@@ -63,8 +63,8 @@ const LATEST: u64 = 1 << (128 - TIME);
 
 const _: () = assert!(MOST_VCPUS <= 1 << KIND && LONGEST.ns() < LATEST);
 
-/// Maximum number of events in the sorted line. The constants that follow are the number that the
-/// line keeps when it is full, and the number moved to it from the heap at once.
+/// Maximum number of events in the sorted line. A full line keeps its first `KEEP` events. An empty
+/// line takes `REFILL` events from the heap at once.
 const ROOM: usize = 64;
 const KEEP: usize = 16;
 const REFILL: usize = 4;

@@ -28,8 +28,8 @@ const RATES: [(&str, u64); 6] = [
     ("GB/s", 8_000_000_000),
 ];
 
-/// Largest amount of data, in bytes, or rate, in bits per second: a thousand times that of any
-/// host.
+/// Largest amount of data in bytes, or rate in bits per second, that is accepted. It is a thousand
+/// times that of any real host.
 const MOST: u64 = 1_000_000_000_000_000;
 
 /// Reads an amount of data in bytes, which must not be zero.

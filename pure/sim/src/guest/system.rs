@@ -1,4 +1,5 @@
-//! Simulated operating system of a domain. Its vCPUs do work items with costs, and block after.
+//! Simulated operating system of a domain. Its vCPUs do work items, each of which costs CPU time,
+//! and block when there is no work.
 //!
 //! The first vCPU does the work items for devices, before all tasks. Any vCPU can run tasks. An
 //! item takes effect when it is complete.
@@ -369,8 +370,9 @@ impl<'a, D: Copy> System<'a, D> {
         must.then_some(vcpu.id)
     }
 
-    /// Returns the next task of a vCPU. If no task is ready, returns once the item "search that
-    /// finds no work", which takes `idle` more than the system's own cost of it.
+    /// Returns the next task of a vCPU. If no task is ready, returns the item for a search that
+    /// finds no work, unless `has_idled` says that it was done. Its cost is `idle` more than the
+    /// system's own.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
         if let Some(task) = self.ready.pop() {
@@ -426,7 +428,7 @@ enum HasIdled {
     Yes,
 }
 
-/// A time at which something happens to simulated systems, with its effects.
+/// Time of an event of simulated operating systems, with the effects that the event has.
 pub(crate) struct Context<'c, 'a, D> {
     pub(crate) now: Time,
     pub(crate) systems: &'c mut Systems<'a, D>,

@@ -227,7 +227,7 @@ impl Io<'_> {
     }
 
     /// Puts a guest at the end of the driver's queue if its rings have more entries. Otherwise
-    /// sends an event to the guest if it waits for room in a ring.
+    /// sends the guest an event if the guest waits for room in a ring.
     fn call_again(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(guest)];
         if !frontend.ring.is_empty() || !frontend.reads.is_empty() {

@@ -204,7 +204,8 @@ fn check_waits(tasks: &[Task], trace: &[Record], allowance: u64) -> Result<(), T
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// BVT's virtual times are exact here, so the error is at most the context switch allowance.
+    /// In this test BVT's virtual times are not rounded. So CPU times differ from the weights by at
+    /// most the context switch allowance.
     #[test]
     fn bvt_hogs_differ_from_their_weights_by_at_most_the_allowance(
         tasks in hogs(6), allowance in allowance(),

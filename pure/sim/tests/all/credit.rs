@@ -573,8 +573,8 @@ fn credit_cap_limits_to_fair_share_only_under_xen_303_rules() {
 }
 
 /// Reference, section 7.7, item 1. A vCPU that always sleeps during ticks is never charged under
-/// Xen's rules, and receives all of the 95 % that it wants. If it is charged for its CPU time, it
-/// receives its half.
+/// Xen's rules, and receives all of the 95 % that it wants. If the vCPU is charged for its CPU
+/// time, it receives only half of the CPU.
 #[test]
 fn vcpu_that_sleeps_at_ticks_gains_only_under_xen_credit_rules() {
     for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {

@@ -14,7 +14,8 @@ use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, VcpuHint,
 /// Time at the start of a run that results leave out.
 const WARM: Span = Span::from_secs(5);
 
-/// Guests behind a driver on one CPU. The first guest serves and computes, and the others compute.
+/// Set-up of guests behind a driver on one CPU. The first guest serves and computes, and the others
+/// compute.
 struct SetUp<'a> {
     policy: &'a str,
     guests: usize,
@@ -36,8 +37,9 @@ struct SetUp<'a> {
     tells: fn(usize) -> &'static str,
 }
 
-/// Requests arrive at a fixed rate, whether or not earlier ones are answered. The driver domain
-/// wakes for its own work, out of step with any tick. The paper's figures result only with both.
+/// Set-up in which requests arrive at a fixed rate, whether or not earlier ones are answered. The
+/// driver domain also wakes for its own work, out of step with any tick. The paper's figures result
+/// only with both.
 const B: SetUp<'static> = SetUp {
     policy: "name = 'gaps'",
     guests: 4,
@@ -51,8 +53,8 @@ const B: SetUp<'static> = SetUp {
     tells: |_| "true",
 };
 
-/// Two tasks of a guest wait for packets, one of them urgent. The driver domain has no work of its
-/// own.
+/// Set-up in which two tasks of a guest wait for packets, one of them urgent. The driver domain has
+/// no work of its own.
 const OF_TWO: SetUp<'static> =
     SetUp { others: "rate = 50", driver: "", length: "60s", urgency: |_| 120, ..B };
 
@@ -319,7 +321,7 @@ fn least_urgent_guest_starves_only_under_gaps_paper_rules() {
 
 /// With hints, a server gains much over the same rules of Credit. Most of the gain remains beside a
 /// guest that always claims the highest urgency, or that always claims to wait for I/O. Such a
-/// guest delays others by at most its limit of time ahead.
+/// guest delays others by at most the time for which it may run ahead of them.
 #[test]
 fn gaps_bounded_rules_limit_the_delay_caused_by_false_claims() {
     let cases =

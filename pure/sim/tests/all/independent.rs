@@ -60,8 +60,8 @@ mod steps {
         /// For each task: time in its program, work in thousandths of a step at full speed, and its
         /// end.
         pub(crate) tasks: Vec<(u64, u64, Option<u64>)>,
-        /// Overhead of switches, migrations, refills and ticks on each CPU. The next field is the
-        /// idle time.
+        /// Overhead of switches, migrations, refills and ticks on each CPU. `idle` is the idle
+        /// time.
         pub(crate) overhead: Vec<[u64; 4]>,
         pub(crate) idle: Vec<u64>,
     }
@@ -75,7 +75,8 @@ mod steps {
         turn: u64,
         /// Unpaid overhead by kind, one step per entry, in the order in which it is paid.
         debt: std::collections::VecDeque<usize>,
-        /// Time that tasks have run on this CPU. The next field is its value when each task left.
+        /// Time that tasks have run on this CPU. `used_as_left` holds its value at the time at
+        /// which each task left.
         used: u64,
         used_as_left: Vec<u64>,
     }
@@ -265,7 +266,7 @@ fn tick_at_the_end_of_a_timeslice_costs_cpu_time() {
     agree(&host, "", &[batch; 2], &sums(&[a, b], &[[0, 0, 0, 20_000]], &[5_000]));
 }
 
-/// Each of 1,000 timeslices begins with a switch of 100 us.
+/// Each of 1,000 timeslices begins with a switch that costs 100 us.
 #[test]
 fn switch_cost_is_charged_in_every_timeslice() {
     let host = Host { quantum: 1_000, switch: 100, ..steps::PLAIN };
@@ -304,7 +305,7 @@ fn staggered_ticks_cost_a_busy_and_an_idle_cpu_equal_time() {
     agree(&host, "", &[task], &sums(&[(250_000, 250_000_000, None)], &overhead, &idle));
 }
 
-/// 100 jobs of 1 ms begin after idle time, with a dispatch of 35 us each.
+/// 100 jobs of 1 ms begin after idle time, each with a dispatch cost of 35 us.
 #[test]
 fn dispatch_cost_is_charged_for_each_job_after_idle_time() {
     let task = Task { work: 1_000, period: Some(10_000), dispatch: 35, ..Task::NOTHING };
@@ -312,7 +313,7 @@ fn dispatch_cost_is_charged_for_each_job_after_idle_time() {
     agree(&steps::PLAIN, "", &[task], &by_hand);
 }
 
-/// Each of 200 timeslices of 5 ms begins with a refill of 300 us.
+/// Each of 200 timeslices of 5 ms begins with a cache refill that costs 300 us.
 #[test]
 fn cache_refill_cost_is_charged_in_every_timeslice() {
     let host = Host { quantum: 5_000, ..steps::PLAIN };

@@ -15,7 +15,7 @@ const LENGTH: u64 = 400_000_000;
 /// Parameters of a domain with `spread = "use"`, whose vCPUs may borrow each other's unused budget.
 #[derive(Clone, Debug)]
 struct Family {
-    /// Slice of each vCPU of the domain, in nanoseconds. The next field is the period.
+    /// Slice of each vCPU of the domain, in nanoseconds. `period` is the period.
     slice: u64,
     period: u64,
     /// Time at which each vCPU of the domain wakes. A time after the end of the run means never.

@@ -101,10 +101,10 @@ proptest! {
         }
     }
 
-    /// From any wake on, a vCPU with a hard limit receives at most its share of the time and twice
-    /// what a slice is longer than the share of its own time. This is the bound of a constant
-    /// bandwidth server: a slice at the end of a period can be followed by a part of the next
-    /// slice, a block, and a whole slice of the period that begins at the wake.
+    /// From any wake on, a vCPU with a hard limit receives at most its share of the time plus 2 ×
+    /// slice × (1 - share). This is the bound of a constant bandwidth server: a slice at the end of
+    /// a period can be followed by a part of the next slice, a block, and a whole slice of the
+    /// period that begins at the wake.
     #[test]
     fn hard_limited_vcpu_exceeds_its_share_by_less_than_two_slices(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {

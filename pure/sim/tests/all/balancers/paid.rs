@@ -209,8 +209,8 @@ fn balancer_without_call_costs_leaves_the_trace_unchanged() {
     assert!(free == paid, "one CPU has nothing to balance");
 }
 
-/// A scenario may name a domain that makes the balancer's calls. It does so on any CPU, while it is
-/// present.
+/// A scenario may name a domain that makes the balancer's calls. The domain may be on any CPU, and
+/// makes calls only while it is present.
 #[test]
 fn balancer_domain_of_a_scenario_makes_calls_while_present() {
     let host = Host { balancer: "repaired", length: 20_000 * MS, ..Host::default() };
