@@ -215,8 +215,8 @@ impl Work {
         Ok(())
     }
 
-    /// Gives a name to all tasks from the index `first` on. Work without tasks of its own cannot
-    /// have a name.
+    /// Gives a name to all tasks from the index `first` on. If the work added no tasks, the name
+    /// has none.
     fn call(&mut self, item: &Item<'_>, first: usize) -> Result<(), Mistake> {
         let name = checked_name(item)?;
         let is_number = name.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,5 +1,5 @@
-//! Changes to reservations that are not in the ledger yet, and what of them would remain without
-//! it.
+//! Changes to reservations that are not in the ledger yet, and the part of them that would stay in
+//! force if the ledger could never be written.
 
 use crate::binding::Binding;
 use crate::event::Event;
@@ -24,8 +24,8 @@ pub(crate) struct UncommittedChange {
     pub(crate) key: Option<KeyedRequest>,
     /// Event to publish. `None` if nothing changed.
     pub(crate) event: Option<Event>,
-    /// Change to the rows that would remain, if this change stands although neither it nor earlier
-    /// ones can be written.
+    /// Effect of this change on the rows that would stay in force if the ledger could never be
+    /// written again. `None` if the change would be reverted.
     pub(crate) remains: Option<Change>,
 }
 
@@ -64,11 +64,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Applies the change to the row that would remain if the ledger could never be written again.
+    /// Applies the change to `slot`, the row that would stay in force if the ledger could never be
+    /// written again.
     ///
     /// Returns true if the change stands. A change stands if it takes CPU time from no other
-    /// reservation. It does not if it needs more capacity than at the last commit, which others may
-    /// have got since.
+    /// reservation. A change that needs more capacity than at the last commit does not stand, since
+    /// other reservations may have got that capacity.
     pub(crate) fn remains_in(&self, slot: &mut Option<Row>, after: &Row) -> bool {
         if let Kind::Ended = self {
             *slot = None;

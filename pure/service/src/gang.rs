@@ -26,7 +26,7 @@ pub const AHEAD: Span = Span::from_secs(60);
 pub struct Gang {
     /// Name of the gang, the same on all of its hosts.
     pub name: Name,
-    /// True if all members end when one is lost. Otherwise the rest go on.
+    /// True if all members end when one is lost. Otherwise the remaining members go on.
     pub is_strict: bool,
 }
 
@@ -47,11 +47,11 @@ pub enum GangMessage {
 /// Reply of a host to a [`GangMessage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangReply {
-    /// The host has done it.
+    /// The host has carried out the message.
     Yes,
     /// The host refused the message. Nothing changed on that host.
     No,
-    /// The host did not reply. It may have done it or not.
+    /// The host did not reply. It may have carried out the message or not.
     Nothing,
 }
 
@@ -71,7 +71,8 @@ pub enum GangStart {
     None {
         /// Members whose host refused or did not reply.
         because: Vec<usize>,
-        /// Members that may be held or begin all the same, since their host could not be told.
+        /// Members that may be held or begin nevertheless, since their host could not be told that
+        /// the gang is broken.
         untold: Vec<usize>,
     },
 }

@@ -47,46 +47,46 @@ pub enum Input {
         /// Binding of the domain by its new name.
         to: Binding,
     },
-    /// A held VM has ended, and its threads are no longer held.
+    /// A scheduled VM has ended, and its threads are no longer scheduled.
     Vanished {
-        /// Domain of its reservation.
+        /// Domain of the VM's reservation.
         domain: DomId,
         /// Identity of the VM that ended.
         identity: Identity,
     },
-    /// The vCPUs of a held VM have changed since it was last looked up.
+    /// The vCPUs of a scheduled VM have changed since the VM was last looked up.
     Vcpus {
-        /// Domain of its reservation.
+        /// Domain of the VM's reservation.
         domain: DomId,
         /// The VM, with its current vCPUs.
         machine: Machine,
     },
-    /// Another program changed a held thread, and the change was undone.
+    /// Another program changed a scheduled thread, and the change was undone.
     Meddled {
-        /// Domain of its reservation.
+        /// Domain of the reservation of the thread's VM.
         domain: DomId,
         /// Description of the change.
         what: String,
     },
-    /// Another program has changed a held thread, and the service leaves that thread to it.
+    /// Another program has changed a scheduled thread, and the service leaves that thread to it.
     Contested {
-        /// Domain of its reservation.
+        /// Domain of the reservation of the thread's VM.
         domain: DomId,
-        /// Place of the thread.
+        /// Place of the thread: index of its vCPU in the reservation.
         place: u16,
         /// Description of the change.
         what: String,
     },
     /// A change reported as [`Input::Contested`] was undone, and the thread is scheduled again.
     Settled {
-        /// Domain of its reservation.
+        /// Domain of the reservation of the thread's VM.
         domain: DomId,
-        /// Place of the thread.
+        /// Place of the thread: index of its vCPU in the reservation.
         place: u16,
     },
-    /// The monitor of a held VM has suspended or resumed the guest.
+    /// The monitor of a scheduled VM has suspended or resumed the guest.
     Suspended {
-        /// Domain of its reservation.
+        /// Domain of the VM's reservation.
         domain: DomId,
         /// Identity of the VM.
         identity: Identity,
@@ -114,10 +114,10 @@ pub enum Input {
     Load {
         /// Number of the CPU on this host.
         cpu: CpuId,
-        /// Reservations and overhead there.
+        /// Reservations and overhead on that CPU.
         load: CpuLoad,
     },
-    /// The alarm of [`World::ring`](crate::World::ring) rings.
+    /// The timer that [`World::ring`](crate::World::ring) set has expired.
     Rang,
 }
 

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::name::Key;
 use crate::principal::Principal;
 
-/// Most answers kept for one principal. Beyond it the oldest is dropped.
+/// Maximum number of answers kept for one principal. Beyond it the oldest answer is dropped.
 pub const KEYS_OF_ONE: usize = 1_000;
 
-/// Most answers kept for all principals together. Beyond it the oldest is dropped.
+/// Maximum number of answers kept for all principals together. Beyond it the oldest answer is
+/// dropped.
 pub const KEYS_IN_ALL: usize = 20_000;
 
 /// Keys in order of arrival, bounded by [`KEYS_OF_ONE`] and [`KEYS_IN_ALL`].
@@ -31,7 +32,7 @@ impl<T> Default for KeyOrder<T> {
 }
 
 impl<T: PartialOrd> KeyOrder<T> {
-    /// Adds the newest key. A key that is already kept becomes the newest.
+    /// Adds a key as the newest one. A key that is already kept becomes the newest.
     ///
     /// Returns the key that is dropped for it, if any.
     pub fn add(&mut self, at: T, who: Principal, key: Key) -> Option<(Principal, Key)> {

@@ -42,7 +42,7 @@ impl Keys {
         }
     }
 
-    /// Keeps an answer that is `age` old. Answers must be added from old to new.
+    /// Keeps an answer that was given `age` ago. Answers must be added from old to new.
     pub(crate) fn keep(&mut self, now: Time, kept: KeptAnswer, age: Span) {
         self.forget(now);
         let (who, key) = (kept.principal, kept.key.clone());

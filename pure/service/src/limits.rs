@@ -41,8 +41,8 @@ const PRINCIPALS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Limits {
     rates: Option<Rates>,
-    /// By principal: the times at which the steady rates would have allowed all its requests and
-    /// changes so far. A time in the past means an idle principal.
+    /// For each principal, the times at which the sustained rates would have allowed all its
+    /// requests, and all its changes, so far. A time in the past means that the principal is idle.
     asked: BTreeMap<Principal, (Time, Time)>,
 }
 

@@ -5,8 +5,8 @@ use slackline_units::{CpuId, Span};
 
 use crate::binding::Binding;
 
-/// Identity of a VM while the kernel runs. Two VMs always differ in it, even if one gets the
-/// process number or the name of an earlier one.
+/// Identity of a VM while the kernel runs. Two VMs always have different identities, even if a VM
+/// gets the process number or the name of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// Identity of a process.
@@ -43,7 +43,8 @@ pub struct Machine {
     pub vcpus: Vec<u16>,
 }
 
-/// Assignment of the vCPUs of a VM to the places of its reservation.
+/// Assignment of the vCPUs of a VM to the places of its reservation. There is one place for each
+/// reserved vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seats {
     /// Identity of the VM. Threads of no other VM may be touched.
@@ -97,7 +98,7 @@ pub enum WorldError {
     /// The policy has too little capacity, or cannot keep such terms.
     #[error("{0}")]
     Admission(AdmitError),
-    /// The VM has ended, or another one has its place.
+    /// The VM has ended, or another VM has taken its process number or name.
     #[error("the VM is gone")]
     Gone,
     /// The host or its kernel rejected an operation.

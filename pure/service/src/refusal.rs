@@ -10,7 +10,7 @@ use crate::terms::{Terms, TermsError};
 /// Reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The policy has too little capacity for it.
+    /// The policy has too little capacity for the reservation.
     #[error("{says}")]
     NoRoom {
         /// Reservation that was requested for each vCPU.
@@ -29,7 +29,7 @@ pub enum Refusal {
     InList {
         /// Reservation that is refused.
         name: Name,
-        /// Reason for that reservation.
+        /// Reason why that reservation is refused.
         why: Box<Refusal>,
     },
     /// A list has more than the maximum number of reservations.
@@ -69,7 +69,7 @@ pub enum Refusal {
         name: Name,
         /// Revision in the request.
         asked: u64,
-        /// Current revision of the reservation.
+        /// Revision that the reservation has now.
         is: u64,
     },
     /// The name is in use for a different reservation.

@@ -40,8 +40,9 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns true if a VM with this binding is the VM of this reservation: the same VM as before,
-    /// one of the same user, or, for root, one whose name only root could give.
+    /// Returns true if a VM with this binding is the VM of this reservation. It is if it is the
+    /// same VM as before, or a VM of the same user. For root, it is if only root could give the VM
+    /// its name.
     #[must_use]
     pub fn means(&self, machine: &Machine) -> bool {
         let is_named = machine.is_vouched && self.user == 0;
@@ -50,7 +51,7 @@ impl Row {
 }
 
 impl Row {
-    /// Notes the UUID of a VM that is held for this reservation.
+    /// Stores the UUID of the VM that is scheduled for this reservation.
     pub(crate) fn note_uuid(&mut self, machine: Option<&Machine>) {
         if self.binding.kind() != BindingKind::Libvirt {
             self.by_uuid = None;
@@ -61,7 +62,7 @@ impl Row {
 }
 
 impl fmt::Display for Row {
-    /// Writes it as `2ms/10ms exact for 2 vCPUs, libvirt:web, paused`.
+    /// Writes the reservation as `2ms/10ms exact for 2 vCPUs, libvirt:web, paused`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paused = if self.paused { ", paused" } else { "" };
         write!(out, "{}, {}{paused}", self.terms, self.binding)?;
@@ -72,18 +73,18 @@ impl fmt::Display for Row {
 /// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// No VM is there that the reservation could use. Its capacity stays reserved, unless the
-    /// reason is [`Reason::NoRoom`].
+    /// No VM exists that the reservation could use. Its capacity stays reserved, unless the reason
+    /// is [`Reason::NoRoom`].
     Waiting,
     /// The VM receives what is reserved for it.
     Active,
     /// The VM is kept from running. Its capacity stays reserved.
     Paused,
-    /// The VM has fewer vCPUs than reserved, or more. Those without a reservation run as ordinary
+    /// The VM has fewer vCPUs than reserved, or more. vCPUs without a reservation run as ordinary
     /// threads.
     Partial,
-    /// Another program has changed threads of the VM, and keeps them until the change is undone or
-    /// the reservation is resumed. Its capacity stays reserved.
+    /// Another program has changed threads of the VM. That program keeps control of them until the
+    /// change is undone or the reservation is resumed. The capacity of the VM stays reserved.
     Contested,
     /// The monitor has suspended the guest. Its capacity stays reserved.
     Suspended,
@@ -145,7 +146,7 @@ pub enum Reason {
         /// User whose VM is expected.
         meant: u32,
     },
-    /// The VM is there but cannot be held. Says why.
+    /// The VM exists, but cannot be scheduled. Says why.
     #[error("{0}")]
     Unavailable(String),
     /// The gang has not begun.
@@ -157,16 +158,17 @@ pub enum Reason {
     /// The guest does not run. Says what the monitor reports.
     #[error("{0}")]
     Suspended(String),
-    /// The VM has another number of vCPUs than reserved, or one of them could not be held.
+    /// The VM has another number of vCPUs than reserved, or one of its vCPUs could not be
+    /// scheduled.
     #[error("{}", vcpus(*there, *promised, unseated, why.as_deref()))]
     Vcpus {
         /// Number of vCPUs of the VM.
         there: u16,
         /// Number of vCPUs with a reservation.
         promised: u16,
-        /// vCPUs without a reservation, and those that are not held.
+        /// vCPUs without a reservation, and vCPUs that could not be scheduled.
         unseated: Vec<u16>,
-        /// Reason why one could not be held. `None` if all could.
+        /// Reason why a vCPU could not be scheduled. `None` if all could be scheduled.
         why: Option<String>,
     },
 }

@@ -142,8 +142,8 @@ impl Terms {
         Terms { each, phase, ..self }
     }
 
-    /// Returns the terms with borrowing of unused budget between siblings set. It stays off for one
-    /// vCPU.
+    /// Returns the terms with borrowing of unused budget between siblings allowed or not. It is
+    /// never allowed for a single vCPU.
     #[must_use]
     pub const fn spread_by_use(self, by_use: bool) -> Terms {
         // A single vCPU has no siblings to lend to.
@@ -200,8 +200,8 @@ impl Terms {
         self.by_use
     }
 
-    /// Returns the offset of the periods from whole periods of the wall clock. `None` if it is
-    /// open.
+    /// Returns the offset of the periods from whole periods of the wall clock. `None` if periods
+    /// begin at the time of the reservation.
     #[must_use]
     pub const fn phase(self) -> Option<Span> {
         self.phase

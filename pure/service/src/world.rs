@@ -99,15 +99,15 @@ pub trait World {
     fn reply(&mut self, ticket: Ticket, reply: &Result<Answer, Refusal>);
 
     /// Lets the world answer a [`Request::Log`](crate::Request::Log), a
-    /// [`Request::History`](crate::Request::History) or a
-    /// [`Request::Find`](crate::Request::Find) itself. The caller is allowed to ask.
+    /// [`Request::History`](crate::Request::History) or a [`Request::Find`](crate::Request::Find)
+    /// itself. The rights of the caller have been checked.
     fn hand_over(&mut self, asked: &ClientRequest);
 
-    /// Sends an event to all subscribers. It is in the ledger.
+    /// Sends an event, which is in the ledger already, to all subscribers.
     fn publish(&mut self, event: &Event);
 
-    /// Asks for [`Input::Rang`](crate::Input::Rang) at this time. It replaces the time asked for
-    /// before.
+    /// Sets the timer: requests [`Input::Rang`](crate::Input::Rang) at this time. A time that was
+    /// set before is replaced.
     fn ring(&mut self, at: Time);
 }
 
@@ -120,7 +120,7 @@ pub struct JoiningDomain<'a> {
     pub name: &'a Name,
     /// Terms of the reservation.
     pub terms: &'a Terms,
-    /// Threads for the places. `None` if all places are empty.
+    /// vCPUs of the VM for the places of the reservation. `None` if all places stay empty.
     pub seats: Option<&'a Seats>,
 }
 

@@ -1,7 +1,6 @@
 //! Reservations that end at a time of the wall clock.
 //!
-//! The end is not converted to the service's clock when it is set: if the wall clock is set, ends
-//! move with it.
+//! An end is kept as a time of the wall clock. So if the wall clock is set, the ends move with it.
 
 use slackline_units::{Time, WallTime};
 

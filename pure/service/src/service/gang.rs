@@ -19,8 +19,9 @@ use super::reserve::{is_promised, join, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
-    /// Admits a member, and keeps its places empty until its lease ends or it begins. Nothing is
-    /// written to the ledger: if the service dies, the capacity is free at once.
+    /// Admits a member of a gang. Its capacity is reserved, but its VM is not scheduled, until it
+    /// begins or its lease ends. Nothing is written to the ledger: if the service dies, the
+    /// capacity is free at once.
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -64,7 +65,8 @@ impl Service {
         Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() })
     }
 
-    /// Turns a held member into a reservation. Its VM occupies the places from the begin time on.
+    /// Turns a held member of a gang into a reservation. Its VM is scheduled from the begin time
+    /// on.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -142,8 +144,8 @@ impl Service {
         }
     }
 
-    /// Checks that a reservation is not held for a gang that has not begun. No request may change
-    /// it then.
+    /// Checks that a reservation is not held for a gang that has not begun, since no request may
+    /// change such a reservation.
     pub(super) fn check_lent(&self, name: &Name) -> Result<(), Refusal> {
         let lent = self.book.get(name).filter(|entry| entry.is_lent());
         match lent.and_then(|entry| entry.row.gang.as_ref()) {

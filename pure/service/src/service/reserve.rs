@@ -87,8 +87,8 @@ impl Service {
         Ok((row, machine))
     }
 
-    /// Ends a reservation for a process that has ended, even if that was not reported yet, as after
-    /// a restart of the service. Its name is then free.
+    /// Ends a reservation for a process that has ended, even if the end was not reported yet, as
+    /// after a restart of the service. The name of the reservation is then free.
     fn let_go_if_over(&mut self, now: Time, name: &Name, world: &mut impl World) {
         let Some(entry) = self.book.get(name).filter(|entry| !entry.row.binding.lasts()) else {
             return;
@@ -104,8 +104,8 @@ impl Service {
         }
     }
 
-    /// Answers a repeated request to reserve the same by the same principal. If the reservation
-    /// waits for its VM, looks it up: a program that starts a VM often repeats its request.
+    /// Answers a request to reserve that the same principal repeats. If the reservation waits for
+    /// its VM, looks it up: a program that starts a VM often repeats its request.
     fn reserve_again(
         &mut self,
         now: Time,
@@ -278,7 +278,7 @@ pub(super) fn join(
     })
 }
 
-/// Returns the refusal for what the world declined.
+/// Returns the refusal for a call that the world declined.
 pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) -> Refusal {
     match declined {
         WorldError::Admission(error) => {
@@ -300,7 +300,8 @@ pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) ->
     }
 }
 
-/// Returns the slice that fits in a whole period, from the slice that fits in each enforced part.
+/// Returns the slice that fits in a whole period. `room` is the slice that fits in each part into
+/// which the period is divided for enforcement.
 fn of_whole_period(room: Span, terms: &Terms) -> Span {
     let (whole, part) = (terms.each().period(), terms.in_each_second().each().period());
     let ns = u128::from(room.ns()) * u128::from(whole.ns()) / u128::from(part.ns().max(1));

@@ -144,7 +144,7 @@ fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Che
     Ok(())
 }
 
-/// Budget of the operator in the simulation.
+/// Budget of the operator (a principal) in the simulation.
 const BUDGET: Budget = Budget { cpu: Some(CpuShare::from_ppm(600_000)), machines: Some(3) };
 
 pub(crate) fn budgets() -> Budgets {
@@ -422,7 +422,7 @@ fn single(target: &Request, verb: Verb) -> Option<Request> {
     }
 }
 
-/// True if a list releases the reservation because it does not name it.
+/// Returns true if a list releases the reservation because the list does not name it.
 fn is_pruned(sent: &Sent, targets: &[Request], event: &Event) -> bool {
     let Some(before) = &event.before else { return false };
     let is_listed = targets.iter().any(|target| target.name() == Some(&before.name));

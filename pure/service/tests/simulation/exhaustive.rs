@@ -1,4 +1,4 @@
-//! A death before every call, in every sequence of up to three commands.
+//! Tests with a death of the service before every call, in every sequence of up to three commands.
 
 use slackline_service::{Amount, Key, Name, Principal, Request, Role, Ticket};
 use slackline_units::{Reservation, Span};

@@ -190,8 +190,8 @@ fn cpu_overload_is_logged_once_at_begin_and_once_at_end() {
     }
 }
 
-/// The name of a process that has ended is free before anybody told the service of its end, as
-/// after a death of the service.
+/// The name of a process that has ended is free before the service is told of the end, as after a
+/// restart of the service.
 #[test]
 fn reservation_name_of_an_ended_process_is_free_without_notice() {
     let mut run = Run::new(1, None, false);

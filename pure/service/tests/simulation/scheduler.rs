@@ -16,7 +16,8 @@ pub(crate) const RESERVE: CpuShare = CpuShare::from_ppm(100_000);
 pub(crate) struct Domain {
     pub(crate) terms: Terms,
     pub(crate) identity: Option<Identity>,
-    /// VM that was assigned last. The reservation is metered for it, whether it is assigned or not.
+    /// VM that was assigned to the reservation last. CPU time is metered for it even while it is
+    /// not assigned.
     last: Option<Identity>,
     pub(crate) places: Vec<Place>,
     pub(crate) is_paused: bool,
