@@ -135,8 +135,8 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Returns true if the last wake-up of a vCPU lets it precede others now. While the vCPU runs,
-    /// that ends in `charge` or `on_timer` only.
+    /// Returns true if a vCPU is boosted: because of its last wake-up it precedes others now. While
+    /// the vCPU runs, a boost ends only in `charge` or `on_timer`.
     fn is_boosted(&self, _vcpu: VcpuId) -> bool {
         false
     }
@@ -253,8 +253,8 @@ pub enum AdmitError {
         asked: Reservation,
         /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
         promised: CpuShare,
-        /// Share of these CPUs that may be reserved: all of each allowed CPU less the policy's
-        /// reserve.
+        /// Share of the CPUs that the affinity allows and that may be reserved: all of each CPU
+        /// less the policy's reserve.
         capacity: CpuShare,
         /// Number of CPUs that the vCPU's affinity allows.
         cpus: usize,

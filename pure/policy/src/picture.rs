@@ -68,7 +68,7 @@ pub(crate) struct PictureTimeslice {
     /// First letter of the name of the vCPU that ran.
     pub(crate) who: char,
     pub(crate) ran: Span,
-    /// Account of the vCPU at the end of the timeslice.
+    /// Facts about the vCPU as users see them, at the end of the timeslice.
     pub(crate) account: Account,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Dispatch {
     pub(crate) at: Time,
     /// Index of the vCPU that runs.
     pub(crate) who: usize,
-    /// Account of that vCPU at the start of the timeslice.
+    /// Facts about the dispatched vCPU as users see them, at the start of the timeslice.
     pub(crate) account: Account,
 }
 

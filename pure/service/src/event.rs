@@ -38,7 +38,7 @@ pub enum EventKind {
     /// The VM of a reservation appeared.
     Appeared,
     /// The libvirt domain of a reservation was renamed, and the reservation follows it. Holds the
-    /// new name.
+    /// old and the new binding.
     Renamed(String),
     /// The VM of a reservation disappeared.
     Vanished,

@@ -40,9 +40,9 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns true if a VM with this binding is the VM of this reservation. It is if it is the
-    /// same VM as before, or a VM of the same user. For root, it is if only root could give the VM
-    /// its name.
+    /// Returns true if a VM with this binding is the VM of this reservation: the same VM as before,
+    /// or a VM of the same user. A reservation for root also accepts a VM whose name only root
+    /// could give.
     #[must_use]
     pub fn means(&self, machine: &Machine) -> bool {
         let is_named = machine.is_vouched && self.user == 0;

@@ -22,11 +22,11 @@ pub struct CpuUse {
     pub ran: Span,
 }
 
-/// Event that the hardware reports. `T` is the form of a vCPU's parameters, `W` the form of its
-/// hints.
+/// Event that the hardware reports to the host. `T` is the type of a vCPU's parameters, `W` the
+/// type of its hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact<T, W> {
-    /// A vCPU joins, blocked, with these parameters.
+    /// A vCPU joins with these parameters. It is blocked at first.
     Joined(VcpuId, T),
     /// The parameters of a vCPU change to these.
     TermsChanged(VcpuId, T),
@@ -44,9 +44,10 @@ pub enum Fact<T, W> {
     LimitReached(CpuId),
     /// The policy's timer for a CPU expired.
     AlarmRang(CpuId),
-    /// A vCPU gives a hint about its guest's tasks, or about I/O that it does for others.
+    /// A vCPU gives a hint to the scheduler: about its guest's tasks, or about I/O that it does for
+    /// other VMs.
     Told(VcpuId, W),
-    /// A vCPU that the hardware refused to run can run again.
+    /// A vCPU that the hardware refused to run earlier can run again.
     Allowed(VcpuId),
     /// From now on, the clock to which phases refer is ahead of the host's time by this much.
     ClockSet(Span),

@@ -554,7 +554,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// Formats the difference of `now` and `then` for the display of an account: "in 2ms" or "2ms ago".
+/// Formats the difference of `now` and `then` as text that is shown to users: "in 2ms" or "2ms
+/// ago".
 pub(crate) fn distance(now: Time, then: Time) -> String {
     if then >= now {
         alloc::format!("in {}", then - now)

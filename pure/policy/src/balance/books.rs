@@ -65,7 +65,8 @@ struct CpuSample {
     /// Start of the current busy period. `None` if the CPU is idle.
     busy: Option<Time>,
     was_busy: Span,
-    /// Busy time of the sibling threads when the occupant of this CPU was last charged or started.
+    /// Busy time of the sibling threads at the time at which the vCPU on this CPU was last charged,
+    /// or started.
     mark: Span,
     /// Busy time of the sibling threads at the last sample.
     sampled: Span,

@@ -126,7 +126,7 @@ struct GedfRules {
     carries: bool,
     carries_misses: bool,
     trims: bool,
-    /// Number of CPUs plus one. A vCPU may be tardy by half as many budgets.
+    /// Number of CPUs plus one: the number of half budgets by which a vCPU may be tardy at most.
     half_budgets: u64,
     /// Largest budget admitted so far.
     largest: Span,

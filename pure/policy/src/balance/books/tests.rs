@@ -77,9 +77,9 @@ fn balancer_counts_time_beside_a_busy_core_sibling_at_smt_speed() {
     assert_eq!(books.available(CPU), Span::from_ns(73_750_000));
 }
 
-/// Compares averages by samples with averages by runs. Three vCPUs take turns, and this one is
-/// alone in every third run. Two runs later it appears ahead by 0 % of a CPU by samples, and by 7 %
-/// by runs.
+/// Compares averages by samples with averages by runs. The vCPU has the CPU alone in every third
+/// run, and half of it in the other runs. Two runs after it was alone, the average by samples is
+/// back to half of the CPU. The average by runs is still 7 % of the CPU higher.
 #[test]
 fn balancer_average_by_runs_remembers_longer_than_by_samples() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);

@@ -131,7 +131,7 @@ mod random {
 
     use super::*;
 
-    /// Returns the place of a vCPU by examining each CPU.
+    /// Returns the place (CPU) of a vCPU by examining each CPU.
     fn plain_place(packing: &PlanPacking<'_>, item: &Item, stays: bool) -> Option<usize> {
         if stays && packing.fits(item, item.home) {
             return Some(item.home);
@@ -144,7 +144,7 @@ mod random {
         tightest.or_else(|| if item.is_tied { roomiest() } else { None })
     }
 
-    /// Returns the places and quotas of a split vCPU by examining each CPU for each piece.
+    /// Returns the places (CPUs) and quotas of a split vCPU by examining each CPU for each piece.
     fn plain_pieces(packing: &PlanPacking<'_>, item: &Item) -> Vec<(usize, u64)> {
         let mut left = item.rate;
         let mut taken: Vec<(usize, u64)> = Vec::new();

@@ -210,7 +210,7 @@ fn atropos_calls_a_century_apart_do_not_overflow() {
     }
 }
 
-/// Checks the rows that a trace records.
+/// Checks the facts about a vCPU that are shown to users and recorded in traces.
 #[test]
 fn atropos_trace_account_shows_period_cpu_and_remaining_budget() {
     let spec = crate::find("atropos").unwrap();

@@ -96,7 +96,7 @@ impl VcpuClock {
         if self.warping { rules.warped(actual, self.warp) } else { actual }
     }
 
-    /// Counts CPU time that is about to be charged against the limit of a warp. Returns the result
+    /// Counts CPU time against the limit of a warp, before that time is charged. Returns the result
     /// if the limit ends the warp.
     pub(super) fn use_warp(&mut self, now: Time) -> Option<WarpEnd> {
         if !self.has_limit() {

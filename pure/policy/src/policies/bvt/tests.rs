@@ -270,7 +270,8 @@ fn bvt_timeslice_without_unit_slip_lasts_until_the_other_is_overtaken() {
     assert_eq!(right, [('B', 5_000_000, 50), ('A', 15_000_000, 150)]);
 }
 
-/// A timeslice of 5.0001 ms is 50.001 charging units. The account shows whole virtual units only.
+/// A timeslice of 5.0001 ms is 50.001 charging units. The clock that is shown to users has whole
+/// virtual units only.
 #[test]
 fn bvt_timeslice_without_round_up_is_charged_exactly() {
     assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));

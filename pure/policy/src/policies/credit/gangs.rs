@@ -168,8 +168,8 @@ impl Credit {
     }
 
     /// Returns the class at which a waiting vCPU runs beside its gang sibling `other`. A vCPU
-    /// without credit gets the sibling's class, unless it owes a whole timeslice. A smaller debt is
-    /// a matter of a moment: a little earlier or later the two have equal credit.
+    /// without credit gets the sibling's class, unless it owes a whole timeslice. A smaller debt
+    /// does not count, since the credit of two siblings differs a little from moment to moment.
     fn class_beside(&self, vcpu: VcpuId, other: VcpuId) -> Class {
         let (account, class) = (&self.vcpus[vcpu], self.vcpus[other].class.min(Class::Under));
         let is_close = account.credit > -nanoseconds(self.rules.slice);

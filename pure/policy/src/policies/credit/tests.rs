@@ -8,8 +8,8 @@ use crate::{Moment, Pick, Policy, RawValue, TimesliceEnd, Topology, Values};
 
 use super::{Class, Credit, CreditRules, SPEC};
 
-/// Credit reference 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms neither is.
-/// So the two alternate forever.
+/// Credit reference 13.2: two hogs, x and y. At 30 ms y is still boosted. At 60 ms y is in debt,
+/// and at 90 ms neither vCPU is. So the two alternate forever.
 #[test]
 fn credit_two_hogs_alternate_in_timeslices_of_30_ms() {
     picture(

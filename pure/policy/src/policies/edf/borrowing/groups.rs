@@ -5,8 +5,8 @@
 //! exhausted their own budget. A vCPU that exhausted its budget in one period borrows at the start
 //! of the next period, for all of that period. A vCPU that does so for the first time borrows at
 //! once, for the rest of its period. A loan comes out of the unreserved share of the borrower's CPU
-//! (`loans`). So no other vCPU gets less for it. Not even the lender does: it has its equal share
-//! when it wakes.
+//! (`loans`). So no other vCPU gets less because of a loan. The lender does not either: when it
+//! wakes, it has its equal share.
 //!
 //! So at any time the vCPUs of a VM together have received at most their slices since they joined,
 //! plus one slice each: only unused budget is lent.

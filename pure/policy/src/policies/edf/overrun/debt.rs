@@ -64,9 +64,9 @@ impl EdfServer {
         in_advance + paid
     }
 
-    /// Returns the part of the debt that is forgiven. The urgent part is never forgiven. For a vCPU
-    /// with a hard limit it is all debt beyond the usual lateness of its stops. For a
-    /// work-conserving vCPU a slice's worth more is kept.
+    /// Returns the part of the debt that is forgiven. The urgent part, for which other vCPUs may
+    /// still have to wait, is never forgiven. For a vCPU with a hard limit it is all debt beyond
+    /// the usual lateness of its stops. For a work-conserving vCPU a slice's worth more is kept.
     fn forgiven(&self, slice: Span, untold: Span) -> Span {
         let kept = if self.exact { untold } else { untold + slice };
         self.debt.left_after(kept.max(self.urgent))
