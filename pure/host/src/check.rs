@@ -92,7 +92,7 @@ pub enum Broken {
         /// vCPU that was reported as blocking.
         vcpu: VcpuId,
     },
-    /// The hardware reported the end of a timeslice on an idle CPU.
+    /// The hardware reported the end of a timeslice on a CPU on which no vCPU runs.
     #[error("the hardware ended a timeslice on {cpu}, which runs no vCPU")]
     NobodyThere {
         /// CPU that is idle.

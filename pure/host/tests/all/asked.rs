@@ -7,7 +7,7 @@ use slackline_host::{Broken, Fact, NextInLine, Report, VcpuTerms};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Tasks, Time, VcpuHint, VcpuId};
 
-/// Starts a host with three CPUs: vCPU 0 runs on the first, and vCPU 1 waits.
+/// Starts a host with three CPUs: vCPU 0 runs on the first CPU, and vCPU 1 waits.
 fn one_runs() -> Story {
     let mut story = Story::scripted(3);
     story.wants(CPU0, run(0, 10));

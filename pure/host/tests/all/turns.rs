@@ -71,7 +71,8 @@ fn replaced_vcpu_is_recorded_as_preempted() {
     );
 }
 
-/// The vCPU uses only half of the elapsed time.
+/// A vCPU uses only half of the elapsed time, so its overrun must not exceed the CPU time that it
+/// used.
 #[test]
 fn late_time_of_a_run_interval_never_exceeds_its_cpu_time() {
     for (until, line) in [
@@ -87,8 +88,8 @@ fn late_time_of_a_run_interval_never_exceeds_its_cpu_time() {
     }
 }
 
-/// The used time is reported in three pieces: up to the limit, across the limit, and beyond the
-/// limit.
+/// A run interval is reported in three pieces: up to the limit of the timeslice, across the limit,
+/// and beyond the limit.
 #[test]
 fn cpu_time_beyond_the_timeslice_limit_counts_as_late() {
     let mut story = one_runs();

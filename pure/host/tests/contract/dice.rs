@@ -20,7 +20,7 @@ impl Dice {
     }
 
     /// Returns a number below `values`, which must not be zero. Small numbers are a little
-    /// likelier, which does not matter here.
+    /// likelier, which does not matter for tests.
     pub(crate) fn below(&mut self, values: u64) -> u64 {
         self.roll() % values
     }

@@ -66,8 +66,8 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
-/// Returns `sedf` with a check of all slices, whatever parameters are drawn. Used with its default
-/// parameters, which few scripts draw.
+/// Returns `sedf` with a check of all slices, whatever parameters are drawn. The policy has its
+/// default parameters, which few scripts draw.
 fn own_sedf() -> Spec {
     Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }

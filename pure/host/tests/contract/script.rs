@@ -26,7 +26,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Draws the topology of the host.
+    /// Returns the topology of the host, drawn from the seed of the script.
     pub(crate) fn topology(&self) -> Topology {
         // A separate seed, so that the topology does not change what else is drawn.
         Dice(!self.seed).topology(self.cpus)
