@@ -54,7 +54,7 @@ pub struct Host {
     empty_turns: usize,
 }
 
-/// Reason why a vCPU stops running without a decision of the policy.
+/// Reason why a vCPU stops being runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Blocked,

@@ -36,7 +36,8 @@ pub(crate) use frontend::DeviceWork;
 
 /// Simulated operating systems that may have work for devices.
 pub(crate) type Systems<'a> = guest::Systems<'a, DeviceWork>;
-/// A time at which something happens to simulated operating systems that have devices.
+/// Time of an event of simulated operating systems that have devices, with the effects that the
+/// event has.
 type Context<'c, 'a> = guest::Context<'c, 'a, DeviceWork>;
 
 /// State of all devices and of the clients outside.

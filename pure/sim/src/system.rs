@@ -96,7 +96,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Takes the time of a scheduling pass over a CPU.
+    /// Takes the CPU time of a scheduling pass from a CPU. Does nothing if `cpu` is `None` or
+    /// passes take no time.
     #[inline]
     pub(crate) fn take_pass(&mut self, now: Time, cpu: Option<CpuId>, pass: &Draw) {
         if let (true, Some(cpu)) = (self.has_passes, cpu) {

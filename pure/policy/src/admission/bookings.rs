@@ -82,7 +82,7 @@ pub(crate) struct BookedPlacement {
     pub(crate) parts: Vec<Subtask>,
     /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
-    /// CPU time that the vCPU has used in excess of the fluid rate. Not zero only if it rejoins.
+    /// CPU time that the vCPU has used in excess of the fluid rate. Zero unless the vCPU rejoins.
     pub(crate) advance: Span,
     /// True if the vCPU gets its slice only from its second period on, since otherwise other vCPUs
     /// would miss deadlines.
@@ -186,8 +186,9 @@ impl Bookings {
         }
     }
 
-    /// Releases holds whose zero-lag time has come. On quiescent CPUs, releases all holds and ends
-    /// the strict admission that earlier splits required.
+    /// Releases held shares whose zero-lag time has come. On quiescent CPUs, releases all held
+    /// shares. Also ends the strict admission (by the demand test) that earlier splits required
+    /// there.
     fn clear_up(&mut self, now: Time, resting: CpuSet) {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));

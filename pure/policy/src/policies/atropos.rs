@@ -156,7 +156,7 @@ struct Atropos {
     quantum: Span,
     /// True if a new natural period begins whenever a vCPU wakes.
     begins_at_wake: bool,
-    /// Three queues per CPU, by deadline.
+    /// Three queues per CPU, by deadline: ready, unblocked and waiting vCPUs.
     deadlines: Queues<Time>,
     /// One queue per CPU: the waiting vCPUs that may use slack, lowest ticket first.
     rounds: Queues<u64>,

@@ -121,7 +121,7 @@ pub(crate) struct Credit {
     balance: i64,
     /// State of the distribution of credit without rounding.
     level: CreditLevel,
-    /// Claims of guests. `None` if hints of guests are ignored.
+    /// Urgency claims of guests. `None` if hints of guests are ignored.
     claims: Option<Box<Claims>>,
     /// Invitations of gang siblings. `None` if vCPUs are scheduled independently.
     gangs: Option<Gangs>,
@@ -384,8 +384,8 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 }
 
 impl Credit {
-    /// Creates the policy. With `belief`, claims of guests count by these rules. Without it they
-    /// are ignored.
+    /// Creates the policy. With `belief`, urgency claims of guests count by these rules. Without
+    /// `belief`, claims are ignored.
     pub(crate) fn new(
         rules: CreditRules,
         topology: &Topology,

@@ -144,7 +144,7 @@ struct GedfServer {
     deadline: Time,
     /// Number of times that the budget of this period was exhausted.
     level: u64,
-    /// Budget left on the current level.
+    /// Budget left on the current level: since the budget was last filled up.
     remaining: Span,
     /// Overrun still to be deducted from the next budgets.
     debt: Span,

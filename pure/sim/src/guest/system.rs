@@ -494,7 +494,7 @@ impl<D: Copy> Context<'_, '_, D> {
         chosen
     }
 
-    /// Continues a task that waited, after the condition that it waited for.
+    /// Continues a task that waited. `cause` is the event for which it waited.
     pub(crate) fn go_on(&mut self, of: TaskOf, cause: Cause, devices: &mut impl Devices<Duty = D>) {
         let need = self.advance(of, devices);
         self.systems.set_state(of, state(need));

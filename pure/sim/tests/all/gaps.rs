@@ -216,9 +216,9 @@ fn gaps_response_beside_one_hog_is_the_sum_of_path_costs() {
     }
 }
 
-/// Reference, section 7.3. Each step of the path takes a millisecond. The client sends requests at
-/// 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver domain wakes
-/// behind three vCPUs that are boosted as well.
+/// Reference on GAPS, section 7.3. Each step of the path takes a millisecond. The client sends
+/// requests at 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver
+/// domain wakes behind three vCPUs that are boosted as well.
 #[test]
 fn gaps_server_answers_at_hand_computed_times() {
     let responses = |policy: &str, asks: &[u64]| {
@@ -402,10 +402,10 @@ impl SetUp<'_> {
     }
 }
 
-/// Reference, section 4.5. A server gets five requests per second, and packets arrive for a task
-/// that is less urgent than the guest's computing task. Both tasks are always on the list of tasks
-/// recently woken by I/O, so matching by that list is no better than no matching. Most of the time
-/// for which the guest runs ahead is then not for the server, and costs credit that the server
+/// Reference on GAPS, section 4.5. A server gets five requests per second, and packets arrive for a
+/// task that is less urgent than the guest's computing task. Both tasks are always on the list of
+/// tasks recently woken by I/O, so matching by that list is no better than no matching. Most of the
+/// time for which the guest runs ahead is then not for the server, and costs credit that the server
 /// lacks later.
 #[test]
 fn gaps_exact_match_has_no_wrong_boost_and_halves_the_response() {

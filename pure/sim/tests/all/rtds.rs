@@ -1,5 +1,5 @@
 //! `gedf` by the rules of RTDS, compared with a second implementation of RTDS that steps through a
-//! run in 100 us and shares no code with the crate. (Reference, 10.2.)
+//! run in 100 us and shares no code with the crate. (Reference on Xen's schedulers, 10.2.)
 
 use proptest::prelude::*;
 use slackline_metrics::Meter;

@@ -37,7 +37,8 @@ fn bursts(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
     joined
 }
 
-/// A vCPU with 20 ms of 100 ms that computes 5 ms and sleeps a second: 0.5 % of its 20 %.
+/// Returns a vCPU that reserves 20 ms in 100 ms. It computes for 5 ms and then sleeps for a second,
+/// so it uses 0.5 % of a CPU.
 fn mostly_asleep() -> Task {
     Task {
         slice: 20_000_000,

@@ -18,7 +18,7 @@ fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Case N6: the average of a constant sample.
+/// Case N6 of the reference on balancers: the average of a constant sample.
 #[test]
 fn balancer_average_moves_halfway_to_each_sample() {
     let mut at = 0;
@@ -32,7 +32,8 @@ fn balancer_average_moves_halfway_to_each_sample() {
     assert_eq!(average(None, 32), 32, "the first counts in full");
 }
 
-/// Case N7: a vCPU of weight 8 is blocked for 25 of 100 ms; its average weight before was 8.
+/// Case N7 of the reference on balancers: a vCPU of weight 8 is blocked for 25 of 100 ms. Its
+/// average weight before was 8.
 #[test]
 fn balancer_counts_a_weight_only_while_the_vcpu_is_runnable() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
@@ -47,7 +48,7 @@ fn balancer_counts_a_weight_only_while_the_vcpu_is_runnable() {
     assert_eq!(books.weight(vcpu(0), eight(vcpu(0))), Weight(7 << PLACES));
 }
 
-/// Case N8: 30 of 120 ms are reserved.
+/// Case N8 of the reference on balancers: 30 of 120 ms are reserved.
 #[test]
 fn balancer_scales_available_time_to_a_full_sample() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
@@ -58,7 +59,8 @@ fn balancer_scales_available_time_to_a_full_sample() {
     assert_eq!(projected(Span::from_ms(30), Span::from_ms(120)), 25_000_000);
 }
 
-/// Case N9: a vCPU runs for 40 ms, and the other thread of the core is idle for 10 of them.
+/// Case N9 of the reference on balancers: a vCPU runs for 40 ms, and the other thread of the core
+/// is idle for 10 of them.
 #[test]
 fn balancer_counts_time_beside_a_busy_core_sibling_at_smt_speed() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();

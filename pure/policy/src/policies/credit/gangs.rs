@@ -25,9 +25,10 @@ use super::{Credit, PassReason, nanoseconds};
 
 /// Invitations of gang siblings to CPUs, and the state that gangs need.
 pub(super) struct Gangs {
-    /// Invitation to the next pass of each CPU.
+    /// Invitation for the next pass of each CPU: a waiting vCPU of a gang that runs there beside
+    /// its siblings. `None` if there is none.
     invitations: Vec<Option<Invitation>>,
-    /// CPUs to which a vCPU is invited.
+    /// CPUs to which a waiting vCPU of a gang is invited.
     spoken_for: CpuSet,
     /// CPUs whose timeslices end earlier than their timers expire.
     shortened: CpuSet,

@@ -150,7 +150,7 @@ pub(super) enum Placement {
 
 impl CreditRules {
     /// Reads the parameters. Those that say `as-rules` follow the given version. The versions
-    /// differ as follows (reference, sections 7, 8 and 15):
+    /// differ as follows (reference on Credit, sections 7, 8 and 15):
     ///
     /// | | exact | 3.0.3 | 2006-10-30 | 3.0.4 |
     /// |---|---|---|---|---|

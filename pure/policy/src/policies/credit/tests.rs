@@ -52,8 +52,9 @@ fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     );
 }
 
-/// Credit reference 7.7 item 1: no tick finds d running, so d is boosted at each wake-up and takes
-/// three quarters of the CPU. With `sampling=exact`, d is in debt after its half.
+/// Credit reference 7.7 item 1: with `sampling=tick`, no tick finds d running, so d pays nothing.
+/// It is boosted at each wake-up and takes three quarters of the CPU. With `sampling=exact`, d is
+/// in debt after it has received its half.
 #[test]
 fn credit_tick_sampling_charges_nothing_if_vcpu_blocks_at_ticks() {
     picture(
@@ -74,8 +75,9 @@ fn credit_tick_sampling_charges_nothing_if_vcpu_blocks_at_ticks() {
     );
 }
 
-/// vCPU s is boosted at 12 ms and may run for a tick. A boost that ends at a tick that finds s
-/// running leaves s the CPU until its timeslice is over.
+/// vCPU s wakes and is boosted at 12 ms. With `boost=exact` the boost ends after 10 ms of CPU time,
+/// and so does the timeslice. With `boost=tick` it ends at the next tick, but s keeps the CPU until
+/// its timeslice is over.
 #[test]
 fn credit_boost_ends_at_the_next_tick_or_after_one_tick() {
     picture(
@@ -115,9 +117,9 @@ fn credit_vcpu_with_rounded_cap_gets_whole_credits() {
     );
 }
 
-/// vCPU h has a cap of half a CPU and wakes at 5 ms. The accounting parks it at 30 ms and releases
-/// it at 60 ms. With `queue` both take effect at the next pass. With `pause` both take effect at
-/// once. With `budget` h stops when its budget is exhausted.
+/// vCPU h has a cap of half a CPU and wakes at 5 ms. An accounting parks it at 30 ms, and another
+/// one unparks it at 60 ms. With `queue` both take effect at the next pass. With `pause` both take
+/// effect at once. With `budget`, h stops when its budget is exhausted.
 #[test]
 fn credit_park_field_decides_when_a_capped_vcpu_stops() {
     picture(
@@ -169,9 +171,9 @@ fn credit_over_cap_debt_rule_parks_vcpus_below_their_cap() {
     );
 }
 
-/// vCPU h is parked with a debt of 25 credits at 90 ms and runs on for two ticks. With
-/// `floor=period`, ten of its 40 credits of debt are forgiven at 120 ms, and it runs two periods
-/// sooner. A column is 5 ms of Xen's time.
+/// vCPU h has a debt of 25 credits at 90 ms, is parked, and still runs for two ticks. With
+/// `floor=period`, ten of its then 40 credits of debt are forgiven at 120 ms, and it runs two
+/// periods sooner. A column is 5 ms of Xen's time.
 #[test]
 fn credit_debt_beyond_a_period_is_forgiven_or_worked_off() {
     picture(
@@ -190,9 +192,9 @@ fn credit_debt_beyond_a_period_is_forgiven_or_worked_off() {
     );
 }
 
-/// s receives credit while it is blocked until it has more than a period's. With `forfeit` it loses
-/// all of it. Two ticks after its wake-up it is in debt, and it gets no boost at the next wake-up.
-/// With `keep` it keeps a period's credit, and preempts h.
+/// vCPU s receives credit while it is blocked until it has more than a period's credit. With
+/// `forfeit` it loses all of that. So it is in debt two ticks after its wake-up, and gets no boost
+/// at the next wake-up. With `keep` it keeps a period's credit, and its next wake-up preempts h.
 #[test]
 fn credit_boosts_second_wake_if_kept_and_not_if_forfeited() {
     picture(
@@ -213,7 +215,8 @@ fn credit_boosts_second_wake_if_kept_and_not_if_forfeited() {
     );
 }
 
-/// The blocked vCPU n gets half of all credit with `newcomers=active`: h is preempted at 35 ms.
+/// With `newcomers=active` the blocked vCPU n gets half of all credit, so it preempts h when it
+/// wakes at 35 ms. With `newcomers=sampled` it gets no credit and does not run.
 #[test]
 fn credit_newcomers_field_decides_when_a_newcomer_gets_credit() {
     picture(
@@ -234,7 +237,8 @@ fn credit_newcomers_field_decides_when_a_newcomer_gets_credit() {
     );
 }
 
-/// No tick finds n running before 40 ms, so with `sampled` h pays nothing for its first timeslice.
+/// With `newcomers=sampled` vCPU n gets no credit until a tick finds it running, so h keeps running
+/// with credit beside it. With `newcomers=awake` n gets credit from its wake on.
 #[test]
 fn credit_waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     picture(
@@ -255,7 +259,8 @@ fn credit_waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     );
 }
 
-/// Credit reference 7.7 item 2: with `rotation=pass`, vCPU a loses its turn at 15 ms.
+/// Credit reference 7.7 item 2: with `rotation=pass`, vCPU a loses the rest of its timeslice when s
+/// preempts it at 15 ms.
 #[test]
 fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_is_pass() {
     picture(
@@ -278,7 +283,7 @@ fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_is_pass() {
     );
 }
 
-/// Credit reference 7.3: the accounting releases vCPU a at 60 ms. With `changes=tick` the idle CPU
+/// Credit reference 7.3: an accounting unparks vCPU a at 60 ms. With `changes=tick` the idle CPU
 /// looks for work only at 65 ms.
 #[test]
 fn credit_class_change_counts_from_next_pass_or_at_once() {
@@ -298,7 +303,8 @@ fn credit_class_change_counts_from_next_pass_or_at_once() {
     );
 }
 
-/// CPU 1 ticks at 20 ms, or at 15 ms. In the second case vCPU d is no longer boosted when f wakes.
+/// With `phase=5ms` CPU 1 ticks at 15 ms instead of 20 ms. Then vCPU d is no longer boosted when f
+/// wakes.
 #[test]
 fn credit_phase_delays_the_ticks_of_the_second_cpu() {
     picture(
@@ -329,7 +335,8 @@ fn credit_phase_delays_the_ticks_of_the_second_cpu() {
     );
 }
 
-/// A tick or a wake-up moves a vCPU to a core whose threads are all idle. With `stay` it stays.
+/// vCPU a or b moves to a core whose threads are all idle: with `placement=tick` at a tick, with
+/// `placement=wake` when it wakes. With `placement=stay` it stays.
 #[test]
 fn credit_placement_prefers_an_idle_core_to_an_idle_thread() {
     picture_on(
@@ -410,7 +417,8 @@ fn credit_vcpu_of_twice_the_weight_gets_twice_the_timeslices() {
 }
 
 /// Time that a cap keeps from a VM is divided among the others by weight. Timers are late in this
-/// test, so a capped VM receives a little less than its cap. The others divide that in turns.
+/// test, so a capped VM receives a little less than its cap. The other VMs divide that difference
+/// in turns.
 #[test]
 fn credit_time_beyond_a_cap_is_divided_by_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);

@@ -42,7 +42,7 @@ fn credits(dispatches: &[Dispatch]) -> Vec<i64> {
     dispatches.iter().map(credit).collect()
 }
 
-/// If all claims are equal, GAPS gives the same schedule as Credit.
+/// If the urgency claims of all vCPUs are equal, GAPS gives the same schedule as Credit.
 #[test]
 fn gaps_with_equal_claims_gives_the_schedule_of_credit() {
     for policy in ["credit rules=xen-3.0.4", PAPER, "gaps rules=paper-ro"] {
@@ -58,8 +58,8 @@ fn gaps_with_equal_claims_gives_the_schedule_of_credit() {
     }
 }
 
-/// A vCPU that is boosted at its wake is served in the order of wake-ups. So at first the third
-/// vCPU comes third, although it claims more.
+/// A vCPU that is boosted at its wake runs in the order of wake-ups. So at first the third vCPU
+/// runs third, although it claims more urgency.
 #[test]
 fn gaps_vcpu_with_a_higher_claim_precedes_others_with_credit() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
@@ -71,8 +71,8 @@ fn gaps_vcpu_with_a_higher_claim_precedes_others_with_credit() {
     }
 }
 
-/// By the paper's rule the vCPU with the lowest of four claims misses four timeslices in the first
-/// second, and none later.
+/// By the paper's rule the vCPU with the lowest of four urgency claims misses four timeslices in
+/// the first second, and none later.
 #[test]
 fn gaps_lowest_claim_misses_only_the_first_timeslices_under_paper_rules() {
     let four = dispatches(PAPER, &hogs(&[120, 120, 120, 130]), Span::from_secs(60));
@@ -83,7 +83,8 @@ fn gaps_lowest_claim_misses_only_the_first_timeslices_under_paper_rules() {
     assert_eq!([1, 2, 3, 4].map(turns), [501, 501, 501, 497]);
 }
 
-/// Returns four vCPUs that never block. The last one wakes 20 ms after the others and claims less.
+/// Returns four vCPUs that never block. The last one wakes 20 ms after the others and claims less
+/// urgency.
 fn starving() -> Vec<Hog> {
     let wakes = |(index, mut hog): (usize, Hog)| {
         hog.wakes = Span::from_ms(if index == 3 { 20 } else { 0 });
@@ -92,8 +93,9 @@ fn starving() -> Vec<Hog> {
     hogs(&[120, 120, 120, 130]).into_iter().enumerate().map(wakes).collect()
 }
 
-/// The vCPU with the lowest claim has its last timeslice at 80 ms. Its credit grows beyond that of
-/// a period and is taken away. The others share that credit, so that one of them always has some.
+/// The vCPU with the lowest urgency claim has its last timeslice at 80 ms. Its credit grows beyond
+/// that of a period and is taken away. The others share that credit, so that one of them always has
+/// some.
 #[test]
 fn gaps_lowest_claim_starves_under_paper_rules() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
@@ -108,8 +110,8 @@ fn gaps_lowest_claim_starves_under_paper_rules() {
     }
 }
 
-/// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The one with the
-/// lowest claim never waits for 400 ms.
+/// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The vCPU with the
+/// lowest urgency claim never waits for 400 ms.
 #[test]
 fn gaps_no_vcpu_starves_under_bounded_rules() {
     let wide = "gaps boost-cap=100% boost-depth=1s";

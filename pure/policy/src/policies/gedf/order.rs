@@ -14,7 +14,8 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use crate::queues::ordered::Queues;
 use crate::{Moment, Roster};
 
-/// Rank of a vCPU: its level and its deadline. A lower rank has precedence.
+/// Rank of a vCPU: its level (the number of times that its budget was exhausted in this period) and
+/// its deadline. A lower rank has precedence.
 pub(super) type Rank = (u64, Time);
 
 /// Rank of a vCPU without budget, after all other ranks.

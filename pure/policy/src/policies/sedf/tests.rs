@@ -311,7 +311,8 @@ fn sedf_pick_at_the_end_of_a_timeslice_has_limit_zero() {
 
 /// A vCPU has a slice of 2 of 10 ms, or of 95 of 100 ms by weight, beside a best-effort vCPU. By
 /// slice/period it gets 25.6 or 121.6 times as much slack, or the same amount if both count as
-/// extra-weight 1. In Xen, as recorded, a fixed slice counts by slice/period (reference, §13.5).
+/// extra-weight 1. In Xen, as recorded, a fixed slice counts by slice/period (reference on SEDF,
+/// §13.5).
 #[test]
 fn sedf_slack_weight_without_extra_weight_is_share_or_one() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");

@@ -1,5 +1,5 @@
-//! Random hosts of always runnable vCPUs (load *a* of the reference): fairness and number of
-//! migrations under balancers.
+//! Random hosts of always runnable vCPUs (load *a* of the reference on balancers): fairness and
+//! number of migrations under balancers.
 
 use super::hosts::{Guest, Host, MS, run};
 
@@ -135,7 +135,8 @@ impl Outcome {
     }
 }
 
-/// Bounds of the reference for hosts with eight CPUs: constant loops, ten seeds, and a minute each.
+/// Bounds of the reference on balancers for hosts with eight CPUs: constant loops, ten seeds, and a
+/// minute each.
 #[test]
 fn balancers_are_fair_with_few_migrations_on_ten_eight_cpu_hosts() {
     let none = ten_hosts("none");

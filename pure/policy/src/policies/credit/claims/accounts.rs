@@ -16,7 +16,7 @@ use crate::policies::credit::nanoseconds;
 /// Number of binary places of the level.
 const PLACES: u32 = 20;
 
-/// Account of the CPU time for which VMs may precede others by their claims (*time ahead*).
+/// Account of the CPU time for which VMs may precede others by their urgency claims (*time ahead*).
 #[derive(Debug, Default)]
 pub(super) struct ClaimBudget {
     /// Time ahead granted for each unit of weight since the start, in 2^-20 ns.

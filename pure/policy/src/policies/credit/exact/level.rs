@@ -58,7 +58,8 @@ pub(in crate::policies::credit) struct CreditLevel {
     /// blocked vCPUs and limited VMs could not keep and of rounding losses, less credit given in
     /// excess.
     carry: i64,
-    /// Rise of the level at the last accounting.
+    /// Rise of the credit level at the last accounting. The level is the credit granted per unit of
+    /// weight.
     rise: Rise,
     /// Index in the list of active VMs of the VM to visit next.
     cursor: usize,

@@ -22,8 +22,9 @@ impl EdfServer {
         }
     }
 
-    /// Deducts slack from the urgent part of the debt: the slack of the CPU since the last such
-    /// deduction. The urgent part becomes zero if the CPU was quiescent since.
+    /// Deducts slack from the urgent part of the debt, for which other vCPUs may still have to
+    /// wait. That slack is the slack of the CPU since the last such deduction. The urgent part
+    /// becomes zero if the CPU was quiescent since.
     fn count_urgent(&mut self, now: Time, spare_time: SpareTime) {
         let (before, rests) = core::mem::replace(&mut self.counted, (now, spare_time.rests));
         if rests != spare_time.rests {
