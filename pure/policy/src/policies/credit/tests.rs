@@ -30,8 +30,7 @@ fn credit_two_hogs_alternate_in_timeslices_of_30_ms() {
     );
 }
 
-/// Credit reference 13.3: a vCPU that wakes with credit preempts a vCPU with as much credit only by
-/// a boost.
+/// Credit reference 13.3: a vCPU that wakes preempts one with as much credit only by a boost.
 #[test]
 fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     picture(
@@ -52,9 +51,8 @@ fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     );
 }
 
-/// Credit reference 7.7 item 1: with `sampling=tick`, no tick finds d running, so d pays nothing.
-/// It is boosted at each wake-up and takes three quarters of the CPU. With `sampling=exact`, d is
-/// in debt after it has received its half.
+/// Credit reference 7.7 item 1: with `sampling=tick`, no tick finds d running, so d takes three
+/// quarters of the CPU. With `sampling=exact`, d is in debt after it has received its half.
 #[test]
 fn credit_tick_sampling_charges_nothing_if_vcpu_blocks_at_ticks() {
     picture(
@@ -75,9 +73,8 @@ fn credit_tick_sampling_charges_nothing_if_vcpu_blocks_at_ticks() {
     );
 }
 
-/// vCPU s wakes and is boosted at 12 ms. With `boost=exact` the boost ends after 10 ms of CPU time,
-/// and so does the timeslice. With `boost=tick` it ends at the next tick, but s keeps the CPU until
-/// its timeslice is over.
+/// vCPU s is boosted at 12 ms. With `boost=exact` its boost and its timeslice end after 10 ms. With
+/// `boost=tick` s keeps the CPU until its timeslice ends.
 #[test]
 fn credit_boost_ends_at_the_next_tick_or_after_one_tick() {
     picture(
@@ -192,9 +189,9 @@ fn credit_debt_beyond_a_period_is_forgiven_or_worked_off() {
     );
 }
 
-/// vCPU s receives credit while it is blocked until it has more than a period's credit. With
-/// `forfeit` it loses all of that. So it is in debt two ticks after its wake-up, and gets no boost
-/// at the next wake-up. With `keep` it keeps a period's credit, and its next wake-up preempts h.
+/// vCPU s saves up more than a period's credit while it is blocked. With `forfeit` it loses all
+/// credit, is in debt two ticks after its wake-up, and gets no boost at the next one. With `keep`
+/// it keeps a period's credit, and preempts h.
 #[test]
 fn credit_boosts_second_wake_if_kept_and_not_if_forfeited() {
     picture(
@@ -215,8 +212,7 @@ fn credit_boosts_second_wake_if_kept_and_not_if_forfeited() {
     );
 }
 
-/// With `newcomers=active` the blocked vCPU n gets half of all credit, so it preempts h when it
-/// wakes at 35 ms. With `newcomers=sampled` it gets no credit and does not run.
+/// With `newcomers=active`, n gets half of all credit while blocked and preempts h at 35 ms.
 #[test]
 fn credit_newcomers_field_decides_when_a_newcomer_gets_credit() {
     picture(
@@ -237,8 +233,8 @@ fn credit_newcomers_field_decides_when_a_newcomer_gets_credit() {
     );
 }
 
-/// With `newcomers=sampled` vCPU n gets no credit until a tick finds it running, so h keeps running
-/// with credit beside it. With `newcomers=awake` n gets credit from its wake on.
+/// With `newcomers=sampled`, n has no credit until a tick finds it running at 40 ms. With `awake`
+/// it has credit from its wake on.
 #[test]
 fn credit_waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     picture(
@@ -259,8 +255,7 @@ fn credit_waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     );
 }
 
-/// Credit reference 7.7 item 2: with `rotation=pass`, vCPU a loses the rest of its timeslice when s
-/// preempts it at 15 ms.
+/// Credit reference 7.7 item 2: with `rotation=pass`, a loses its timeslice when s preempts it.
 #[test]
 fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_is_pass() {
     picture(
@@ -303,8 +298,7 @@ fn credit_class_change_counts_from_next_pass_or_at_once() {
     );
 }
 
-/// With `phase=5ms` CPU 1 ticks at 15 ms instead of 20 ms. Then vCPU d is no longer boosted when f
-/// wakes.
+/// With `phase=5ms` CPU 1 ticks at 15 ms, not 20 ms, so d is no longer boosted when f wakes.
 #[test]
 fn credit_phase_delays_the_ticks_of_the_second_cpu() {
     picture(
@@ -335,8 +329,7 @@ fn credit_phase_delays_the_ticks_of_the_second_cpu() {
     );
 }
 
-/// vCPU a or b moves to a core whose threads are all idle: with `placement=tick` at a tick, with
-/// `placement=wake` when it wakes. With `placement=stay` it stays.
+/// A tick (`tick`) or a wake-up (`wake`) moves a vCPU to an idle core. With `stay` it stays.
 #[test]
 fn credit_placement_prefers_an_idle_core_to_an_idle_thread() {
     picture_on(
