@@ -46,7 +46,7 @@ struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    /// Adds an interval of demand. It begins at or after the end of the interval added last.
+    /// Adds an interval of demand, which begins at or after the end of the interval added last.
     fn add(&mut self, mut from: Span, to: Span) {
         while from < to && self.index < self.periods {
             self.skip_to(from / self.period);

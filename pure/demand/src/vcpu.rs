@@ -29,7 +29,7 @@ pub struct VcpuDemand {
     pub jobs: Vec<Job>,
 }
 
-/// Work of a vCPU from becoming runnable until it blocks.
+/// Job: work of a vCPU from the time at which it becomes runnable until it blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Time at which the vCPU became runnable.

@@ -57,7 +57,7 @@ pub enum Broken {
         used.vcpu, used.cpu, used.from
     )]
     UsedTwice {
-        /// Report of CPU time that broke the contract.
+        /// Report of CPU time that exceeds the elapsed time.
         used: CpuUse,
         /// End of the time already reported for this CPU.
         reported: Time,

@@ -34,7 +34,7 @@ pub struct ErrorDistribution {
     pub seconds: u64,
 }
 
-/// Distribution of parts of a whole, in millionths of it.
+/// Distribution of fractions of a whole, in millionths of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartDistribution {
     /// Median. `None` for a single value.

@@ -88,7 +88,7 @@ pub struct TaskSummary {
     /// Lateness of the jobs that missed their deadline. `None` if there is none.
     pub job_lateness: Option<Distribution>,
     /// Response time: from the release of a job, or the arrival of a request, to its end. `None` if
-    /// none ended.
+    /// no job or request has ended.
     pub response: Option<Distribution>,
 }
 
@@ -97,7 +97,7 @@ pub struct TaskSummary {
 pub struct ClientSummary {
     /// Client that sent the requests.
     pub client: ClientId,
-    /// Name of the domain that it talks to.
+    /// Name of the domain to which the client sends requests.
     pub domain: String,
     /// Number of requests answered in the measured window, including requests sent before it.
     pub answered: u64,

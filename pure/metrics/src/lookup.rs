@@ -255,7 +255,7 @@ fn unknown_metric(metric: &str, of: Option<&str>, rows: &[Vec<Field>]) -> Unknow
 /// Field of a summary and its value.
 type Found = (&'static str, Measure);
 
-/// Returns the metric over all rows. `None` if they have no such field.
+/// Returns the value of a metric over all rows. `None` if the rows have no such field.
 fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Found> {
     let mut all: Option<Found> = None;
     for row in rows {

@@ -42,7 +42,7 @@ pub struct Meter {
     strays: Strays,
     /// Jobs of named tasks, by first vCPU of their domain.
     tasks: BTreeMap<(VcpuId, TaskId), Jobs>,
-    /// Answers to each client, and the first vCPU of the domain that it talks to.
+    /// Answers to each client, and the first vCPU of the domain to which the client sends requests.
     clients: BTreeMap<ClientId, (VcpuId, Jobs)>,
 }
 
@@ -66,7 +66,7 @@ struct CpuMeter {
     /// Overhead of this CPU that no vCPU paid for.
     unpaid: Span,
     switches: u64,
-    /// The vCPU that ran last on this CPU, and the end of its run interval.
+    /// The vCPU that ran last on this CPU, and the end of its last run interval there.
     last: Option<(VcpuId, Time)>,
     books: CpuAccounting,
 }

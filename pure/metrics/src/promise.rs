@@ -129,7 +129,7 @@ impl Deliveries {
         }
     }
 
-    /// Adds a reservation that begins at this time.
+    /// Adds a reservation, with the time from which it holds.
     pub(crate) fn promise(&mut self, promised: TimedReservation) {
         self.pending.push(promised);
         // A blocked vCPU is in no run interval, so the reservation can hold at once.

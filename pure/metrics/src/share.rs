@@ -82,7 +82,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Begins a reservation, and with it a whole second.
+    /// Begins a reservation. The first whole second begins with the reservation.
     pub(crate) fn begin(&mut self, promise: Reservation) {
         self.a_second = SECOND.ns().div_ceil(promise.period().ns());
         self.begin_second();

@@ -50,8 +50,8 @@ pub struct VcpuSummary {
     pub name: String,
     /// Last reservation of the vCPU. `None` if it has none.
     pub promised: Option<Reservation>,
-    /// Average share reserved in the time that `delivered_ppm` covers, in millionths of one CPU.
-    /// `None` if the vCPU never had a reservation.
+    /// Share that was reserved on average in the time that `delivered_ppm` covers, in millionths of
+    /// one CPU. `None` if the vCPU never had a reservation.
     pub promised_share_ppm: Option<u64>,
     /// True if the reservation is a hard limit.
     pub exact: bool,

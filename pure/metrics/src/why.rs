@@ -42,8 +42,8 @@ const SWITCH: Span = Span::from_us(20);
 /// Longest time that an idle CPU may take from a wake to the first instruction of the woken thread.
 const LEAVING_IDLE: Span = Span::from_ms(1);
 
-/// Time for which the recent occupants of a CPU are kept. A stop is recorded only when it ends, and
-/// needs them.
+/// Time for which the threads that ran on a CPU are remembered. A stop of a vCPU is recorded only
+/// when it ends, and the threads that ran during the stop must be known then.
 const MEMORY: Span = Span::from_ms(500);
 
 /// Sink that finds the causes of waiting for the vCPUs of one VM, or for one vCPU.
@@ -118,7 +118,7 @@ struct Wait {
     from: Time,
     to: Time,
     by: Option<HostThreadId>,
-    /// Start of the whole wait, of which this is a part.
+    /// Start of the whole wait to which this part belongs.
     since: Time,
 }
 

@@ -110,8 +110,8 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Prepares the `pick` for `cpu` that follows. A policy that stores its decision decides here;
-    /// a policy that computes the decision in `pick` does nothing.
+    /// Prepares the next `pick` for `cpu`. A policy that stores its decisions makes its decision in
+    /// this call. A policy that decides in `pick` itself does nothing.
     fn prepare_pick(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }
@@ -177,7 +177,8 @@ pub enum Pick {
     Idle,
     /// A vCPU runs on the CPU.
     Run {
-        /// The vCPU to run. The host must have reported it as eligible for the CPU.
+        /// The vCPU to run. It must be eligible for the CPU, according to the state that the host
+        /// reported.
         vcpu: VcpuId,
         /// Longest timeslice. With `None` the vCPU runs until the next event.
         limit: Option<Span>,
@@ -189,7 +190,7 @@ pub enum Pick {
 /// Cause of the end of a timeslice after which the vCPU is still runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimesliceEnd {
-    /// The vCPU reached the limit of its `Pick`.
+    /// The vCPU has run for the length limit of its `Pick`.
     Limit,
     /// The vCPU yielded the rest of its timeslice.
     Yield,

@@ -209,7 +209,8 @@ struct Model {
 struct State {
     /// vCPUs whose timeslices began in the current step.
     begun: Vec<VcpuId>,
-    /// Running vCPU by CPU, the end of its timeslice, and the time up to which it was measured.
+    /// By CPU: the running vCPU, the end of its timeslice, and the time up to which its CPU time
+    /// was measured.
     running: BTreeMap<CpuId, (VcpuId, Option<Time>, Time)>,
     alarms: BTreeMap<CpuId, Time>,
     now: Time,

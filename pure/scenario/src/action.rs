@@ -67,7 +67,7 @@ pub fn actions(scenario: &Scenario) -> Vec<Action> {
 #[derive(Clone, Debug)]
 pub struct SharesInForce<'a> {
     scenario: &'a Scenario,
-    /// Parameters that differ from those with which the vCPU joined, by slot.
+    /// Parameters of vCPUs that differ from those with which they joined, by vCPU slot.
     changed: BTreeMap<usize, Values>,
 }
 

@@ -49,8 +49,8 @@ impl Scenario {
         Cow::Owned(scenario)
     }
 
-    /// Returns the service vCPU that calls the balancer. `None` unless this scenario was returned
-    /// by [`Scenario::simulated`] with such a vCPU.
+    /// Returns the service vCPU that is charged for balancer calls. `None` unless
+    /// [`Scenario::simulated`] returned this scenario and added such a vCPU.
     #[must_use]
     pub fn balancer(&self) -> Option<VcpuId> {
         let domain = self.domains.last().filter(|domain| domain.name == NAME);

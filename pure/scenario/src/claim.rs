@@ -207,7 +207,8 @@ fn is_row(name: &str, names: &Names) -> bool {
     number.parse::<u16>().is_ok_and(|parsed| parsed.to_string() == number)
 }
 
-/// A test that compares with one amount: the words before the amount, and the test.
+/// Test that compares with one amount: the words before the amount, such as `at most`, and the
+/// function that makes the test.
 type Plain = (&'static str, fn(Amount) -> Test);
 pub(crate) const PLAIN: [Plain; 4] = [
     ("below ", Test::Below),

@@ -230,7 +230,8 @@ pub enum ErrorKind {
         /// Number of vCPUs of the domain.
         vcpus: usize,
     },
-    /// The CPU time reserved for a whole domain is less than one nanosecond for each vCPU.
+    /// The CPU time reserved for a whole domain is less than one nanosecond per period for each
+    /// vCPU.
     #[error("`{written}` is less than 1ns for each of {vcpus} {} in {period}",
         vcpus_word(*.vcpus))]
     NothingEach {

@@ -1,4 +1,4 @@
-//! Work of a domain: one program on each vCPU, or an operating system with tasks.
+//! Work of a domain: a program on each vCPU, or an operating system with tasks.
 
 mod tasks;
 
@@ -63,10 +63,10 @@ pub enum FalseTask {
     Blocked,
 }
 
-/// Name of all tasks that one piece of work consists of.
+/// Name that several tasks share, since one piece of work consists of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskName {
-    /// Id of the first of these tasks. It identifies the jobs of all of them.
+    /// Id of the first task with this name. It identifies the jobs of all tasks with the name.
     pub id: TaskId,
     /// Name, which is unique in the domain.
     pub name: String,

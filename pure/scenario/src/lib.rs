@@ -261,7 +261,7 @@ pub struct Domain {
     pub line: usize,
     column: usize,
     shares: Shares,
-    /// Settings of single vCPUs that differ from those of the domain, by vCPU number.
+    /// Settings of single vCPUs that differ from those of their domain, by vCPU number.
     exceptions: BTreeMap<u16, Exception>,
 }
 
@@ -285,7 +285,8 @@ pub struct Change {
     pub domain: usize,
     /// vCPU that changes. `None` if all vCPUs of the domain do.
     pub vcpu: Option<VcpuId>,
-    /// CPUs on which the vCPUs may run from now on. `None` if that does not change.
+    /// CPUs on which the vCPUs may run from the time of the change on. `None` if the affinity does
+    /// not change.
     pub cpus: Option<CpuSet>,
     /// Pause of the vCPUs, or its end. `None` for neither.
     pub hold: Option<Hold>,

@@ -278,7 +278,7 @@ impl<'a> Item<'a> {
         self.value().as_bool().ok_or_else(|| self.wrong_type("true or false"))
     }
 
-    /// Reads one of these words. Returns the index of the word.
+    /// Reads a value that is one of `words`. Returns the index of the word.
     pub(crate) fn word(&self, words: &'static [&'static str]) -> Result<usize, Mistake> {
         let word = self.text()?;
         words.iter().position(|known| *known == word).ok_or_else(|| {

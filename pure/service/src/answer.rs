@@ -58,11 +58,11 @@ impl Action {
 /// A reservation before and after a list was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedChange {
-    /// Effect on this reservation.
+    /// Effect of the list on this reservation.
     pub action: Action,
-    /// The reservation before. `None` if it is created.
+    /// The reservation before the list is applied. `None` if the list creates the reservation.
     pub before: Option<Row>,
-    /// The reservation after. `None` if it is released.
+    /// The reservation after the list is applied. `None` if the list releases the reservation.
     pub after: Option<Row>,
 }
 
@@ -87,7 +87,7 @@ pub struct ListedReservation {
     pub state: State,
     /// Reason why the reservation is not, or not fully, in force. `None` if it is fully in force.
     pub reason: Option<Reason>,
-    /// Number of vCPUs of the VM that are scheduled for this reservation now.
+    /// Number of vCPUs of the VM that are scheduled for this reservation at present.
     pub served: u16,
 }
 

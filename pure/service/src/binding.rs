@@ -111,7 +111,7 @@ impl BindingKind {
         !matches!(self, BindingKind::Pid)
     }
 
-    /// Returns the maximum length of a name of this kind, in bytes.
+    /// Returns the maximum length of a name of this kind of binding, in bytes.
     const fn longest(self) -> usize {
         match self {
             BindingKind::Group => 1024,

@@ -228,7 +228,8 @@ impl Book {
         self.iter().find(|entry| entry.domain == domain)
     }
 
-    /// Returns the reservation that has this VM, other than `beside`.
+    /// Returns the reservation for which this VM is scheduled, other than `beside`. `None` if there
+    /// is none.
     pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
         let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
         let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);

@@ -73,8 +73,8 @@ impl Budget {
     }
 }
 
-/// Number of parts that a CPU is counted in. Rounding of one reservation stays far below a
-/// millionth of a CPU.
+/// Number of parts into which a CPU is divided for adding shares. With so many parts, rounding a
+/// reservation changes the sum by far less than a millionth of a CPU.
 const PARTS: u128 = 1_000_000_000_000;
 
 fn parts(terms: Terms) -> u128 {

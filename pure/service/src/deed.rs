@@ -16,11 +16,12 @@ pub(crate) struct UncommittedChange {
     pub(crate) name: Name,
     /// Kind of the change.
     pub(crate) kind: Kind,
-    /// The reservation right after the change, or before its end.
+    /// The reservation right after the change. If the change ended it, the reservation before its
+    /// end.
     pub(crate) row: Row,
     /// Requests that are answered after the commit.
     pub(crate) tickets: Vec<Ticket>,
-    /// Key of the request. `None` if it had none.
+    /// Key of the request. `None` if the request had no key.
     pub(crate) key: Option<KeyedRequest>,
     /// Event to publish. `None` if nothing changed.
     pub(crate) event: Option<Event>,
@@ -37,7 +38,7 @@ pub(crate) type Change = (Option<Row>, Option<Row>);
 pub(crate) struct KeyedRequest {
     pub(crate) principal: Principal,
     pub(crate) key: Key,
-    /// The request in one line.
+    /// The request, written in one line.
     pub(crate) asked: String,
 }
 
@@ -53,9 +54,9 @@ pub(crate) enum Kind {
     Paused(bool),
     /// The gang is broken, and the reservation goes on without it.
     Alone,
-    /// The VM of the reservation is now another one.
+    /// The reservation is for another VM from now on.
     Machine,
-    /// The reservation is now for the VM with this binding.
+    /// The reservation is from now on for the VM with this binding.
     Bound(Binding),
     /// The reservation has ended.
     Ended,

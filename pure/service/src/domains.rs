@@ -10,7 +10,8 @@ use slackline_units::{DomId, Span, Time};
 use crate::binding::Binding;
 use crate::machine::Identity;
 
-/// Number of domains that an id can tell apart, less one. After that many, numbers are reused.
+/// Number of domains that a domain id can distinguish, less one. After that many domains, numbers
+/// are reused.
 const NUMBERS: u32 = (1 << 23) - 1;
 
 /// Domain that no reservation ever has. The daemon schedules its front process under it.

@@ -44,7 +44,7 @@ pub enum EventKind {
     Vanished,
     /// The number of vCPUs of a VM changed.
     Vcpus {
-        /// Number of vCPUs now.
+        /// Number of vCPUs that the VM has after the change.
         there: u16,
     },
     /// Threads of the VM were changed by another program, and the change was undone. Describes the
@@ -53,7 +53,8 @@ pub enum EventKind {
     /// Another program has changed threads of the VM, and keeps control of them. Describes the
     /// change.
     Contested(String),
-    /// A contested change was undone, and the threads are scheduled again.
+    /// A change by another program (contested) was undone, and the service schedules the threads
+    /// again.
     Settled,
     /// After a restart the reservation is in force again.
     Adopted,

@@ -17,8 +17,8 @@ use crate::name::Name;
 /// Time for which a member is held without being told to begin.
 pub const LEASE: Span = Span::from_secs(10);
 
-/// Longest time ahead for which a member may be told to begin. A longer one means that the clocks
-/// of the hosts differ.
+/// Longest time ahead for which a gang member may be told to begin. A longer time means that the
+/// clocks of the hosts differ.
 pub const AHEAD: Span = Span::from_secs(60);
 
 /// Gang that a reservation belongs to.
@@ -67,7 +67,7 @@ pub trait Hosts {
 pub enum GangStart {
     /// All members begin together.
     All,
-    /// No member begins, because of some of them.
+    /// No member begins, since the hosts of some members refused or did not reply.
     None {
         /// Members whose host refused or did not reply.
         because: Vec<usize>,

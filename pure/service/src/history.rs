@@ -18,7 +18,8 @@ pub const HOUR_NS: u64 = 3_600_000_000_000;
 /// Number of hours of a day.
 pub const DAY: u32 = 24;
 
-/// Maximum difference between the clocks that still counts as their jitter and slew.
+/// Maximum difference between the advance of the service's clock and that of the wall clock that
+/// counts as jitter and slew. A larger difference is a step of the wall clock.
 const JITTER_NS: u64 = 5_000_000_000;
 
 /// Maximum number of rows that wait for a ledger that cannot be written. The oldest are dropped.
@@ -41,7 +42,7 @@ pub struct HourSums {
     pub delivered: Span,
     /// Sum of the tardiness after deadline misses.
     pub late: Span,
-    /// Number of periods with an entitlement at their end.
+    /// Number of periods at whose end the VM was entitled to CPU time.
     pub deadlines: u64,
     /// Number of periods counted in `deadlines` in which the VM received less than its entitlement.
     pub missed: u64,
@@ -147,7 +148,7 @@ pub struct Counters {
     pub delivered: Span,
     /// Sum of the tardiness after deadline misses.
     pub late: Span,
-    /// Number of periods with an entitlement at their end.
+    /// Number of periods at whose end a vCPU was entitled to CPU time.
     pub deadlines: u64,
     /// Number of periods counted in `deadlines` in which a vCPU received less than its entitlement.
     pub missed: u64,
@@ -346,7 +347,7 @@ impl Open {
         over
     }
 
-    /// Begins an hour, unless it is not later than the current one.
+    /// Begins the hour `start`, if it is later than the current hour.
     fn enter(&mut self, start: u64) -> Option<((Name, u64), Hour)> {
         if start <= self.hour.start {
             return None;

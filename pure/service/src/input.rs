@@ -124,7 +124,7 @@ pub enum Input {
 /// A request and its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRequest {
-    /// Identifies the reply. Each ticket gets exactly one.
+    /// Number by which the reply is matched to this request. Each ticket gets exactly one reply.
     pub ticket: Ticket,
     /// Principal that sent the request.
     pub principal: Principal,
@@ -139,23 +139,23 @@ pub struct ClientRequest {
 }
 
 impl ClientRequest {
-    /// Returns the user whose VM is meant if the request names none: the caller's own uid, or for a
-    /// named principal the first of its `users`.
+    /// Returns the user whose VM is meant if the request names no user: the caller's own uid, or
+    /// for a named principal the first of its `users`.
     pub(crate) fn usual_user(&self) -> u32 {
         let is_named = matches!(self.principal, Principal::Named(_));
         let first = self.users.first().copied().filter(|_| is_named);
         first.unwrap_or(self.principal.user())
     }
 
-    /// Returns true if the caller may see and change this reservation. A tenant may only for its
-    /// own.
+    /// Returns true if the caller may see and change this reservation. A tenant may do so only for
+    /// its own reservations.
     #[must_use]
     pub fn owns(&self, row: &Row) -> bool {
         self.role != Some(Role::Tenant) || row.owner == self.principal
     }
 
-    /// Returns true if the caller may reserve for VMs of this user: an administrator for all,
-    /// others for their own and those of [`users`](ClientRequest::users).
+    /// Returns true if the caller may reserve for VMs of this user. An administrator may do so for
+    /// all users, other callers for themselves and for [`users`](ClientRequest::users).
     #[must_use]
     pub fn may_have(&self, user: u32) -> bool {
         let is_own = self.principal == Principal::User(user);

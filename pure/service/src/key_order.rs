@@ -56,19 +56,20 @@ impl<T: PartialOrd> KeyOrder<T> {
         if at < since { self.take(number) } else { None }
     }
 
-    /// Returns true if this key is kept.
+    /// Returns true if an answer with this key is kept.
     #[must_use]
     pub fn contains(&self, who: Principal, key: &Key) -> bool {
         self.numbers.contains_key(&(who, key.clone()))
     }
 
-    /// Returns true if the next key of any principal drops the oldest one.
+    /// Returns true if so many keys are kept that the next key of any principal drops the oldest
+    /// one.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.by_age.len() >= KEYS_IN_ALL
     }
 
-    /// Returns true if the next key of this principal drops its oldest one.
+    /// Returns true if this principal has so many keys that its next key drops its oldest one.
     #[must_use]
     pub fn has_most_of(&self, who: Principal) -> bool {
         self.of_one.get(&who).is_some_and(|own| own.len() >= KEYS_OF_ONE)

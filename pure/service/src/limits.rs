@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 pub struct Rate {
     /// Sustained requests per second, at least one.
     pub a_second: u32,
-    /// Requests at once after an idle time, at least one.
+    /// Number of requests that are allowed at once after an idle time, at least one.
     pub burst: u32,
 }
 
@@ -82,7 +82,7 @@ impl Limits {
 }
 
 impl Rate {
-    /// Returns `counted` advanced by one request at the steady rate.
+    /// Returns `counted` advanced by one request at the sustained rate.
     ///
     /// # Errors
     /// If that exceeds the burst.

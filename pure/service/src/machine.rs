@@ -38,8 +38,8 @@ pub struct Machine {
     /// Binding of a libvirt domain by its UUID, which it keeps when it is renamed. `None` for any
     /// other VM.
     pub by_uuid: Option<Binding>,
-    /// Numbers of its vCPUs, ascending, possibly with gaps. What is scheduled as one vCPU, such as
-    /// a cgroup, has only number 0.
+    /// Numbers of the VM's vCPUs, ascending, possibly with gaps. A cgroup or a process that is
+    /// scheduled as one vCPU has only number 0.
     pub vcpus: Vec<u16>,
 }
 
@@ -87,7 +87,7 @@ pub enum LookError {
     Unclear {
         /// Description of the problem.
         says: String,
-        /// Advice on how to fix it.
+        /// Advice on how to fix the problem.
         hint: Option<String>,
     },
 }
@@ -106,7 +106,7 @@ pub enum WorldError {
     Host {
         /// Description of the failure.
         says: String,
-        /// Advice on how to fix it.
+        /// Advice on how to fix the failure.
         hint: Option<String>,
     },
 }

@@ -164,7 +164,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns the reservation that the request names. `None` if it concerns no single one.
+    /// Returns the name of the reservation that the request is for. `None` if the request is not
+    /// for a single reservation.
     #[must_use]
     pub const fn name(&self) -> Option<&Name> {
         match self {

@@ -30,12 +30,12 @@ pub struct Row {
     /// Number of the event that made the reservation. An older reservation has a lower number.
     pub since: u64,
     /// Number of the event that last changed the reservation. Two reservations never share a
-    /// revision, also if one is made again under the same name.
+    /// revision, even if the second is made under the name of the first.
     pub revision: u64,
-    /// The VM that was last held for this reservation. `None` if there was none.
+    /// The VM that was last scheduled for this reservation. `None` if no VM was.
     pub identity: Option<Identity>,
-    /// Binding by UUID of the libvirt domain that was last held. `None` if the reservation is not
-    /// for a libvirt domain, or had none yet.
+    /// Binding by UUID of the libvirt domain that was last scheduled for this reservation. `None`
+    /// for other kinds of VMs, or if no domain was scheduled yet.
     pub by_uuid: Option<Binding>,
 }
 

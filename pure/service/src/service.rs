@@ -356,7 +356,7 @@ impl Service {
 /// Originator of a change.
 enum ChangeOrigin<'a> {
     Asked(&'a ClientRequest),
-    /// One of several changes of a request, which is answered with its last one.
+    /// One of several changes by the same request. The request is answered with its last change.
     Together {
         asked: &'a ClientRequest,
         is_last: bool,

@@ -37,24 +37,25 @@ pub trait World {
     /// Returns one binding for each VM of this name on the host, of the kind that people would use.
     fn named(&mut self, name: &Name) -> Vec<Binding>;
 
-    /// Adds domains to the scheduler, all at one instant, in this order while there is room. A
-    /// domain gets all of its places or none, and the threads in its seats are held. None of the
-    /// domains may be in the scheduler before.
+    /// Adds domains to the scheduler, all at one instant and in this order, as long as capacity is
+    /// available. A domain gets all of its places (reserved vCPUs) or none, and the threads in
+    /// `seats` are scheduled. None of the domains may be in the scheduler already.
     ///
-    /// Returns a result for each. A domain that is declined leaves no trace, and none of its
+    /// Returns a result for each domain. A domain that is declined leaves no trace, and none of its
     /// threads is touched. [`WorldError::Gone`] means that the VM is not the named one any more.
     fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>>;
 
-    /// Assigns other threads to the places of a domain. Threads that keep their place are not
-    /// disturbed, and threads that lose theirs are restored. The reservations of places stand, also
-    /// if a place passes to another thread or becomes empty. A paused domain stays paused.
+    /// Assigns other threads to the places (reserved vCPUs) of a domain. Threads that keep their
+    /// place are not disturbed, and threads that lose their place are restored. The reservation of
+    /// a place stays in force even if the place passes to another thread or becomes empty. A paused
+    /// domain stays paused.
     ///
     /// # Errors
-    /// If a thread cannot be held. All places then keep their threads.
+    /// If a thread cannot be scheduled. All places then keep their threads.
     fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError>;
 
-    /// Empties all places of a domain: its threads are restored and its reservation stands. The
-    /// domain is not paused any more.
+    /// Empties all places (reserved vCPUs) of a domain. Its threads are restored, and its
+    /// reservation stays in force. The domain is not paused any more.
     fn unseat(&mut self, domain: DomId);
 
     /// Changes the terms of a domain, in force when this returns. Places are added or removed at

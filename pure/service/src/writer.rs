@@ -87,7 +87,7 @@ impl Writer {
         self.seq
     }
 
-    /// Returns why the ledger cannot be written. `None` if it can.
+    /// Returns the reason why the ledger cannot be written. `None` if it can be written.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.failing.as_ref().map(|failing| failing.why.as_str())
     }
@@ -114,7 +114,8 @@ impl Writer {
         self.next.touched.iter().cloned().collect()
     }
 
-    /// Records that a row remains although it is not in the ledger, since it could not be reverted.
+    /// Records that a row stays in force although it is not in the ledger, since it could not be
+    /// reverted.
     pub(crate) fn let_remain(&mut self, row: Row) {
         self.remains.insert(row.name.clone(), row);
     }

@@ -178,7 +178,7 @@ impl Cpus {
         self.refresh(cpu);
     }
 
-    /// Returns true if this vCPU runs on this CPU and has neither work nor unpaid overhead left.
+    /// Returns true if a vCPU runs on a CPU and has neither work nor unpaid overhead left.
     #[inline]
     pub(crate) fn is_free(&self, cpu: CpuId, vcpu: VcpuId, now: Time) -> bool {
         let this = &self.cpus[cpu.index()];

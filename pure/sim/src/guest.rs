@@ -84,7 +84,7 @@ impl<'a> Guests<'a> {
         guest.wakes = now;
     }
 
-    /// Ends the program of a guest. It does nothing more by itself.
+    /// Ends the program of a guest, which does nothing more after that.
     pub(crate) fn end(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].wakes = Time::NEVER;
     }

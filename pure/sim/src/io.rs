@@ -53,7 +53,7 @@ pub(crate) struct Io<'a> {
 }
 
 impl<'a> Io<'a> {
-    /// Returns the devices of a scenario. `None` if it has none.
+    /// Returns the devices of a scenario. `None` if the scenario has no devices.
     pub(crate) fn new(scenario: &'a Scenario, systems: &Systems<'_>) -> Option<Io<'a>> {
         let spec = scenario.io.as_ref()?;
         let with_systems = scenario.domains.iter().filter_map(|domain| domain.system.as_ref());

@@ -77,7 +77,8 @@ pub(crate) struct Queue {
     line: [u128; ROOM],
     head: usize,
     end: usize,
-    /// All events later than those in the line. If there are any, the line is not empty.
+    /// All events later than those in the sorted line. If the heap has events, the line is not
+    /// empty.
     others: Heap,
     /// Number of events requested so far.
     number: u64,
@@ -113,8 +114,9 @@ impl Queue {
         }
     }
 
-    /// Inserts an event into the line, which must have room. The event must precede all events in
-    /// the heap. The search for its place begins at the end, since most new events are the latest.
+    /// Inserts an event into the sorted line, which must have room. The event must precede all
+    /// events in the heap. The search for its place begins at the end of the line, since most new
+    /// events are the latest.
     #[inline(always)]
     fn stand_in_line(&mut self, word: u128) {
         let mut place = self.end;
@@ -126,7 +128,7 @@ impl Queue {
         self.line[place] = word;
     }
 
-    /// Inserts an event into the heap, or into the line after making room there.
+    /// Inserts an event into the heap, or into the sorted line after making room there.
     #[inline(never)] // Keeps the fast path short.
     fn push_elsewhere(&mut self, word: u128) {
         if self.end == ROOM {

@@ -57,7 +57,7 @@ pub enum Record {
         /// vCPU that became blocked.
         vcpu: VcpuId,
     },
-    /// A runnable vCPU was paused. It wakes when it is resumed.
+    /// A runnable vCPU was paused. A record of its wake follows when it is resumed.
     Paused {
         /// Time of the pause.
         at: Time,
@@ -292,8 +292,8 @@ pub enum Record {
         at: Time,
         /// Thread that became runnable.
         thread: HostThreadId,
-        /// CPU of the event. For [`WakeMark::Waking`] it is the CPU on which the thread last ran,
-        /// for [`WakeMark::Wakeup`] the CPU on which it now waits.
+        /// CPU of the event. For [`WakeMark::Waking`] the CPU on which the thread ran last, for
+        /// [`WakeMark::Wakeup`] the CPU on which it waits after the wake.
         cpu: CpuId,
         /// Kernel event that marks the wake.
         mark: WakeMark,
@@ -318,7 +318,7 @@ pub enum Record {
         /// Number of events lost, at least.
         events: u64,
     },
-    /// Kernel accounting of a host thread, with which the recording can be checked.
+    /// Kernel accounting of a host thread. The recording can be checked against it.
     Counted {
         /// Thread whose time the kernel counted.
         thread: HostThreadId,

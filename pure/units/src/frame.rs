@@ -28,7 +28,8 @@ use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint};
 
 /// Length of a frame in bytes.
 pub const FRAME: usize = 36;
-/// First bytes of all frames. A reader uses them to find the next frame after garbage.
+/// First bytes of all frames. A reader searches for them to find the next frame after damaged
+/// bytes.
 pub const MAGIC: [u8; 3] = *b"SLG";
 /// Version of the frames that are written and accepted.
 pub const VERSION: u8 = 2;
@@ -57,7 +58,7 @@ pub enum Says {
     Pending {
         /// Number of pending items.
         items: u32,
-        /// Number of the guest's own requests since it started, such as packets sent.
+        /// Number of the guest's own I/O requests since it started, such as packets sent.
         asked: u32,
     },
 }
@@ -171,7 +172,7 @@ impl Says {
     }
 
     /// Returns true if the frame claims precedence over ordinary work. The sender must repeat such
-    /// a claim, or it expires.
+    /// a frame, or the claim expires.
     #[must_use]
     pub fn claims(&self) -> bool {
         match self {

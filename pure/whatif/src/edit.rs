@@ -82,7 +82,7 @@ pub enum EditError {
     Policy {
         /// Name of the policy.
         policy: &'static str,
-        /// Error in its parameters.
+        /// Error in the parameters of the policy.
         error: FieldError,
     },
     /// A parameter of the policy has no value.
@@ -373,7 +373,7 @@ fn convert(share: &mut Share, before: &'static Spec, spec: &'static Spec) {
     }
 }
 
-/// Returns true if the policy has such a parameter and takes the value.
+/// Returns true if the policy has a vCPU parameter `field` and accepts `value` for it.
 fn takes(spec: &'static Spec, field: &str, value: &str) -> bool {
     let known = spec.share_fields.iter().any(|known| known.name == field);
     let read = Values::read_written(spec.share_fields, &format!("{field}={value}"));

@@ -21,7 +21,7 @@ pub struct Forecast {
     pub losses: Vec<Loss>,
 }
 
-/// Prediction for one vCPU.
+/// Prediction for one vCPU: its recorded and its simulated results.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Display name of the vCPU.
@@ -33,7 +33,7 @@ pub struct Row {
     pub then: Vec<Measures>,
 }
 
-/// Loss of one vCPU.
+/// Loss of one vCPU: CPU time, deadlines or latency that the edits cost it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Display name of the vCPU.

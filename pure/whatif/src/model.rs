@@ -113,7 +113,7 @@ pub(crate) struct ModelDomain {
 /// A vCPU of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelVcpu {
-    /// Index of its demand in the recording.
+    /// Index of the vCPU's demand in the recording.
     pub(crate) source: usize,
     /// True for a copied vCPU. It plays the jobs of its original from another position in the
     /// recording.
@@ -210,7 +210,7 @@ impl Model {
 pub struct PlannedReservation {
     /// Name of the VM.
     pub name: String,
-    /// Number of its vCPUs.
+    /// Number of the VM's vCPUs.
     pub vcpus: usize,
     /// Slice and period of each vCPU.
     pub reservation: Reservation,

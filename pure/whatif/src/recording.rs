@@ -39,7 +39,8 @@ pub struct Recording {
 }
 
 impl Recorder {
-    /// Creates a recorder of a trace with this header that begins and ends at these times.
+    /// Creates a recorder for the part of a trace between two times. `header` is the header of the
+    /// trace.
     #[must_use]
     pub fn new(header: &Header, (begin, end): (Time, Time)) -> Recorder {
         let split = begin + end.since(begin) / 2;

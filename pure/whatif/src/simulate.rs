@@ -25,7 +25,7 @@ pub enum ForecastError {
         name: String,
         /// Name of the policy.
         policy: &'static str,
-        /// Error in its parameters.
+        /// Error in the parameters of the vCPU.
         error: FieldError,
     },
     /// The scenario of the model is invalid.
@@ -74,7 +74,7 @@ impl Model {
     }
 }
 
-/// Simulates one form of a model, measured in windows that begin at these times.
+/// Simulates one form of a model. Each window of the results begins at one of the given times.
 pub(crate) fn simulate(
     model: &Model,
     demand: &Demand,

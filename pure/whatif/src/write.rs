@@ -44,7 +44,7 @@ impl WrittenScenario {
     /// Reads the scenario.
     ///
     /// # Errors
-    /// If the model contains what a scenario cannot say, such as an invalid CPU.
+    /// If a scenario cannot express the model, for example because of an invalid CPU.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         Scenario::with_files(&self.text, &|path| {
             let file = self.files.iter().find(|(name, _)| name == path);

@@ -232,8 +232,8 @@ fn host_lists_the_next_reserved_vcpus_in_dispatch_order() {
 }
 
 /// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait may get that
-/// CPU. By Xen's rules CPU 1 looks for work only after a slice, so a waiting vCPU is offered to CPU
-/// 2.
+/// CPU. Under Xen's rules CPU 1 looks for work only once per slice, so a waiting vCPU is offered to
+/// CPU 2.
 #[test]
 fn idle_cpu_of_refused_vcpu_takes_next_waiting_vcpu() {
     let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);

@@ -1,5 +1,5 @@
-//! Tests of the run intervals in the trace. Each has its vCPU and CPU, begin and end, its CPU time
-//! (used, granted and late), the reason of its end, and its entitlement.
+//! Tests of the run intervals in the trace. Each interval has its vCPU and CPU, begin and end, its
+//! CPU time (used, granted and late), the reason of its end, and its entitlement.
 
 use crate::story::{CPU0, CPU1, Story, at, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
@@ -134,7 +134,7 @@ fn unchanged_timeslice_is_ordered_from_hardware_once() {
 }
 
 /// Live hardware reports an event of another CPU before it has measured the vCPU on CPU 0. The
-/// policy then returns that vCPU's budget as of the last measurement.
+/// policy then returns the budget that this vCPU had at the last measurement.
 #[test]
 fn timeslice_of_an_unmeasured_cpu_keeps_its_end() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {

@@ -37,8 +37,8 @@ pub(crate) enum Wrong {
     GivesTooMuch,
     /// Returns different results for the same `pick`.
     AnswersOtherwise,
-    /// Changes its results with the number of `pick` calls so far, but not from one call to the
-    /// next.
+    /// Bases its results on the number of `pick` calls so far, but gives the same result in
+    /// consecutive calls.
     WearsOut,
     /// Decides differently from an identical copy of itself.
     IsNotRepeatable,

@@ -1,5 +1,5 @@
-//! Random draws for scripts of the contract suite. All decisions of a run derive from numbers in
-//! its script.
+//! Random draws for scripts of the contract suite. Everything random in a run derives from numbers
+//! in its script.
 
 use slackline_policy::{Field, Groups, Kind, Level, RawValue, Topology, Values};
 use slackline_units::{CpuId, CpuSet};

@@ -47,7 +47,8 @@ pub(crate) enum Manner {
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) kind: Kind,
-    /// Selects one of the vCPUs to which the step can apply, modulo their number.
+    /// Number that selects one of the vCPUs to which the step can apply, modulo the number of such
+    /// vCPUs.
     pub(crate) who: u8,
     /// Seed for all other random draws of the step.
     pub(crate) draw: u64,

@@ -196,7 +196,7 @@ impl Script {
 }
 
 /// Summary of two seconds with five vCPUs: two web servers that block (the second is starved once),
-/// a work-conserving batch job, a player with a hard limit that does jobs, and one without a
+/// a work-conserving batch job, a player with a hard limit that does jobs, and a VM without a
 /// reservation.
 pub fn web_servers() -> Summary {
     let mut script = Script::new(&["web.0", "web.1", "batch", "player", "idle"]);

@@ -114,8 +114,8 @@ impl Bookings {
         Bookings { loads, capacity, packing, holds: Holds::new(), splits }
     }
 
-    /// Binds the reservation of a newcomer to one of the allowed CPUs, or splits it. For a vCPU
-    /// that rejoins, the result also has the CPU time that it has used in excess of the fluid rate.
+    /// Binds the reservation of a newcomer to one of the allowed CPUs, or splits it. If the vCPU
+    /// rejoins, the result has the CPU time that it used in excess of the fluid rate before.
     pub(crate) fn add(
         &mut self,
         vcpu: VcpuId,

@@ -99,7 +99,7 @@ pub(crate) struct PeriodState {
 }
 
 impl PeriodState {
-    /// Returns the demand of the vCPU from now on, with the CPU of each part.
+    /// Returns the demand of the vCPU from now on, with the CPU of each subtask.
     pub(crate) fn demands(self, at: Time, looks: DispatchOverhead) -> Vec<(CpuId, TaskDemand)> {
         let PeriodState { share, cpu, in_parts, begins, deadline, left, slept } = self;
         let (period, left) = (share.period(), left.left_after(slept));

@@ -227,8 +227,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         holds.chain(own)
     }
 
-    /// Returns the share to book at a place if `asked` is reserved there. The result is larger than
-    /// `asked` if a larger share of this vCPU is still held there.
+    /// Returns the share to book at a place (CPU or set of CPUs) if `asked` is reserved there. The
+    /// result is larger than `asked` if a larger share of this vCPU is still held there.
     pub(crate) fn demand<B: ReservationBooks<Place = P>>(
         &self,
         place: P,

@@ -272,7 +272,7 @@ impl<'a> PlanPacking<'a> {
         if is_equal { item.home } else { place }
     }
 
-    /// Takes `rate` from the room of a place, or all its room if that is less.
+    /// Takes `rate` from the room of a place (CPU), or all of its room if that is less.
     fn take(&mut self, place: usize, rate: u64) {
         let before = (self.room[place], place);
         let after = (before.0.saturating_sub(rate), place);

@@ -32,8 +32,8 @@ struct RestoredRow {
 
 impl Service {
     /// Starts a service from the contents of the ledger. All reservations enter the scheduler at
-    /// one instant, oldest first. A reservation that no longer fits waits, with the reason. A
-    /// reservation for a process that has ended is removed.
+    /// one instant, oldest first. A reservation that no longer fits waits for capacity, and its
+    /// state has the reason. A reservation for a process that has ended is removed.
     pub fn recover(
         settings: Settings,
         now: Time,

@@ -146,7 +146,7 @@ fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
 
 /// Outcome of an earlier request with the same key.
 enum EarlierRequest {
-    /// There was no such request.
+    /// No request had this key before.
     Never,
     /// The earlier request has no answer yet. Both requests will get the same answer.
     Waits,

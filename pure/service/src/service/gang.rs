@@ -131,10 +131,10 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Returns the reservation of that name.
+    /// Returns the reservation `name`.
     ///
     /// # Errors
-    /// If it is not a member of that gang.
+    /// If the reservation is not a member of `gang`.
     fn member(&self, gang: &Name, name: &Name) -> Result<&Entry, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let entry = self.book.get(name).ok_or_else(unknown)?;

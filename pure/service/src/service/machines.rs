@@ -16,7 +16,7 @@ use super::reserve::{join, refusal};
 use super::{ChangeOrigin, DoneChange, Service, TRY_AGAIN};
 
 impl Service {
-    /// Handles a VM that may have started: gives it to the reservations that wait for it.
+    /// Handles a VM that may have started: schedules it for the reservations that wait for it.
     pub(super) fn appeared(&mut self, now: Time, binding: &Binding, world: &mut impl World) {
         let waits =
             |entry: &Entry| entry.is_waiting() && !entry.is_out() && entry.row.binding == *binding;
@@ -77,7 +77,7 @@ impl Service {
         is_over
     }
 
-    /// Assigns the threads of a VM to the places of its reservation.
+    /// Assigns the threads of a VM to the places (reserved vCPUs) of its reservation.
     pub(super) fn sit(
         &mut self,
         name: &Name,

@@ -38,7 +38,8 @@ impl Service {
         self.make(now, (asked, row, machine), world)
     }
 
-    /// Checks a request to reserve, up to admission. Returns the row, and the VM if it is there.
+    /// Checks a request to reserve, up to admission. Returns the row for the reservation, and the
+    /// VM if the VM exists.
     pub(super) fn checked(
         &mut self,
         now: Time,
@@ -139,7 +140,7 @@ impl Service {
         }
     }
 
-    /// Makes a reservation. It is in force at once if its VM is there.
+    /// Makes a reservation. It is in force at once if its VM exists.
     fn make(
         &mut self,
         now: Time,
@@ -224,7 +225,7 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     }
 }
 
-/// Returns the user who owns the VM of a new reservation.
+/// Returns the user who owns, or will own, the VM of a new reservation.
 ///
 /// # Errors
 /// If the caller may not reserve for that user, or another one was named.
@@ -246,10 +247,10 @@ fn whose(
     }
 }
 
-/// Returns the VM. `None` if it is not there but may still start.
+/// Returns the VM. `None` if the VM does not exist but may still start.
 ///
 /// # Errors
-/// If the binding refers to a process that is not there, or the VM cannot be used.
+/// If the binding refers to a process that does not exist, or the VM cannot be used.
 pub(super) fn found(
     (binding, user): (&Binding, u32),
     world: &mut impl World,

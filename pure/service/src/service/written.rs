@@ -185,7 +185,8 @@ impl Service {
     }
 }
 
-/// Returns the row to answer with: the written one, if it is of the same reservation.
+/// Returns the row for an answer: the row in the ledger if it is of the same reservation, otherwise
+/// the row of the change.
 fn committed_row(deed: &UncommittedChange, written: Option<&Row>) -> Row {
     let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);
     written.unwrap_or(&deed.row).clone()

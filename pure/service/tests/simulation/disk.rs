@@ -21,7 +21,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Completes the commit that is due. Returns its number, and true if it is written.
+    /// Completes the commit that is due. Returns its number, and true if the commit was written.
     pub(crate) fn finish(&mut self, now: Time) -> Option<(u64, bool)> {
         let (commit, _) = self.pending.take_if(|(_, due)| *due <= now)?;
         if !self.fails {

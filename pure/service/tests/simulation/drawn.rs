@@ -174,7 +174,7 @@ impl Drawn {
         (request, key)
     }
 
-    /// Draws a list of reservations as they should be.
+    /// Draws a list that states how reservations should be.
     fn list(&mut self) -> Request {
         let draw = &mut self.draw;
         let mut targets = Vec::new();

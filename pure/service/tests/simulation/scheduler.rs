@@ -23,15 +23,16 @@ pub(crate) struct Domain {
     pub(crate) is_paused: bool,
 }
 
-/// A place, and the vCPU that occupies it.
+/// A place (reserved vCPU), and the vCPU that occupies it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     vcpu: VcpuId,
     pub(crate) sits: Option<u16>,
 }
 
-/// CPU time that a VM received at a place, and CPU time reserved for it there, since it last had a
-/// hard limit. Both are in [parts](PARTS) of a nanosecond, so that nothing is rounded.
+/// CPU time that a VM received at a place (reserved vCPU), and CPU time reserved for it there,
+/// since it last had a hard limit. Both are in [parts](PARTS) of a nanosecond, so that nothing is
+/// rounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) given: u128,
@@ -216,8 +217,8 @@ impl Scheduler {
         self.domains.remove(&id);
     }
 
-    /// Changes the terms of all places of a domain, or of none. Places are removed last, with their
-    /// old terms, so the old terms fit again if this is refused.
+    /// Changes the terms of all places (reserved vCPUs) of a domain, or of none. Places are removed
+    /// last, with their old terms. So the old terms fit again if this is refused.
     pub(crate) fn change(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         let (before, left) = (self.domains[&id].terms, self.left.clone());
         let kept = before.vcpus().min(terms.vcpus());

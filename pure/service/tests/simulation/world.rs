@@ -27,7 +27,7 @@ pub(crate) enum Lie {
     AdmitsAll,
     /// Threads of a domain that leaves are not restored.
     KeepsThreads,
-    /// Threads are not restored when their VM ends.
+    /// Threads of a VM are not restored when the VM ends.
     KeepsSeats,
     /// A VM that comes back gets a new account.
     ForgetsAccounts,

@@ -101,7 +101,7 @@ pub(crate) trait Devices {
 /// State of all simulated operating systems.
 pub(crate) struct Systems<'a, D> {
     systems: Vec<System<'a, D>>,
-    /// Operating system of each domain. Empty if no domain has a simulated one.
+    /// Operating system of each domain. Empty if no domain has a simulated operating system.
     of_domain: Vec<Option<SystemId>>,
     /// All tasks, by their number among the tasks of all operating systems.
     tasks: Vec<TaskOf>,
@@ -387,8 +387,8 @@ impl<'a, D: Copy> System<'a, D> {
         Some(Item { doing: ItemKind::Idle, cost })
     }
 
-    /// Chooses the vCPU that should look for work because this task is ready. `None` if the next
-    /// vCPU that becomes free will find the task anyway.
+    /// Chooses the vCPU that should look for work because `task` is ready. `None` if the next vCPU
+    /// that becomes free will find the task anyway.
     fn place(&mut self, task: u16) -> Option<VcpuId> {
         let level = self.ready.level(task);
         let asleep = self.vcpus.iter().position(|vcpu| vcpu.is_here && vcpu.is_asleep);
@@ -582,7 +582,7 @@ impl<D: Copy> Context<'_, '_, D> {
     }
 }
 
-/// Returns the state in which a task with this need is reported.
+/// Returns the state that a guest reports for a task with the need `need`.
 fn state(need: ProgramNeed) -> State {
     match need {
         ProgramNeed::Cpu

@@ -215,8 +215,8 @@ proptest! {
         check_time(&trace)?;
     }
 
-    /// Bound of the BVT papers: the error is at most the context switch allowance and one minimum
-    /// charging unit, in CPU time charged.
+    /// Bound of the BVT papers: CPU times differ from the weights by at most the context switch
+    /// allowance plus one minimum charging unit, in CPU time charged.
     #[test]
     fn bvt_rounding_up_adds_at_most_one_charging_unit_of_error(
         tasks in hogs(6), allowance in allowance(), unit in 1_000..2_000_000_u64,
@@ -228,8 +228,8 @@ proptest! {
         check_time(&trace)?;
     }
 
-    /// vCPUs that sleep change nothing between always runnable ones. No vCPU waits longer than the
-    /// timeslices of the other vCPUs, and no CPU time is lost.
+    /// vCPUs that sleep do not change the shares of always runnable vCPUs. No vCPU waits longer
+    /// than the timeslices of the other vCPUs, and no CPU time is lost.
     #[test]
     fn bvt_sleepers_accrue_no_credit_and_no_vcpu_starves(
         tasks in tasks(6), allowance in allowance(),

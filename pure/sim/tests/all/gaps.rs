@@ -194,7 +194,7 @@ fn mean(all: &[Span]) -> Span {
     all.iter().copied().sum::<Span>() / (all.len() as u64).max(1)
 }
 
-/// Returns by how many percent `this` is less than `than`.
+/// Returns by how many percent `this` is shorter than `than`.
 fn less(this: Span, than: Span) -> i64 {
     100 - i64::try_from(this * 100 / than).expect("the percentage is small")
 }
@@ -343,8 +343,8 @@ fn gaps_bounded_rules_limit_the_delay_caused_by_false_claims() {
     }
 }
 
-/// Number of times the first guest ran ahead of others, and the number of these without a cause. A
-/// cause is a task of that urgency that wants the CPU or waits for pending I/O.
+/// Number of times the first guest ran ahead of others, and how many of these times had no cause. A
+/// cause is a task of the claimed urgency that wants the CPU or waits for pending I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Boosts {
     all: u64,

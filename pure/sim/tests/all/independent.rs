@@ -238,7 +238,7 @@ fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
     Sums { tasks: tasks.collect(), overhead: overhead.collect(), idle: idle.collect() }
 }
 
-/// Checks that both simulators give these numbers.
+/// Checks that both simulators give the numbers that were computed by hand.
 fn agree(host: &Host, more: &str, tasks: &[Task], by_hand: &Sums) {
     // A periodic task never ends, so the second simulator's end of a job does not count.
     let mut by_steps = steps::run(host, tasks);
@@ -295,7 +295,8 @@ fn ticks_of_an_idle_cpu_are_not_idle_time() {
     agree(&host, "", &[batch], &sums(&[done], &[[0, 0, 0, 99_000]], &[701_000]));
 }
 
-/// Each CPU has 99 ticks. On CPU 0 every second one falls on the start of a job of 5 ms in 20 ms.
+/// Each CPU has 99 ticks. On CPU 0 every second tick falls on the start of a job of 5 ms, which is
+/// released every 20 ms.
 #[test]
 fn staggered_ticks_cost_a_busy_and_an_idle_cpu_equal_time() {
     let host = Host { cpus: 2, tick: 500, staggered: true, ..steps::PLAIN };

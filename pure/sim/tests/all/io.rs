@@ -215,9 +215,9 @@ fn client_rate_below_one_request_a_second_is_kept() {
     }
 }
 
-/// Without costs a connection is answered after two round trips of 2 ms, and the next one begins 6
-/// ms later: three requests every 10 ms. The last answers arrive after 996 ms, the next ones at
-/// 1,006 ms.
+/// Without costs, a connection is answered after two round trips of 2 ms each, and the next one
+/// begins 6 ms later. So there are three requests per client in every 30 ms. The last answers
+/// arrive after 996 ms; the next ones would arrive at 1,006 ms.
 #[test]
 fn simulated_closed_client_waits_its_think_time_after_each_answer() {
     let count = |think: &str| {
@@ -255,9 +255,9 @@ fn disk_read_takes_its_seek_and_transfer_time() {
     assert_eq!(service(&records, 1).requests, 333);
 }
 
-/// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus the
-/// waits for the disk that the other job does not fill: at most one round trip for each of five
-/// bursts.
+/// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus those
+/// waits for the disk in which the other job does not compute: at most one round trip for each of
+/// five bursts.
 #[test]
 fn compile_jobs_end_after_computing_their_total() {
     let records = run(&scenario(

@@ -28,8 +28,8 @@ fn metric(summary: &Summary, name: &str) -> Measure {
     summary.lookup(name, Some("x")).expect("the metric exists")
 }
 
-/// Jobs of 30 ms in 30 ms with a third of a CPU: 100 of 300 end, the last one runs from 2,970 ms to
-/// 8,980 ms. The 300th is due as the run ends.
+/// Jobs of 30 ms are released every 30 ms and receive a third of a CPU, so 100 of 300 end. The last
+/// of them runs from 2,970 ms to 8,980 ms. The 300th job is due as the run ends.
 #[test]
 fn unfinished_jobs_count_as_late_at_their_deadlines() {
     let work = "period = '30ms', work = '30ms'";
@@ -198,7 +198,7 @@ fn named_guest_tasks_have_separate_job_and_response_metrics() {
 }
 
 /// The server takes 1 ms for a request. Packets of `client0` travel for 1 ms and those of `client1`
-/// for 3 ms. `client2` sends a request that arrives as the run ends. `client3` would begin later.
+/// for 3 ms. A request of `client2` arrives as the run ends. `client3` would begin after the end.
 #[test]
 fn clients_have_answers_and_responses_of_their_own() {
     let clients = ["'1ms'", "'3ms'", "'20ms'\nfrom = '85ms'", "'1ms'\nfrom = '200ms'"]

@@ -133,7 +133,7 @@ fn slots(neighbours: usize, families: &[Family]) -> Vec<std::ops::Range<usize>> 
     slots.collect()
 }
 
-/// Returns the CPU time that all these vCPUs together received until `until`.
+/// Returns the CPU time that all vCPUs of `all` together received until `until`.
 fn had_by(all: &[Got], until: Time) -> Span {
     all.iter().map(|got| got.within(Time::START, until)).sum()
 }

@@ -133,8 +133,8 @@ fn yielding_vcpu_passes_its_timeslice_to_a_waiting_one() {
     assert_eq!(b[6..9], [turn(30, 33), turn(33, 36), turn(36, 39)][..]);
 }
 
-/// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next such time or
-/// beyond skips the burst due then.
+/// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next of these times
+/// or longer replaces the burst that is due then.
 #[test]
 fn clock_bursts_begin_at_clock_times_and_skip_missed_ones() {
     for (compute, starts) in

@@ -64,7 +64,7 @@ enum RateRecipient<'a> {
 #[derive(Clone, Copy, Debug)]
 struct RateShare<'a> {
     weight: u64,
-    /// Largest rate that the vCPU can use: the time for which it is runnable.
+    /// Largest rate that the vCPU can use: the part of the sample for which it is runnable.
     most: u64,
     who: RateRecipient<'a>,
     rate: u64,

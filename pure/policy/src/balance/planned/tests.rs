@@ -257,8 +257,8 @@ mod random {
     }
 }
 
-/// Three vCPUs run on two CPUs, one of them split. Then other programs take a twentieth of one CPU:
-/// no vCPU migrates, and the quotas follow the available time.
+/// Three vCPUs run on two CPUs, and one of them is split. Then other programs take a twentieth of
+/// one CPU. No vCPU migrates, and the quotas follow the available time.
 #[test]
 fn kept_balancer_plan_updates_quotas_to_available_time() {
     let before = planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]));

@@ -231,8 +231,8 @@ fn atropos_trace_account_shows_period_cpu_and_remaining_budget() {
     );
 }
 
-/// Two vCPUs have exhausted their budgets and share slack. A vCPU that yields gets slack again only
-/// after the other one. A yield with budget left costs no budget.
+/// Two vCPUs have exhausted their budgets and share slack. A vCPU that yields slack gets slack
+/// again only after the other vCPU. A yield with budget left costs no budget.
 #[test]
 fn atropos_yield_costs_a_slack_quantum_but_no_budget() {
     let cpu = CpuId::new(0);

@@ -39,8 +39,8 @@ pub(super) struct VcpuClock {
     pub(super) actual: VirtualTime,
     /// Effective time when the vCPU was last queued.
     pub(super) effective: VirtualTime,
-    /// CPU time that is not charged yet. With the fault `charge_again` it also has CPU time that
-    /// will be charged a second time.
+    /// CPU time that is not charged yet. With Xen's fault `charge_again`, also CPU time that will
+    /// be charged a second time.
     pub(super) used: Span,
     pub(super) warping: bool,
     may_warp: bool,

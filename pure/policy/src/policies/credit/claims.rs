@@ -29,13 +29,15 @@ use told::GuestReport;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimRules {
     pub(crate) tell: ClaimSource,
-    /// Selects whether blocked tasks that wait for I/O count in addition to runnable tasks.
+    /// Selects if blocked tasks that wait for I/O count in the urgency claim of a VM in addition to
+    /// runnable tasks.
     pub(crate) considers: ClaimTasks,
-    /// Selects the blocked tasks that count while I/O is pending for their VM.
+    /// Selects the blocked tasks that count in the urgency claim of a VM while I/O is pending for
+    /// it.
     pub(crate) matching: TaskMatching,
-    /// Number of tasks woken by I/O that count, the most recently woken first.
+    /// Number of tasks woken by I/O that count in an urgency claim, the most recently woken first.
     pub(crate) list: usize,
-    /// Time for which a task counts after I/O woke it.
+    /// Time for which a task counts in an urgency claim after I/O woke it.
     pub(crate) list_time: Span,
     /// Limit of the CPU time for which a VM may precede others by its urgency claim. `None` if
     /// there is no limit.
@@ -82,8 +84,8 @@ pub(crate) enum ClaimEnd {
 /// Place in the queue of a vCPU after a timeslice in which it preceded others by its urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequeuePosition {
-    /// The tail of the queue. A preempted vCPU keeps its place if preemption does not end
-    /// timeslices.
+    /// The tail of the queue. With the rule by which preemption does not end timeslices, a
+    /// preempted vCPU keeps its place.
     Tail,
     /// The place that the vCPU had before that timeslice.
     Kept,
@@ -102,7 +104,7 @@ pub(crate) struct ClaimLimit {
 pub(super) struct Claims {
     belief: ClaimRules,
     vcpus: Roster<Claimant>,
-    /// VMs, indexed by their row in `Domains`.
+    /// Reports and claims of VMs, indexed by their row in `Domains`.
     domains: Vec<VmReports>,
     room: ClaimBudget,
 }
@@ -113,7 +115,7 @@ struct Claimant {
     domain: usize,
     /// True if the vCPU does I/O for other VMs.
     is_driver: bool,
-    /// Claim of the vCPU's most urgent runnable task.
+    /// Urgency claim of the vCPU's most urgent runnable task.
     runnable: Claim,
     /// Urgency claim of the vCPU, including the I/O that is pending for its VM. Computed even if
     /// the claim does not count because the VM has used up its time to precede others.
@@ -125,7 +127,7 @@ struct Claimant {
     charged: Time,
 }
 
-/// Reports of a VM, and the CPU time for which it may still precede others.
+/// Reports of a VM, and the CPU time for which it may still precede others by its urgency claims.
 #[derive(Clone, Debug)]
 struct VmReports {
     vcpus: Vec<VcpuId>,
@@ -134,7 +136,8 @@ struct VmReports {
     /// Number of completed I/O items that the VM has not taken notice of.
     pending: u32,
     weight: Option<Weight>,
-    /// CPU time for which the VM could still precede others at its last settlement, in nanoseconds.
+    /// CPU time for which the VM could still precede others by its urgency claims at its last
+    /// settlement, in nanoseconds.
     left: i64,
     level: u128,
     /// True if the VM has used up the CPU time for which it may precede others. Its urgency claims
@@ -247,8 +250,8 @@ impl Claims {
         self.belief.bound.is_some() && self.keeps_places()
     }
 
-    /// Returns true if a vCPU that preceded others keeps its place in the queue, for whatever
-    /// reason its timeslice ended.
+    /// Returns true if a vCPU that preceded others by its urgency claim keeps its place in the
+    /// queue, whatever ended its timeslice.
     pub(super) fn keeps_places(&self) -> bool {
         self.belief.place == RequeuePosition::Kept
     }

@@ -17,8 +17,8 @@ impl Claim {
     pub(super) const NONE: Claim = Claim(256);
     /// The most urgent claim that a vCPU can have.
     pub(super) const HIGHEST: Claim = Claim(0);
-    /// Claim of a VM that usually answers I/O quickly, if claims are inferred. It equals the claim
-    /// of the most urgent task of an ordinary (not real-time) class.
+    /// Urgency claim of a VM that usually answers I/O quickly, if claims are inferred. It equals
+    /// the claim of the most urgent task of an ordinary (not real-time) class.
     pub(super) const INFERRED: Claim = Claim(100);
     /// Urgency claim of a task whose priority is the default of ordinary tasks.
     pub(super) const ORDINARY: Claim = Claim(Urgency::ORDINARY.0 as u16);
@@ -150,7 +150,7 @@ impl ClaimOrder {
         self.rows[vcpu.slot()].claim
     }
 
-    /// Returns the most urgent claim with its vCPU, among the vCPUs for which `holds` is true.
+    /// Returns the most urgent claim and its vCPU, among the vCPUs for which `holds` is true.
     #[inline]
     pub(super) fn first_that(
         &self,
@@ -176,7 +176,7 @@ mod tests {
         VcpuId::new(slot, DomId::new(slot), 0)
     }
 
-    /// Returns the slots of all vCPUs that claim something, the most urgent first.
+    /// Returns the slots of all vCPUs that have an urgency claim, the most urgent first.
     fn all(order: &ClaimOrder) -> Vec<usize> {
         let mut all: Vec<VcpuId> = Vec::new();
         while let Some((_, next)) = order.first_that(CPU, |vcpu| !all.contains(&vcpu)) {

@@ -183,7 +183,7 @@ impl Credit {
         turn
     }
 
-    /// Returns the vCPU that a pass on this CPU chooses. Mostly it is the first in the CPU's own
+    /// Returns the vCPU that a pass on this CPU chooses. Usually it is the first in the CPU's own
     /// list.
     #[inline(always)]
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {

@@ -77,7 +77,8 @@ pub(super) struct RunQueues {
     vcpus_from: usize,
     /// CPUs that may have a waiting vCPU of a class, indexed by class.
     taken: [CpuSet; CLASSES],
-    /// CPUs whose lists may have a vCPU in the lane of a class that is not its own.
+    /// CPUs whose list may have a vCPU in a lane (the list of one class) that is not the lane of
+    /// its class.
     pub(super) mixed: CpuSet,
     /// CPUs with a vCPU whose class changed since the list of the CPU was last sorted.
     pub(super) unsorted: CpuSet,

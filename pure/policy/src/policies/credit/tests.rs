@@ -278,8 +278,7 @@ fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_is_pass() {
     );
 }
 
-/// Credit reference 7.3: an accounting unparks vCPU a at 60 ms. With `changes=tick` the idle CPU
-/// looks for work only at 65 ms.
+/// Credit reference 7.3: unparked at 60 ms, a runs at once, or with `changes=tick` at 65 ms.
 #[test]
 fn credit_class_change_counts_from_next_pass_or_at_once() {
     picture(
@@ -537,8 +536,9 @@ fn credit_vcpu_picked_instead_of_a_barred_one_gets_a_whole_timeslice() {
     }
 }
 
-/// After the timeslice of the first vCPU, both vCPUs have more than a period's credit. With equal
-/// credit the first vCPU goes behind the other one. With a nanosecond more it goes on.
+/// After the timeslice of the first vCPU, both vCPUs have more than a period's credit. If their
+/// credit is equal, the first vCPU goes behind the other. If it has a nanosecond more, it
+/// continues.
 #[test]
 fn credit_vcpu_with_equal_credit_goes_behind_after_its_timeslice() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {

@@ -87,7 +87,8 @@ fn errors(had: &[u64], fair: &[u64], window: u64) -> Vec<u64> {
 struct Outcome {
     /// Mean error over a minute, of each host.
     mean: Vec<u64>,
-    /// Error of the heaviest vCPU of each host that has a single heaviest one.
+    /// Error of the heaviest vCPU of each host, for hosts on which a single vCPU has the largest
+    /// weight.
     heaviest: Vec<u64>,
     /// Error of each vCPU in each second.
     seconds: Vec<u64>,

@@ -9,9 +9,10 @@
 
 use slackline_units::Span;
 
-/// Number of I/O items, the latest ones, whose answers count.
+/// Number of latest I/O items whose answers count.
 const LAST: u32 = 10;
-/// Number of these items that must have been answered in time for the VM to count as quick.
+/// Number of the latest I/O items that must have been answered in time so that the VM counts as
+/// quick.
 const ENOUGH: u32 = 8;
 
 /// Record of how quickly a VM answers the I/O items that are completed for it.
@@ -32,7 +33,7 @@ pub(super) struct ResponseHistory {
 }
 
 impl ResponseHistory {
-    /// Record of a new VM, which does not count as quick.
+    /// Record of a new VM, which does not count as quick in its answers to I/O.
     pub(super) const UNKNOWN: ResponseHistory =
         ResponseHistory { ran: Span::ZERO, since: Span::ZERO, owed: 0, asked: 0, answers: 0 };
 
@@ -54,8 +55,8 @@ impl ResponseHistory {
         }
     }
 
-    /// Charges the CPU time `ran`. If the VM has an item and has used `within` without an answer,
-    /// that item counts as answered late: the VM does other work.
+    /// Charges the CPU time `ran`. If the VM has an I/O item and has used `within` without
+    /// answering it, that item counts as answered late, since the VM does other work.
     #[inline]
     pub(super) fn run(&mut self, ran: Span, has_items: bool, within: Span) {
         self.ran += ran;
@@ -84,7 +85,7 @@ impl ResponseHistory {
         (items > 0 || self.owed > 0) && self.answered() >= ENOUGH
     }
 
-    /// Returns how many of the last ten items were answered in time.
+    /// Returns the number of I/O items, of the last ten, that were answered in time.
     pub(super) fn answered(&self) -> u32 {
         (self.answers & ((1 << LAST) - 1)).count_ones()
     }

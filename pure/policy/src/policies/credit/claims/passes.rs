@@ -221,8 +221,8 @@ impl Credit {
             && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
     }
 
-    /// Charges a vCPU for a run. If the vCPU preceded others, that time is also deducted from its
-    /// VM's limit for doing so.
+    /// Charges a vCPU for a run. If the vCPU preceded others by its urgency claim, the run is also
+    /// deducted from its VM's limit for doing so.
     #[inline]
     pub(in crate::policies::credit) fn charge_claim(&mut self, now: Time, vcpu: VcpuId, ran: Span) {
         let given_up = self.claims.as_mut().and_then(|claims| claims.run(now, vcpu, ran));
@@ -235,7 +235,8 @@ impl Credit {
         }
     }
 
-    /// Grants all VMs time in which they may precede others, at an accounting.
+    /// Grants all VMs, at an accounting of credit, CPU time in which they may precede others by
+    /// their urgency claims.
     pub(in crate::policies::credit) fn renew_claims(&mut self, at: &Moment) {
         let (cpus, since) = (self.cpus.len(), at.now().since(self.accounted));
         let again = self.claims.as_mut().map(|claims| claims.renew(cpus, since));

@@ -80,8 +80,9 @@ pub(super) fn runnable(told: &Tasks) -> Claim {
     most_urgent(told.runnable.iter().flatten())
 }
 
-/// Returns the claim of the most urgent blocked task that may wait for pending I/O. Only tasks that
-/// I/O woke recently count, or only tasks that the driver VM names, or all of them.
+/// Returns the urgency claim of the most urgent blocked task that may wait for pending I/O.
+/// Depending on the rules, all blocked tasks count, or only tasks that I/O woke recently, or only
+/// tasks that the driver VM names.
 fn blocked(
     blocked: &[Option<Task>; TASKS],
     for_whom: &[Option<TaskId>; TASKS],

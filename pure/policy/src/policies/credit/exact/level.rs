@@ -28,7 +28,7 @@ use crate::policies::credit::{Credit, Vcpu, nanoseconds};
 /// waited up to half as long again.
 const VISITS: usize = 8;
 
-/// Number of binary places of the level and of its pace.
+/// Number of binary places of the credit level and of its pace.
 const PLACES: u32 = 20;
 
 /// Largest rise of the level at one accounting: 2.4 hours of CPU time for each unit of weight, far
@@ -110,7 +110,7 @@ impl Rise {
 }
 
 impl CreditLevel {
-    /// Returns the credit that a VM's weight gives it for the time since its last visit.
+    /// Returns the credit that a VM's weight gives it for the time since the VM was visited last.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A weight has 16 bits.
     fn given(&self, domain: &Domain) -> u64 {
@@ -118,7 +118,8 @@ impl CreditLevel {
         ((u128::from(risen) * u128::from(domain.weight.get())) >> PLACES) as u64
     }
 
-    /// Grants a VM the credit due since its last visit. Returns the credit for each active vCPU.
+    /// Grants a VM the credit due since it was visited last. Returns the credit for each active
+    /// vCPU.
     fn grant(&mut self, domain: &mut Domain) -> i64 {
         let by_weight = self.given(domain).cast_signed();
         domain.level = self.level;
@@ -141,8 +142,9 @@ impl CreditLevel {
         grant / domain.active
     }
 
-    /// Grants the credit due to a VM with one vCPU and no limit but its weight. Returns the new
-    /// class of the vCPU. `None` if nothing was granted, since more than the class would change.
+    /// Grants the credit due to a VM that has one vCPU and whose credit only its weight limits.
+    /// Returns the new class of the vCPU. `None` if nothing was granted, since more than the class
+    /// of the vCPU would change.
     #[inline(always)]
     fn grant_plainly(&self, domain: &mut Domain, account: &mut Vcpu, period: i64) -> Option<Class> {
         let each = self.given(domain);
@@ -169,7 +171,7 @@ impl Domain {
         self.active == 1 && self.cap.is_none() && !self.is_limited
     }
 
-    /// Returns the pace of the level from which on the VM's weight gives it all CPU time that it
+    /// Returns the pace of the credit level at which the VM's weight gives it all CPU time that it
     /// can use.
     fn enough(&self) -> u64 {
         self.rate.saturating_mul(1 << PLACES).div_ceil(u64::from(self.weight.get()))
@@ -206,7 +208,7 @@ impl Credit {
         self.visit_some(at);
     }
 
-    /// Visits some of the active VMs, in the order of the list, and none of them twice.
+    /// Grants credit to some of the active VMs, in the order of the list. Visits no VM twice.
     fn visit_some(&mut self, at: &Moment) {
         let mut visits = VISITS * self.cpus.len();
         let mut unseen = self.domains.list.len();

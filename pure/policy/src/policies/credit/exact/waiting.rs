@@ -1,5 +1,5 @@
 //! Work conservation: no vCPU waits while a CPU that its affinity allows is idle. Changes of class
-//! take effect at once. Also, the vCPU with the most credit goes on after its timeslice.
+//! take effect at once. Also, the vCPU with the most credit continues after its timeslice.
 
 use slackline_units::{CpuId, VcpuId};
 
@@ -45,8 +45,8 @@ impl Credit {
         }
     }
 
-    /// Returns true if a pass is requested on an idle CPU, so that it will run another vCPU. In Xen
-    /// such a CPU counted as idle until its pass.
+    /// Returns true if a pass is requested on an idle CPU, so that the CPU will run another vCPU.
+    /// In Xen such a CPU counted as idle until the pass.
     pub(in crate::policies::credit) fn is_spoken_for(&self, cpu: CpuId) -> bool {
         self.rules.changes == ClassChange::Now && self.requested.contains(cpu)
     }
