@@ -1,11 +1,11 @@
 //! Gangs: VMs on several hosts that begin their reservations together, all or none.
 //!
-//! No host knows another. The starter of a gang first has each host *hold* its member: it is
-//! admitted there, unused, for [`LEASE`] by that host's own clock. If all hosts do, each is told
-//! when to *begin*, and writes that to its ledger. If one refuses or does not answer, the others
-//! are told that the gang is *broken*: a member that has not begun ends. A member that has begun
-//! goes on alone, unless the gang is strict. The starter may die at any time, since held members
-//! expire.
+//! No host knows another. The starter of a gang first has each host *hold* its member: the member
+//! is admitted, and its capacity stays reserved but unused for [`LEASE`] by that host's own clock.
+//! If all hosts do so, each host is told when to *begin*, and writes that to its ledger. If a host
+//! refuses or does not answer, the others are told that the gang is *broken*: a member that has not
+//! begun ends. A member that has begun goes on alone, unless the gang is strict. The starter may
+//! die at any time, since held members expire.
 //!
 //! No protocol can exclude one case: if the starter dies, or is cut off from a host, between two of
 //! the last messages, the hosts that received theirs begin and the others do not.

@@ -39,8 +39,8 @@ pub enum Input {
         binding: Binding,
     },
     /// A libvirt domain that a reservation [waits for](crate::Service::waiting) may run under
-    /// another name, as it has the UUID of the domain that was last held. Repeated like
-    /// [`Input::Appeared`].
+    /// another name, as it has the UUID of the domain that was last scheduled for that reservation.
+    /// Repeated like [`Input::Appeared`].
     Renamed {
         /// Binding of the reservation.
         from: Binding,

@@ -20,9 +20,9 @@ use crate::terms::Terms;
 /// each is complete when it returns. The world never calls back into the service.
 ///
 /// The scheduler knows a reservation by its *domain*, and each reserved vCPU by its *place* in the
-/// domain, counted from zero. Both are stable for as long as the policy may have an account for
-/// them, whichever thread occupies the place. The reservation of an empty place stands, like that
-/// of a vCPU that never wakes.
+/// domain, counted from zero. Both stay the same for as long as the policy may account CPU time for
+/// them, whichever thread occupies the place. The reservation of an empty place stays in force,
+/// like that of a vCPU that never wakes.
 ///
 /// The scheduler is volatile. If the service dies in or between calls, the keeper undoes everything
 /// that calls did to threads, so the service need not remember any of it.

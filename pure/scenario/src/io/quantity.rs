@@ -42,7 +42,8 @@ pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Mistake> {
 pub(crate) fn mean_between(item: &Item<'_>) -> Result<Span, Mistake> {
     const LEAST: u64 = 10;
     const MOST: u64 = 1_000_000 * PARTS;
-    /// Smallest step of a rate, as a part of one event per second: a rate has four decimal places.
+    /// Number of smallest steps of a rate in one event per second: a rate has at most four decimal
+    /// places.
     const PARTS: u64 = 10_000;
     let parts = match item.value() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())

@@ -30,8 +30,8 @@ impl Service {
     }
 }
 
-/// Returns the end of a reservation. `None` if it has none, or is held for a gang: it is not in the
-/// ledger then, and ends with its lease.
+/// Returns the end of a reservation. `None` if the reservation has no end. Also `None` if it is
+/// held for a gang, since it is then not in the ledger, and ends with its lease.
 fn end(entry: &Entry) -> Option<WallTime> {
     entry.row.terms.until().filter(|_| !entry.is_lent())
 }

@@ -77,8 +77,9 @@ impl Meter {
     }
 }
 
-/// Hands the places of a VM to another one in the middle of a period. The newcomer gets the rest of
-/// the slice, and also what the earlier VM was behind by, up to a slice.
+/// Hands the places (reserved vCPUs) of a VM to another VM in the middle of a period. The other VM
+/// gets the rest of the slice. It also gets the CPU time by which the earlier VM was behind, up to
+/// a slice.
 fn take_over(
     meters: &mut BTreeMap<(Identity, u16), Meter>,
     (before, now): (Identity, Identity),

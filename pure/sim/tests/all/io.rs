@@ -215,8 +215,8 @@ fn client_rate_below_one_request_a_second_is_kept() {
     }
 }
 
-/// Without costs, a connection is answered after two round trips of 2 ms each, and the next one
-/// begins 6 ms later. So there are three requests per client in every 30 ms. The last answers
+/// Without costs, each of three connections is answered after two round trips of 2 ms each, and the
+/// next request on it begins 6 ms later. So there are three requests every 10 ms. The last answers
 /// arrive after 996 ms; the next ones would arrive at 1,006 ms.
 #[test]
 fn simulated_closed_client_waits_its_think_time_after_each_answer() {

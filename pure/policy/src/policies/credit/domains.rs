@@ -32,8 +32,8 @@ pub(super) struct Domain {
     pub(super) is_spending: bool,
     /// Time up to which the VM has received credit.
     pub(super) settled: Time,
-    /// The only vCPU of the VM, if the VM's credit depends on its weight only. `None` if the VM has
-    /// several vCPUs, if the vCPU is not active, or if a cap or a gang matters as well.
+    /// The only vCPU of the VM, if the vCPU is active, only the VM's weight limits its credit, and
+    /// budgets enforce caps. `None` otherwise.
     pub(super) plain: Option<VcpuId>,
     /// CPU time that the VM can use at most, in millionths of a CPU.
     pub(super) rate: u64,

@@ -536,9 +536,8 @@ fn credit_vcpu_picked_instead_of_a_barred_one_gets_a_whole_timeslice() {
     }
 }
 
-/// After the timeslice of the first vCPU, both vCPUs have more than a period's credit. If their
-/// credit is equal, the first vCPU goes behind the other. If it has a nanosecond more, it
-/// continues.
+/// After the first timeslice both vCPUs have more than a period's credit. With equal credit the
+/// first vCPU goes behind the other one. With a nanosecond more it continues.
 #[test]
 fn credit_vcpu_with_equal_credit_goes_behind_after_its_timeslice() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {
