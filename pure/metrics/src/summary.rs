@@ -76,7 +76,7 @@ pub struct VcpuSummary {
     pub misses: Option<u64>,
     /// Tardiness: time from a missed deadline until the slice was complete.
     pub miss_time: Option<Distribution>,
-    /// Sum of the tardiness over all missed deadlines that were made up or given up.
+    /// Sum of the tardiness over all missed deadlines whose shortfall was made up or given up.
     pub late: Option<Span>,
     /// Tardiness in millionths of the slice.
     pub miss_time_of_slice: Option<PartDistribution>,

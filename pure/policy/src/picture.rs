@@ -329,8 +329,8 @@ impl Model {
         }
     }
 
-    /// Runs up to `end`. Events exactly at `end` are left to the next column, which handles its
-    /// blocks first.
+    /// Runs the host up to `end`. Events exactly at `end` are left to the next column of the
+    /// drawing, whose blocks come first.
     fn run_until(&mut self, end: Time) {
         loop {
             let limits = self.state.running.iter();

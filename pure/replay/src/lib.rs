@@ -32,7 +32,7 @@ pub enum ReplayError {
         /// Name in the trace.
         name: String,
     },
-    /// The parameters in the trace are not those of its policy.
+    /// The policy parameters in the trace do not fit its policy.
     #[error("cannot read the parameters of the policy in the trace: {0}")]
     Parameters(FieldError),
     /// The groups of CPUs in the trace are inconsistent.

@@ -53,7 +53,7 @@ pub enum Test {
     AtMost(Amount),
     /// The metric is at least the amount.
     AtLeast(Amount),
-    /// The metric differs from the amount by at most a part of the amount.
+    /// The metric differs from the amount by at most some percent of the amount.
     WithinPercent {
         /// Greatest difference, in millionths of the amount.
         tolerance_ppm: u64,

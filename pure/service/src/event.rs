@@ -64,7 +64,7 @@ pub enum EventKind {
     Granted(String),
     /// The granted access of a principal was revoked. Names the principal.
     Revoked(String),
-    /// A reservation that had no room fits again.
+    /// A reservation for which too little capacity was available fits again.
     Fits,
     /// The end time of the reservation has come.
     Expired,

@@ -14,7 +14,7 @@ use slackline_units::Span;
 
 use crate::name::Name;
 
-/// Time for which a member is held without being told to begin.
+/// Time for which a gang member's capacity is held without the member being told to begin.
 pub const LEASE: Span = Span::from_secs(10);
 
 /// Longest time ahead for which a gang member may be told to begin. A longer time means that the

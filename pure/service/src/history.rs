@@ -214,8 +214,8 @@ impl History {
         History { loaded, ..History::default() }
     }
 
-    /// Begins to count a domain that was just added to the scheduler. If the reservation is older
-    /// than the daemon, the time since its last row is unknown.
+    /// Begins to count the CPU time of a domain that was just added to the scheduler. If the
+    /// reservation is older than the daemon, the time since its last row is unknown.
     pub fn begin(
         &mut self,
         domain: DomId,
@@ -235,8 +235,8 @@ impl History {
         self.open.insert(domain, open);
     }
 
-    /// Counts the time of a domain since it was counted last. Must be called before its terms or
-    /// its state change.
+    /// Counts the CPU time of a domain since it was counted last. Must be called before its terms
+    /// or its state change.
     pub fn count(&mut self, domain: DomId, counters: Counters, at: Clocks) {
         let Some(open) = self.open.get_mut(&domain) else { return };
         let elapsed = at.now.since(open.counted.min(at.now));
@@ -276,7 +276,8 @@ impl History {
         }
     }
 
-    /// Counts a domain for the last time. Without counters, its time since the last count is lost.
+    /// Counts the CPU time of a domain for the last time. Without `counters`, the time since the
+    /// last count is lost.
     pub fn end(&mut self, domain: DomId, counters: Option<Counters>, at: Clocks) {
         if let Some(counters) = counters {
             self.count(domain, counters, at);
@@ -384,7 +385,7 @@ pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {
     filled
 }
 
-/// Returns an hour of which nothing is known.
+/// Returns a row for an hour in which nothing was counted.
 fn unknown(name: &Name, start: u64) -> Hour {
     let mut hour = Hour::new(name.clone(), start, (start.saturating_mul(HOUR_NS), true));
     hour.complete();

@@ -31,9 +31,9 @@ pub enum Input {
         /// Reason from the ledger.
         fault: LedgerFault,
     },
-    /// A VM that a reservation [waits for](crate::Service::waiting) may have started. Repeated for
-    /// as long as the VM is there. A `pid:` binding is repeated each time, since its process may
-    /// have ended.
+    /// A VM that a reservation [waits for](crate::Service::waiting) may have started. The input is
+    /// repeated for as long as the VM exists. It is always repeated for a `pid:` binding, since
+    /// that process may have ended.
     Appeared {
         /// Binding that the VM was found by.
         binding: Binding,

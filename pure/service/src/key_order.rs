@@ -1,4 +1,4 @@
-//! Bounds on the number of answers that are kept with their keys.
+//! Bounds on the number of answers that are kept with the idempotency keys of their requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 

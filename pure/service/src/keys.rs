@@ -10,7 +10,7 @@ use crate::principal::Principal;
 use crate::refusal::Refusal;
 use crate::world::KeptAnswer;
 
-/// Time for which an answer is kept.
+/// Time for which the answer to a request with a key is kept.
 pub(crate) const KEPT_FOR: Span = Span::from_secs(24 * 3600);
 
 /// Kept answers by principal and key.

@@ -49,14 +49,15 @@ pub struct Machine {
 pub struct Seats {
     /// Identity of the VM. Threads of no other VM may be touched.
     pub identity: Identity,
-    /// For each place, the number of the vCPU that occupies it. `None` if it is empty. The length
-    /// is the number of vCPUs in the terms.
+    /// For each place (reserved vCPU), the number of the vCPU that occupies it. `None` if the place
+    /// is empty. The length is the number of vCPUs in the terms.
     pub vcpus: Vec<Option<u16>>,
 }
 
 impl Seats {
-    /// Assigns vCPUs of a VM to this number of places. A vCPU keeps the place it had before, since
-    /// the policy accounts by place. The other vCPUs get the free places, lowest number first.
+    /// Assigns vCPUs of a VM to this number of places (reserved vCPUs). A vCPU keeps the place that
+    /// it had before, since the policy accounts CPU time by place. The other vCPUs get the free
+    /// places, lowest number first.
     #[must_use]
     pub fn fill(machine: &Machine, places: u16, before: &[Option<u16>]) -> Seats {
         let places = usize::from(places);
@@ -76,7 +77,7 @@ impl Seats {
 /// Reason why a VM cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
-    /// The VM is not there.
+    /// The VM does not exist on this host.
     #[error("it is not on this host")]
     Absent,
     /// The VM must never be scheduled: process 1, a kernel thread, or a process of Slackline.

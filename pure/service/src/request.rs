@@ -41,15 +41,15 @@ pub enum Request {
         /// End of the reservation, in the future. `None` lets it last until it is released.
         until: Option<WallTime>,
     },
-    /// Admits a reservation for a gang and holds it, unused, for [`LEASE`](crate::gang::LEASE). It
-    /// is written to the ledger only when it begins.
+    /// Admits a reservation for a gang and holds its capacity, unused, for
+    /// [`LEASE`](crate::gang::LEASE). The reservation is written to the ledger only when it begins.
     Hold {
         /// Name of the gang.
         gang: Name,
         /// Reservation of the member: a [`Request::Reserve`].
         member: Box<Request>,
     },
-    /// Turns a held member into an ordinary reservation.
+    /// Turns a held member of a gang into an ordinary reservation.
     Begin {
         /// Gang of the member.
         gang: Gang,

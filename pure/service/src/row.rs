@@ -20,8 +20,8 @@ pub struct Row {
     pub terms: Terms,
     /// Binding by which the VM is found again.
     pub binding: Binding,
-    /// User who owns the VM, or will own it. A VM of another user is never taken, whatever its
-    /// name.
+    /// User who owns the VM, or will own it. A VM of another user is never scheduled for this
+    /// reservation, whatever its name.
     pub user: u32,
     /// True if the VM is kept from running.
     pub paused: bool,
@@ -133,7 +133,7 @@ pub enum Reason {
     /// The terms do not fit any more, and no capacity is reserved.
     #[error("no room: {0}")]
     NoRoom(String),
-    /// The VM is held for another reservation.
+    /// The VM is scheduled for another reservation.
     #[error("its VM has reservation {0}")]
     Taken(Name),
     /// The VM with that binding belongs to another user.

@@ -40,7 +40,7 @@ use crate::writer::Writer;
 pub use apply::MOST_TARGETS;
 pub use reserve::MOST_RESERVATIONS;
 
-/// Time between two attempts to admit reservations that have no room. An attempt comes earlier if
+/// Time between two attempts to admit reservations that did not fit. An attempt comes earlier if
 /// capacity is freed.
 const TRY_AGAIN: Span = Span::from_secs(1);
 
@@ -83,7 +83,7 @@ pub struct Service {
     overloads: Overloads,
     /// Time for which the timer was set last. `None` if no timer is set.
     rings: Option<Time>,
-    /// Time of the next attempt to admit reservations that have no room.
+    /// Time of the next attempt to admit reservations that did not fit.
     try_again: Option<Time>,
 }
 
@@ -126,8 +126,8 @@ impl Service {
         waiting.map(|entry| &entry.row)
     }
 
-    /// Returns the VM that must be looked up before a request is decided. `None` if there is none.
-    /// A lookup can take long, and other requests should not wait for it.
+    /// Returns the VM that must be looked up before a request is decided. `None` if no lookup is
+    /// needed. A lookup can take long, and other requests should not wait for it.
     #[must_use]
     pub fn sought<'a>(&'a self, request: &'a Request) -> Option<VmLookup<'a>> {
         let request = match request {
@@ -250,8 +250,8 @@ impl Service {
         self.overloads.iter()
     }
 
-    /// Returns the state of the service: how many reservations there are and wait, and whether the
-    /// ledger fails.
+    /// Returns the state of the service: the number of all reservations, the number of those that
+    /// wait, and the reason if the ledger cannot be written.
     #[must_use]
     pub fn health(&self) -> Health {
         Health {

@@ -66,8 +66,8 @@ pub trait World {
     /// If the policy or the host declines. The old terms then stand, at all places.
     fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError>;
 
-    /// Keeps all threads of a domain from running until [`resume`](World::resume). At least one
-    /// place is occupied.
+    /// Keeps all threads of a domain from running until [`resume`](World::resume). The caller
+    /// ensures that at least one place is occupied.
     ///
     /// # Errors
     /// If the host declines. All threads then continue to run.

@@ -54,8 +54,8 @@ impl SharedCache {
         &mut self.used[first.index()]
     }
 
-    /// Returns the time that a vCPU needs to refill the cache after it moved here from another CPU
-    /// of the same group. `cache` is the refill time of its whole working set.
+    /// Returns the time that a vCPU needs to refill the cache after it moved to this CPU from
+    /// another CPU of the same group. `cache` is the refill time of its whole working set.
     fn refill(&self, vcpu: VcpuId, cpu: CpuId, cache: Span) -> Span {
         let kept = u128::from(cache.ns()) * u128::from(self.warm) / 1_000_000;
         let kept = Span::from_ns(u64::try_from(kept).expect("a part of a span is a span"));

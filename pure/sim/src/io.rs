@@ -182,8 +182,8 @@ impl Devices for Io<'_> {
         self.take_step(of, step, at)
     }
 
-    /// Returns the next work for devices. Only the first vCPU has some, since interrupts, events
-    /// and packets go there.
+    /// Returns the next work for devices. Only the first vCPU of a system has such work, since
+    /// interrupts, events and packets go there.
     #[inline(always)]
     fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(DeviceWork, Span)> {
         if seat.number != 0 {

@@ -141,8 +141,8 @@ impl Queue {
         }
     }
 
-    /// Drops the events already taken from the line, and moves all but the next few events to the
-    /// heap.
+    /// Drops the events already taken from the sorted line, and moves all but the next few events
+    /// to the heap.
     fn make_room(&mut self) {
         self.line.copy_within(self.head.., 0);
         (self.head, self.end) = (0, ROOM - self.head);

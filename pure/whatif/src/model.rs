@@ -224,8 +224,8 @@ pub struct PlannedReservation {
 }
 
 impl Model {
-    /// Returns the reservation of each VM. `None` for a VM without one, or whose vCPUs have
-    /// different ones.
+    /// Returns the reservation of each VM. `None` for a VM without a reservation, or whose vCPUs
+    /// have different reservations.
     pub fn reservations(&self) -> impl Iterator<Item = Option<PlannedReservation>> + '_ {
         self.domains.iter().map(|domain| {
             let first = domain.vcpus.first()?;

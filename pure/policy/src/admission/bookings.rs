@@ -174,7 +174,7 @@ impl Bookings {
         }
     }
 
-    /// Ends a reservation. Its share stays held until the zero-lag time.
+    /// Ends a reservation. Its share stays reserved (held) until the zero-lag time.
     pub(crate) fn remove(&mut self, now: Time, tenant: Tenant) {
         let Tenant { vcpu, cpu, share, advance } = tenant;
         self.holds.lapse(now, &mut self.loads);

@@ -31,7 +31,7 @@ pub(crate) trait ReservationBooks {
     fn takes_more(&self, one: Reservation, other: Reservation) -> bool;
 }
 
-/// Shares that are held until their zero-lag times.
+/// Shares that vCPUs gave up and that stay reserved (held) until their zero-lag times.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds<P> {
     holds: Vec<Hold<P>>,
@@ -41,15 +41,15 @@ pub(crate) struct Holds<P> {
 struct Hold<P> {
     who: (DomId, u16),
     place: P,
-    /// Share that is still reserved by the hold.
+    /// Share that stays reserved although the vCPU gave it up.
     share: Reservation,
     /// True if the share counts in the load of the place. Otherwise the hold only remembers how
     /// much excess the vCPU still has.
     is_booked: bool,
     /// Zero-lag time of the share.
     until: Time,
-    /// Share of the same vCPU at the same place, which is booked instead once the hold ends. `None`
-    /// if the vCPU has left the place.
+    /// Share of the same vCPU at the same place, which is booked when the held share is released.
+    /// `None` if the vCPU has left the place.
     then: Option<Reservation>,
 }
 

@@ -1,5 +1,5 @@
 //! Declaration and parsing of parameters. One table of fields serves the scenario parser and its
-//! errors, `slackline help POLICY`, and every form of a user interface.
+//! errors, `slackline help POLICY`, and every user interface.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

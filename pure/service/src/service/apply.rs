@@ -282,8 +282,8 @@ impl Service {
         }
     }
 
-    /// Undoes a step. If the old terms do not fit at once, the reservation waits for room and is
-    /// retried immediately.
+    /// Undoes a step. If the old terms do not fit at once, the reservation waits for capacity and
+    /// is retried immediately.
     fn undo(&mut self, now: Time, undo: Undo, world: &mut impl World) {
         match undo {
             Undo::Create(name) => {

@@ -47,8 +47,8 @@ impl Service {
         Ok(Some(Answer::Done { reservation, is_new: true, warning: None }))
     }
 
-    /// Answers a repeated request to hold the same member for the same caller. The lease is not
-    /// extended.
+    /// Answers a repeated request to hold the same gang member for the same caller. The lease is
+    /// not extended.
     fn hold_again(
         &self,
         asked: &ClientRequest,
@@ -154,7 +154,8 @@ impl Service {
         }
     }
 
-    /// Begins members whose time has come, and ends held members whose lease has expired.
+    /// Begins members of gangs whose begin time has come, and ends held members whose lease has
+    /// expired.
     pub(super) fn end_leases(&mut self, now: Time, world: &mut impl World) {
         let is_due = |entry: &Entry| entry.lease.is_some_and(|lease| lease.over() <= now);
         for name in self.book.oldest(is_due) {

@@ -234,7 +234,7 @@ impl Service {
         }
     }
 
-    /// Retries the reservations that have no room, oldest first.
+    /// Retries the reservations for which too little capacity was available, oldest first.
     pub(super) fn fit(&mut self, now: Time, world: &mut impl World) {
         for name in self.book.oldest(Entry::is_out) {
             let Some(entry) = self.book.get_mut(&name) else { continue };

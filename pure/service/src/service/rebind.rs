@@ -19,8 +19,8 @@ use super::reserve::found;
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
-    /// Binds a reservation to another VM, or to the same VM by another name. The parameters stay.
-    /// If the other VM is not there, the reservation waits for it.
+    /// Binds a reservation to another VM, or to the same VM by another name. The parameters stay as
+    /// they are. If the other VM does not exist, the reservation waits for it.
     pub(super) fn rebind(
         &mut self,
         now: Time,

@@ -74,8 +74,8 @@ fn capacity(model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that exactly the listed reservations are in force: none is left over, and no thread is at
-/// two places.
+/// Checks that exactly the listed reservations are in force: none is left over, and no thread
+/// occupies two places.
 fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     let mut held = BTreeSet::new();
     for (domain, one) in listed {

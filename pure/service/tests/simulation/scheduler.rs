@@ -153,7 +153,7 @@ impl Scheduler {
         Values::read(self.spec.share_fields, given.into_iter()).expect("valid terms")
     }
 
-    /// Adds all places of a domain, or none.
+    /// Adds all places (reserved vCPUs) of a domain, or none.
     pub(crate) fn join(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         assert!(!self.domains.contains_key(&id), "{id} has joined before");
         let fresh =

@@ -283,7 +283,7 @@ pub(crate) struct Account {
     pub(crate) owed: Span,
 }
 
-/// Returns the accounts of `count` vCPUs at the end of each of their periods.
+/// Returns the CPU time received and reserved of `count` vCPUs at the end of each of their periods.
 pub(crate) fn accounts(trace: &[Record], count: usize) -> Vec<Account> {
     let mut all = Vec::new();
     for slot in 0..count {

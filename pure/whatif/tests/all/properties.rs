@@ -6,7 +6,7 @@ use slackline_whatif::{Model, Recording, gate};
 
 use crate::record::recorded;
 
-/// Policies with the parameters of a vCPU that has this slice and period.
+/// Policies, each with parameters of a vCPU, in which `{slice}` and `{period}` are placeholders.
 const POLICIES: &[(&str, &str)] = &[
     ("edf", "slice = \"{slice}\", period = \"{period}\""),
     ("edf", "slice = \"{slice}\", period = \"{period}\", exact = true"),

@@ -133,7 +133,7 @@ struct VmReports {
     vcpus: Vec<VcpuId>,
     heard: GuestReport,
     habit: ResponseHistory,
-    /// Number of completed I/O items that the VM has not taken notice of.
+    /// Number of completed I/O items that the VM has not noticed yet.
     pending: u32,
     weight: Option<Weight>,
     /// CPU time for which the VM could still precede others by its urgency claims at its last

@@ -118,7 +118,7 @@ impl Credit {
         vcpu
     }
 
-    /// Returns true if the vCPU stands in a list and is chosen for no CPU.
+    /// Returns true if the vCPU waits in a list and is chosen for no CPU.
     fn waits(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu].on.is_none() && self.queues.list_of(vcpu).is_some()
     }

@@ -215,8 +215,9 @@ mod tests {
         assert_eq!(all(&order), [5, 4, 1, 2, 0, 3]);
     }
 
-    /// A more urgent claim precedes credit, and credit precedes place. A vCPU without a claim that
-    /// counts is not in the order.
+    /// A vCPU with a more urgent claim comes first, whatever its credit. Of equal claims, a vCPU
+    /// with credit comes first, and then the place in the queue decides. A vCPU without a claim
+    /// that counts is not in the order.
     #[test]
     fn gaps_queue_puts_urgent_claims_first_and_omits_vcpus_without_claim() {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);

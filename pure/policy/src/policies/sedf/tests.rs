@@ -260,8 +260,8 @@ fn sedf_slack_is_divided_by_weight_after_a_century() {
     }
 }
 
-/// A vCPU that got a century of slack in one step stays far ahead of one with a thousandth of its
-/// weight. All later slack goes to the other one.
+/// A vCPU that got a century of slack in one step stays far ahead of a vCPU with a thousandth of
+/// its weight. All later slack goes to the lighter vCPU.
 #[test]
 fn sedf_vcpu_ahead_by_a_century_of_slack_gets_none() {
     let century = Time::START + Span::from_secs(100 * 365 * 24 * 3_600);

@@ -31,9 +31,9 @@ const VISITS: usize = 8;
 /// Number of binary places of the credit level and of its pace.
 const PLACES: u32 = 20;
 
-/// Largest rise of the level at one accounting: 2.4 hours of CPU time for each unit of weight, far
-/// beyond any credit that may be kept. So a VM that is visited in time can compute the rise of the
-/// level although the level wraps.
+/// Largest rise of the credit level at one accounting: 2.4 hours of CPU time for each unit of
+/// weight, far beyond any credit that may be kept. So a VM that is visited in time can compute the
+/// rise of the level although the level wraps.
 const HIGHEST_RISE: u64 = 1 << 63;
 
 /// Highest pace of the level: 268 CPUs for each unit of weight. No VM can use more. Multiplied by
@@ -267,8 +267,8 @@ impl Credit {
         seen
     }
 
-    /// Grants credit to a VM, closes the accounts of its vCPUs, and decides whether the VM is
-    /// limited.
+    /// Grants credit to a VM, updates the class and the credit limits of its vCPUs, and decides if
+    /// the VM is limited.
     #[inline(never)]
     fn visit(&mut self, at: &Moment, row: usize) {
         self.settle(row);
@@ -291,7 +291,8 @@ impl Credit {
         }
     }
 
-    /// Closes the account of a vCPU whose VM has `active` active vCPUs.
+    /// Updates the class of a vCPU after a grant of credit, and limits its credit or debt. Its VM
+    /// has `active` active vCPUs.
     fn close_exactly(&mut self, at: &Moment, vcpu: VcpuId, active: i64) {
         let Vcpu { domain, credit: before, .. } = self.vcpus[vcpu];
         let allowed = self.domains.allowance(domain, self.rules.tick * 3).map(|all| all / active);
@@ -349,9 +350,9 @@ mod tests {
     use crate::policies::credit::{CreditRules, SPEC};
     use crate::{Policy, Topology, Values};
 
-    /// If credit and debt are at most a period's credit, closing an account changes only the class,
-    /// and a boosted vCPU stays boosted. Beyond that, the credit is cut or the vCPU becomes
-    /// inactive.
+    /// If credit and debt are at most a period's credit, closing a vCPU's account after a grant
+    /// changes only its class, and a boosted vCPU stays boosted. Beyond that, the credit is cut or
+    /// the vCPU becomes inactive.
     #[test]
     fn credit_accounting_within_a_periods_credit_changes_only_the_class() {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");

@@ -51,9 +51,9 @@ impl Credit {
         self.rules.changes == ClassChange::Now && self.requested.contains(cpu)
     }
 
-    /// Returns true if `credit` exceeds the credit of the first vCPU that waits for the CPU.
-    /// Callers ask only about credit beyond a period's. Without this rule a vCPU that is due nearly
-    /// a whole CPU could not make up for the timeslices of others.
+    /// Returns true if `credit` exceeds the credit of the first vCPU that waits for the CPU. Called
+    /// only with credit beyond that of a period. Without this rule a vCPU that is due nearly a
+    /// whole CPU could not make up for the timeslices of others.
     pub(in crate::policies::credit) fn is_owed_most(&self, cpu: CpuId, credit: i64) -> bool {
         self.queues.first(cpu).is_none_or(|(first, _)| self.vcpus[first].credit < credit)
     }
