@@ -38,7 +38,8 @@ pub enum Request {
         /// User who owns the VM. `None` means the owner of the VM that is found. If there is no VM
         /// yet, it means the caller, or the first user that a named caller may reserve for.
         user: Option<u32>,
-        /// End of the reservation, in the future. `None` lets it last until it is released.
+        /// End of the reservation, in the future. If `None`, the reservation lasts until it is
+        /// released.
         until: Option<WallTime>,
     },
     /// Admits a reservation for a gang and holds its capacity, unused, for
@@ -81,7 +82,7 @@ pub enum Request {
         phase: Option<Option<Span>>,
         /// New number of vCPUs. An amount per vCPU is not affected.
         vcpus: Option<u16>,
-        /// New end, in the future. `Some(None)` lets it last until it is released.
+        /// New end, in the future. With `Some(None)` the reservation lasts until it is released.
         until: Option<Option<WallTime>>,
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,

@@ -171,7 +171,8 @@ impl Service {
         self.book.iter().map(|entry| (entry.domain, entry.listed()))
     }
 
-    /// Sets the budgets of all owners. An owner that is above its new budget keeps what it has.
+    /// Sets the budgets of all owners. An owner that is above its new budget keeps its
+    /// reservations.
     pub fn set_budgets(&mut self, budgets: Budgets) {
         self.budgets = budgets;
     }

@@ -86,7 +86,7 @@ impl WallTime {
         (400 * era + year + (month <= 2) as u64, month, day)
     }
 
-    /// Returns the start of a day. `None` if there is no such day.
+    /// Returns the start of a day. `None` if the date does not exist.
     fn midnight(year: u64, month: u64, day: u64) -> Option<WallTime> {
         if !(1970..TOO_LATE).contains(&year) || !(1..=12).contains(&month) || day == 0 {
             return None;

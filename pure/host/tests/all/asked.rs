@@ -1,5 +1,5 @@
 //! Tests of the CPUs that the host reschedules after each event, and of the CPU time that it
-//! measures before that.
+//! measures before it reschedules them.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::Pick;

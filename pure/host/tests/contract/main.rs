@@ -93,7 +93,7 @@ fn said(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Tests `edf` and `sedf` with `place = "split"`, which few scripts draw.
+    /// Tests `edf` and `sedf` with `place = "split"`, which few random scripts use.
     #[test]
     fn policies_with_split_vcpus_keep_the_host_contract(
         script in script::script(script::any_manner()),

@@ -45,7 +45,8 @@ pub(crate) struct Demand {
     load: ReservedLoad,
 }
 
-/// Limit of iterations of one demand test. A request that is not decided by then is refused.
+/// Limit of iterations of one demand test. A request that is still undecided after that many
+/// iterations is refused.
 const LOOKS: u32 = 20_000;
 
 /// Limit of the deadlines that a demand test examines, in nanoseconds from now: about two years.

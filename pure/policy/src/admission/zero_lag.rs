@@ -43,8 +43,8 @@ struct Hold<P> {
     place: P,
     /// Share that stays reserved although the vCPU gave it up.
     share: Reservation,
-    /// True if the share counts in the load of the place. Otherwise the hold only remembers how
-    /// much excess the vCPU still has.
+    /// True if the share counts as reserved capacity of its CPU or CPUs. Otherwise the hold only
+    /// remembers how much excess the vCPU still has.
     is_booked: bool,
     /// Zero-lag time of the share.
     until: Time,

@@ -38,9 +38,9 @@ pub struct Spec {
     /// has periods. They are field names and values as in a scenario. `None` if the policy has no
     /// limits.
     pub limit: Option<fn(CpuShare, Span) -> ShareText>,
-    /// Field and value with which the vCPUs of a VM share their slices by use, such as `spread` and
-    /// `use`. With them users can give one total for the VM. `None` if each vCPU has only its own
-    /// slice.
+    /// Field and value with which the vCPUs of a VM may borrow each other's unused budget, such as
+    /// `spread` and `use`. With them users can give one total for the VM. `None` if each vCPU has
+    /// only its own slice.
     pub together: Option<(&'static str, &'static str)>,
     /// Returns the service vCPU that is charged for balancing, given the parameters and the host.
     /// `None` if the policy does not balance or balancing takes no CPU time.

@@ -109,7 +109,8 @@ pub(crate) struct Credit {
     ticks: u32,
     accounted: Time,
     cpus: Vec<CreditCpu>,
-    /// CPUs by the class of the vCPU chosen for them. A CPU without one counts as [`Class::Idle`].
+    /// CPUs by the class of the vCPU chosen for them. A CPU with no chosen vCPU counts as
+    /// [`Class::Idle`].
     by_class: [CpuSet; runqueue::CLASSES],
     /// Number of vCPUs on each home CPU.
     population: Population,
@@ -162,7 +163,8 @@ struct Vcpu {
     is_parked: bool,
     /// True if the vCPU migrates after the next scheduling pass of its CPU.
     is_moving: bool,
-    /// Length of the vCPU's next timeslice: a whole one, or the rest of one that was interrupted.
+    /// Length of the vCPU's next timeslice: a whole timeslice, or the rest of an interrupted
+    /// timeslice.
     turn: Span,
     /// CPU time charged to the vCPU since it was chosen.
     paid: Span,

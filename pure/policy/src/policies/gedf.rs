@@ -381,7 +381,8 @@ impl Gedf {
         Ok(advance)
     }
 
-    /// Returns true if the host is quiescent: no vCPU has budget left or can wake with some.
+    /// Returns true if the host is quiescent: no vCPU has budget left or will have budget when it
+    /// wakes.
     fn rests(&self, at: &Moment) -> bool {
         let sleeps = at.members().filter(|&vcpu| !at.is_awake(vcpu));
         let mut asleep = sleeps.filter_map(|vcpu| self.servers.get(vcpu));

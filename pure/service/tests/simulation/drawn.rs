@@ -304,7 +304,7 @@ fn phase(draw: &mut Draw) -> Option<Span> {
     draw.percent(25).then(|| Span::from_us(draw.below(12_000)))
 }
 
-/// Draws the user whose VM starts under a name: mostly the same as always.
+/// Draws the user whose VM starts under a name: usually the same user for the same name.
 fn user(draw: &mut Draw, name: &str) -> u32 {
     let own = MACHINES.iter().zip(USERS).find(|(machine, _)| **machine == name);
     if draw.percent(15) { STRANGER } else { own.map_or(STRANGER, |(_, user)| user) }

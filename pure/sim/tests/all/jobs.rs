@@ -167,8 +167,8 @@ fn unfinished_jobs_with_drawn_releases_count_as_late() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(50));
 }
 
-/// `fast` runs first: 1 ms of each 10 ms. `slow` waits for it: 5 ms after 0, 20 and 40 ms, and is
-/// late by 2 ms each time.
+/// `fast` runs first: 1 ms of each 10 ms. `slow` waits for it: 5 ms each from 0, 20 and 40 ms on.
+/// Each time it is late by 2 ms.
 #[test]
 fn named_guest_tasks_have_separate_job_and_response_metrics() {
     let run = summary(

@@ -497,7 +497,8 @@ fn edf_split_vcpu_keeps_its_excess_when_it_rejoins() {
 }
 
 /// Two vCPUs have received nothing of their 6 ms and have 6 ms until their deadlines. A split vCPU
-/// would make one of them miss its deadline, so it is refused. At the start there is room for it.
+/// would make one of them miss its deadline, so it is refused. At time zero the same split vCPU
+/// would fit.
 #[test]
 fn edf_split_that_a_tardy_vcpu_would_make_late_is_refused() {
     for (now, has_room) in [(0, true), (4, false)] {

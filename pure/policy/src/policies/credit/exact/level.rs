@@ -179,9 +179,9 @@ impl Domain {
 }
 
 impl Vcpu {
-    /// Returns the class for an amount of credit. `None` if closing the account may change more
-    /// than the class: the vCPU is boosted, or its credit or debt exceeds a period's credit. Only
-    /// for VMs whose cap is enforced by a budget.
+    /// Returns the class for an amount of credit. `None` if the accounting may change more than the
+    /// class: the vCPU is boosted, or its credit or debt exceeds a period's credit. Only for VMs
+    /// whose cap is enforced by a budget.
     #[inline]
     fn plain_class(&self, credit: i64, period: i64) -> Option<Class> {
         let is_within = credit.wrapping_add(period).cast_unsigned() <= 2 * period.unsigned_abs();

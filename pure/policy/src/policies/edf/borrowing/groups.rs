@@ -136,7 +136,7 @@ impl EdfServer {
     }
 
     /// Records the own budget that the vCPU forfeited by blocking. `before` is the own budget that
-    /// it had left before that.
+    /// it had left before it blocked.
     pub(in crate::policies::edf) fn forgo(&mut self, before: Span) {
         let own = self.own();
         if let Some(by_use) = &mut self.by_use {
@@ -237,7 +237,7 @@ impl Edf {
     }
 
     /// Returns the most that a vCPU may borrow of the budget that its siblings left unused. It is
-    /// an equal share, plus what other borrowers do not use of theirs.
+    /// an equal share, plus the parts of other borrowers' shares that those cannot use.
     fn left_for(&mut self, at: &Moment, vcpu: VcpuId) -> Span {
         let (mut left, mut rest) = (Span::ZERO, Span::ZERO);
         for sibling in self.families.siblings(vcpu) {
