@@ -219,8 +219,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Phase 3 b of the swap: drops light vCPUs while more weight would migrate than should
-    /// (w_ideal).
+    /// Phase 3 b of the swap: drops light vCPUs while the weight that would migrate exceeds
+    /// w_ideal.
     fn drop_light(&self, marked: &mut MarkedVcpus<'a>) {
         while self.beyond(marked.total) > 0
             && let Some(light) = self.best_fit(&marked.there, (self.beyond(marked.total), 0))

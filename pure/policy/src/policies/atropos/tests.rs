@@ -275,9 +275,9 @@ fn atropos_yield_costs_a_slack_quantum_but_no_budget() {
     }
 }
 
-/// A vCPU with half of the CPU in 100 ms uses its slice in the first 50 ms and leaves. Its share is
-/// held while another vCPU waits for its slice. While the other vCPU is blocked, it does not wait,
-/// so the share is free at once.
+/// A vCPU with half of the CPU in 100 ms uses its slice in the first 50 ms and leaves. Its share
+/// stays reserved while another vCPU waits for its own slice. If the other vCPU is blocked instead,
+/// the share is free at once.
 #[test]
 fn atropos_leavers_excess_stays_reserved_only_while_another_vcpu_waits() {
     let (cpu, period) = (CpuId::new(0), Span::from_ms(100));

@@ -4,9 +4,9 @@
 //!
 //! A *claim* is one number for each vCPU: the urgency of its work. `told` derives it from the
 //! guest's reports, `habit` from the VM's answers to I/O if guests report nothing. The run queues
-//! keep waiting vCPUs in order of claim. `passes` lets the first of them run before the vCPU that
-//! is first in the queue, and ends that. The CPU time for which a VM may run before others in this
-//! way is its *time ahead*; `accounts` limits it.
+//! keep waiting vCPUs in order of claim. `passes` lets the vCPU with the most urgent claim run
+//! before the vCPU that is first in the queue, and ends this precedence. The CPU time for which a
+//! VM may run before others in this way is its *time ahead*; `accounts` limits it.
 
 mod accounts;
 mod habit;

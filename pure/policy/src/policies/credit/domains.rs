@@ -41,7 +41,7 @@ pub(super) struct Domain {
     pub(super) enough: u64,
     /// Amounts that the VM contributes to the sums in `CreditLevel`.
     pub(super) counted: LevelContribution,
-    /// True if the VM's cap or its number of vCPUs limits its credit, and not its weight.
+    /// True if the VM's cap or its number of vCPUs limits its credit, rather than its weight.
     pub(super) is_limited: bool,
     /// True if the vCPUs of the VM run as a gang.
     pub(super) is_gang: bool,
