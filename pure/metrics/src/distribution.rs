@@ -3,8 +3,8 @@
 use hdrhistogram::Histogram;
 use slackline_units::Span;
 
-/// Distribution of lengths of time. Quantiles have three significant digits and are rounded up;
-/// `worst` is exact. Below a hundred values the p99 is the worst.
+/// Distribution of lengths of time. Quantiles have three significant digits and are rounded up, but
+/// `worst` is exact. With fewer than a hundred values, the 99th percentile equals `worst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distribution {
     /// Number of values, at least one.
@@ -19,7 +19,7 @@ pub struct Distribution {
     pub worst: Span,
     /// Mean of all values.
     pub mean: Span,
-    /// Mean of the longest tenth. `None` below ten values.
+    /// Mean of the longest tenth of all values. `None` with fewer than ten values.
     pub worst_tenth: Option<Span>,
 }
 
@@ -34,7 +34,7 @@ pub struct ErrorDistribution {
     pub seconds: u64,
 }
 
-/// Distribution of parts of a whole, in millionths of it.
+/// Distribution of fractions of a whole, in millionths of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartDistribution {
     /// Median. `None` for a single value.
@@ -45,9 +45,9 @@ pub struct PartDistribution {
     pub worst_ppm: u64,
 }
 
-/// Number of values up to which a tally keeps each value. So short runs are exact, and many vCPUs
-/// with few values each use little memory. These values take half of the memory of the smallest
-/// histogram.
+/// Maximum number of values that a tally keeps individually, which makes the results of short runs
+/// exact. With more values it keeps a histogram. The smallest histogram takes twice the memory of
+/// this number of values.
 const FEW: usize = 1024;
 
 /// Significant digits of values in a histogram: a percentile is less than a thousandth too high.
@@ -80,7 +80,7 @@ pub(crate) struct Spread {
     pub(crate) p99: Option<u64>,
     pub(crate) worst: u64,
     pub(crate) mean: u64,
-    /// Mean of the largest tenth of the values. `None` below ten values.
+    /// Mean of the largest tenth of the values. `None` with fewer than ten values.
     pub(crate) worst_tenth: Option<u64>,
 }
 

@@ -486,7 +486,7 @@ impl Term {
         }
     }
 
-    /// Returns the name of the metric in claims: that of its field in words, without its unit.
+    /// Returns the name of the metric in claims: the name of its field in words, without the unit.
     #[must_use]
     pub fn claimed_as(&self) -> String {
         crate::lookup::words(self.field)

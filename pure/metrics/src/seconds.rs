@@ -6,7 +6,7 @@ use slackline_units::{Span, Time};
 
 use crate::split::Stretch;
 
-/// Number of whole windows in a run interval from which on the windows are closed in one step.
+/// Number of windows that a run interval must fill so that they are closed in one step.
 const MANY: u64 = 1_000;
 
 /// Minimum and maximum CPU time that a vCPU received in windows of one length.
@@ -48,8 +48,8 @@ impl Spans {
         self.used += rest.used;
     }
 
-    /// Closes all windows that a run interval fills but the last one or two, in one step. These
-    /// windows are equal, and an interval of a hostile trace may last centuries.
+    /// Closes in one step all windows that a run interval fills, except the last one or two. All
+    /// these windows are equal. An interval of a hostile trace may last centuries.
     fn jump(&mut self, rest: Stretch) -> Stretch {
         let whole = (rest.to - rest.from) / self.length;
         if whole < MANY {

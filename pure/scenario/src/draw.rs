@@ -15,7 +15,7 @@ use slackline_policy::nearest;
 use slackline_units::{CpuId, ParseSpanError, Span, VcpuId};
 use thiserror::Error;
 
-/// A duration that is drawn anew each time it is needed.
+/// Duration that is drawn again each time it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
     /// Always the same duration.
@@ -380,8 +380,8 @@ mod tests {
     }
 
     /// The expected values were computed independently, from the published algorithms with 128-bit
-    /// integers and 50-digit logarithms. A change of one of them changes every result published
-    /// with a seed.
+    /// integers and 50-digit logarithms. If a drawn value changes, every result that was published
+    /// with a seed changes.
     #[test]
     fn random_streams_return_the_same_values_in_every_program_version() {
         let draws = ["uniform 1ms 3ms", "exponential 4ms", "uniform 0s 1ns", "exponential 1s"];
@@ -393,8 +393,8 @@ mod tests {
         assert_eq!(chances, [1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 1, 0]);
     }
 
-    /// The sum of n draws is within four of its standard deviations from n times the mean. Its
-    /// standard deviation is sqrt(n) times that of a draw.
+    /// The sum of n draws is within four standard deviations of n times the mean. The standard
+    /// deviation of the sum is sqrt(n) times that of one draw.
     #[test]
     fn uniform_random_values_have_the_given_mean_and_bounds() {
         let (least, most) = (Span::from_us(1), Span::from_us(4));

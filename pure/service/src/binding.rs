@@ -104,14 +104,14 @@ impl BindingKind {
         }
     }
 
-    /// Returns true if a binding of this kind also refers to the next VM that is started under its
-    /// name.
+    /// Returns true if a binding of this kind lasts: after the VM has ended, it refers to the next
+    /// VM that is started under the same name.
     #[must_use]
     pub const fn lasts(self) -> bool {
         !matches!(self, BindingKind::Pid)
     }
 
-    /// Returns the maximum length of a name of this kind, in bytes.
+    /// Returns the maximum length of a name of this kind of binding, in bytes.
     const fn longest(self) -> usize {
         match self {
             BindingKind::Group => 1024,
@@ -208,7 +208,8 @@ impl Binding {
         matches!(self.kind, BindingKind::Pid).then(|| self.name.parse().ok()).flatten()
     }
 
-    /// Returns true if it also refers to the next VM that is started under its name.
+    /// Returns true if the binding lasts: after the VM has ended, it refers to the next VM that is
+    /// started under the same name.
     #[must_use]
     pub const fn lasts(&self) -> bool {
         self.kind.lasts()

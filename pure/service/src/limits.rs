@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 pub struct Rate {
     /// Sustained requests per second, at least one.
     pub a_second: u32,
-    /// Requests at once after an idle time, at least one.
+    /// Number of requests that are allowed at once after an idle time, at least one.
     pub burst: u32,
 }
 
@@ -41,8 +41,8 @@ const PRINCIPALS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Limits {
     rates: Option<Rates>,
-    /// By principal: the times at which the steady rates would have allowed all its requests and
-    /// changes so far. A time in the past means an idle principal.
+    /// For each principal, the times at which the sustained rates would have allowed all its
+    /// requests, and all its changes, so far. A time in the past means that the principal is idle.
     asked: BTreeMap<Principal, (Time, Time)>,
 }
 
@@ -82,7 +82,7 @@ impl Limits {
 }
 
 impl Rate {
-    /// Returns `counted` advanced by one request at the steady rate.
+    /// Returns `counted` advanced by one request at the sustained rate.
     ///
     /// # Errors
     /// If that exceeds the burst.

@@ -3,9 +3,10 @@
 //!
 //! Admission counts a quantile of the overhead that was measured before the first reservation. The
 //! overhead is measured again while reservations are in force, as a mean over [`OVERHEAD_WINDOW`].
-//! A CPU is overloaded when `reserved + overhead > limit`. One begin and one end are reported. The
-//! end needs a whole window without excess, or reservations that fit beside the overhead of the
-//! last excess. So a mean that wavers about the limit yields one event in each window at most.
+//! A CPU is overloaded when `reserved + overhead > limit`. The start and the end of each overload
+//! are reported once. An overload ends after a whole window in which the sum stays within the
+//! limit, or once the reservations fit beside the overhead that was measured last in the overload.
+//! So a mean that wavers about the limit yields one event in each window at most.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,7 +19,7 @@ pub const OVERHEAD_WINDOW: Span = Span::from_secs(10);
 /// Overhead of one CPU over the last [`OVERHEAD_WINDOW`].
 #[derive(Clone, Debug, Default)]
 pub struct OverheadWindow {
-    /// Begin, end and CPU time of the dispatcher in between, oldest first.
+    /// Start, end and dispatcher CPU time of each sample, oldest first.
     samples: VecDeque<(Time, Time, Span)>,
 }
 
@@ -56,7 +57,7 @@ pub struct CpuLoad {
     pub reserved: CpuShare,
     /// Measured overhead over the last [`OVERHEAD_WINDOW`].
     pub overhead: CpuShare,
-    /// Part of the CPU that the kernel gives to real-time threads at most.
+    /// Largest part of the CPU that the kernel gives to real-time threads.
     pub limit: CpuShare,
 }
 
@@ -91,12 +92,13 @@ pub(crate) enum OverloadChange {
 /// Overloaded CPUs, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overloads {
-    /// Last load in excess, and its time.
+    /// Last excessive load of each overloaded CPU, with its time.
     excess: BTreeMap<CpuId, (CpuLoad, Time)>,
 }
 
 impl Overloads {
-    /// Takes a measurement of a CPU. Returns the change that it makes, if any.
+    /// Takes a measurement of a CPU. Returns the begin or end of an overload, if the measurement
+    /// causes one.
     pub(crate) fn measured(
         &mut self,
         now: Time,
@@ -116,7 +118,7 @@ impl Overloads {
         Some(OverloadChange::Ended)
     }
 
-    /// Returns the last load in excess of each overloaded CPU.
+    /// Returns each overloaded CPU with its last excessive load.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CpuId, CpuLoad)> {
         self.excess.iter().map(|(&cpu, &(load, _))| (cpu, load))
     }

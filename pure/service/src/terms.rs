@@ -80,11 +80,11 @@ impl Terms {
     /// Longest period that can be reserved.
     pub const LONGEST: Span = Span::from_secs(7 * 24 * 3600);
 
-    /// Shortest slice, and shortest rest of a period after the slice. Below it most of the time
-    /// would go into dispatching.
+    /// Shortest slice, and shortest rest of a period after the slice. With shorter ones, most of
+    /// the time would go into dispatching.
     pub const LEAST: Span = Span::from_us(50);
 
-    /// Longest uninterrupted run of a vCPU, unless an administrator reserved it.
+    /// Longest uninterrupted run of a vCPU that can be reserved without being an administrator.
     pub const LONGEST_RUN: Span = Span::from_secs(1);
 
     /// Maximum number of vCPUs of a VM.
@@ -142,8 +142,8 @@ impl Terms {
         Terms { each, phase, ..self }
     }
 
-    /// Returns the terms with borrowing of unused budget between siblings set. It stays off for one
-    /// vCPU.
+    /// Returns the terms with borrowing of unused budget between siblings allowed or not. It is
+    /// never allowed for a single vCPU.
     #[must_use]
     pub const fn spread_by_use(self, by_use: bool) -> Terms {
         // A single vCPU has no siblings to lend to.
@@ -163,7 +163,8 @@ impl Terms {
         }
     }
 
-    /// Returns the terms with this end. `None` lets the reservation last until it is released.
+    /// Returns the terms with this end of the reservation. `None` lets the reservation last until
+    /// it is released.
     #[must_use]
     pub const fn with_end(self, until: Option<WallTime>) -> Terms {
         Terms { until, ..self }
@@ -175,8 +176,8 @@ impl Terms {
         self.until
     }
 
-    /// Returns true if the scheduler need not know of a change from `other` to these terms, as only
-    /// the end differs.
+    /// Returns true if a change from `other` to these terms makes no difference to the scheduler,
+    /// as only the end of the reservation differs.
     pub(crate) fn is_enforced_as(self, other: Terms) -> bool {
         self.with_end(None) == other.with_end(None)
     }
@@ -200,8 +201,8 @@ impl Terms {
         self.by_use
     }
 
-    /// Returns the offset of the periods from whole periods of the wall clock. `None` if it is
-    /// open.
+    /// Returns the offset of the periods from whole periods of the wall clock. `None` if periods
+    /// begin at the time of the reservation.
     #[must_use]
     pub const fn phase(self) -> Option<Span> {
         self.phase
@@ -361,8 +362,8 @@ mod tests {
         assert_eq!(wrong.to_string(), "1.5cpu is more than 1 vCPU can use");
     }
 
-    /// A share for all vCPUs is borrowed by use, a slice for each is not. A change keeps the
-    /// setting of fields that it does not name.
+    /// A share for all vCPUs together allows borrowing of unused budget. A slice for each vCPU does
+    /// not. A change of terms keeps the values that it does not name.
     #[test]
     fn vcpus_that_share_a_cpu_share_may_borrow_but_vcpus_with_a_slice_may_not() {
         let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };

@@ -29,7 +29,7 @@ const STEPS_A_SECOND: u64 = 100;
 /// One step per nanosecond in fixed point, so that slower rates are whole numbers too.
 const ONE: u128 = 1 << 40;
 
-/// Error of a trace that covers more time than its few entries can.
+/// Error: the trace claims more time or more periods than so few entries can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Implausible {
     /// Number of the first entry that covers too much time, counted from one.

@@ -28,7 +28,8 @@ use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint};
 
 /// Length of a frame in bytes.
 pub const FRAME: usize = 36;
-/// First bytes of all frames. A reader uses them to find the next frame after garbage.
+/// First bytes of all frames. A reader searches for them to find the next frame after damaged
+/// bytes.
 pub const MAGIC: [u8; 3] = *b"SLG";
 /// Version of the frames that are written and accepted.
 pub const VERSION: u8 = 2;
@@ -41,7 +42,8 @@ const SUM_AT: usize = CLASSES_AT + TASKS * CLASS;
 pub struct Frame {
     /// Number of the sending vCPU within its guest, from 0.
     pub vcpu: u16,
-    /// Sequence number, see [`Frame::is_after`].
+    /// Sequence number of the frame, which grows with each frame of the same kind. Compare with
+    /// [`Frame::is_after`].
     pub sequence: u32,
     /// Content of the frame.
     pub says: Says,
@@ -56,7 +58,7 @@ pub enum Says {
     Pending {
         /// Number of pending items.
         items: u32,
-        /// Number of the guest's own requests since it started, such as packets sent.
+        /// Number of the guest's own I/O requests since it started, such as packets sent.
         asked: u32,
     },
 }
@@ -64,7 +66,7 @@ pub enum Says {
 /// State of the tasks of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Urgency of the tasks, lower than that of each class before.
+    /// Urgency of the tasks. A class is less urgent than the classes listed before it.
     pub urgency: Urgency,
     /// Number of runnable tasks, including the running one.
     pub runnable: u8,
@@ -83,8 +85,8 @@ pub enum NoFrame {
     Version(u8),
     /// The length field or the number of bytes is wrong.
     Length,
-    /// A class is invalid: without tasks, not less urgent than the class before, or with a `woken`
-    /// byte other than 0 and 1.
+    /// A class is invalid: without tasks, not less urgent than the class listed before it, or with
+    /// a `woken` byte other than 0 and 1.
     Class,
     /// A byte that must be zero is not.
     Rest,
@@ -170,7 +172,7 @@ impl Says {
     }
 
     /// Returns true if the frame claims precedence over ordinary work. The sender must repeat such
-    /// a claim, or it expires.
+    /// a frame, or the claim expires.
     #[must_use]
     pub fn claims(&self) -> bool {
         match self {
@@ -330,7 +332,7 @@ mod tests {
         assert_eq!(Frame::read(b"SLGX\x01"), Err(NoFrame::Length));
     }
 
-    /// Check value of this CRC in the catalogue of CRCs.
+    /// The checksum of `123456789` is the published check value of this CRC.
     #[test]
     fn agent_frame_checksum_equals_the_published_crc_check_value() {
         assert_eq!(checksum(b"123456789"), 0xCBF4_3926);

@@ -2,7 +2,7 @@
 
 use crate::{Reservation, Span, Time};
 
-/// Slice in each period and the placement of the periods. Without a phase, periods follow one
+/// Slice in each period, and the times at which periods begin. Without a phase, periods follow one
 /// another from the time of the reservation. With a phase they lie on a *grid* of fixed times, so
 /// that the periods of several vCPUs, even on several hosts, begin together.
 ///
@@ -26,10 +26,11 @@ pub struct Periods {
 /// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridClock {
-    /// Time by which the clock is ahead of the host's time, for periods that begin after `since`.
+    /// Time by which the clock is ahead of the host's time. Applies to periods that begin after
+    /// `since`.
     ahead: Span,
-    /// Time by which the clock is ahead of the host's time, for periods that begin at `since` or
-    /// before.
+    /// Time by which the clock is ahead of the host's time. Applies to periods that begin at
+    /// `since` or before.
     before: Span,
     since: Time,
 }
@@ -43,7 +44,7 @@ impl GridClock {
         self.ahead = ahead;
     }
 
-    /// Returns the time from the last grid point at or before `at` to `at`.
+    /// Returns the time from the last grid point up to `at` until `at`.
     fn since_point(&self, at: Time, period: Span, phase: Span) -> Span {
         // A setting holds for periods that begin later than its instant, so that the order of
         // events within the instant does not matter.
@@ -63,7 +64,7 @@ impl Periods {
         from.after(period - clock.since_point(from, period, phase))
     }
 
-    /// Returns the end of a period that begins at `from`. The period before it must end at `from`.
+    /// Returns the end of a period that begins at `from`, where the previous period ends.
     #[must_use]
     pub fn next_end(self, from: Time, clock: &GridClock) -> Time {
         let period = self.reservation.period();

@@ -132,7 +132,7 @@ const DOMAIN: u32 = NUMBER + u16::BITS;
 const SLOT: u32 = DOMAIN + 23;
 
 impl VcpuId {
-    /// Creates the id of vCPU `number` of `domain`, which has row `slot` in all tables of vCPUs.
+    /// Creates the id of vCPU `number` of `domain`. `slot` is its row in all tables of vCPUs.
     ///
     /// # Panics
     /// If `slot` is not below 2^24, or the number of `domain` not below 2^23.

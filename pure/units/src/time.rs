@@ -318,7 +318,7 @@ impl FromStr for Span {
     }
 }
 
-/// Returns `0.part` of `unit` nanoseconds, exactly.
+/// Returns the decimal fraction `0.part` of `unit`, in nanoseconds and without rounding.
 fn fraction(part: &str, unit: u64) -> Result<u64, ParseSpanError> {
     let part = part.trim_end_matches('0');
     if part.is_empty() {

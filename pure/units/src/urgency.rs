@@ -17,7 +17,8 @@ impl Urgency {
     /// Most urgent value of idle-class work.
     const IDLE: u8 = 140;
 
-    /// Converts the priority of a scenario's task, where higher is more urgent.
+    /// Converts the priority of a task in a scenario, where a higher priority is more urgent, to
+    /// the common scale.
     #[must_use]
     pub fn of_priority(priority: u8) -> Urgency {
         Urgency(u8::MAX - priority)

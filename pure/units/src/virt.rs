@@ -11,7 +11,7 @@ use core::ops::{Add, AddAssign, Neg, Sub, SubAssign};
 
 use crate::{Span, Weight};
 
-/// Number of binary places of a virtual nanosecond.
+/// Number of binary places with which a virtual nanosecond is stored.
 const PLACES: u32 = 32;
 
 const OVERFLOW: &str = "virtual time overflowed 128 bits";
@@ -116,7 +116,8 @@ fn quotient(above: u128, below: u128) -> u128 {
 }
 
 impl Span {
-    /// Returns the distance by which a clock at this pace advances in this real time, rounded down.
+    /// Returns the distance by which a clock at this pace advances in this span of real time,
+    /// rounded down.
     #[must_use]
     #[inline]
     pub fn aged(self, pace: Pace) -> VirtualSpan {
@@ -191,7 +192,7 @@ impl Neg for VirtualSpan {
 }
 
 impl fmt::Display for VirtualTime {
-    /// Writes whole virtual nanoseconds, for the display of a vCPU's account.
+    /// Writes whole virtual nanoseconds, as shown to users.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         (*self - VirtualTime::START).fmt(out)
     }

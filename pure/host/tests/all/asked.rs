@@ -1,5 +1,5 @@
 //! Tests of the CPUs that the host reschedules after each event, and of the CPU time that it
-//! measures before that.
+//! measures before it reschedules them.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::Pick;
@@ -7,7 +7,7 @@ use slackline_host::{Broken, Fact, NextInLine, Report, VcpuTerms};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Tasks, Time, VcpuHint, VcpuId};
 
-/// Starts a host with three CPUs: vCPU 0 runs on the first, and vCPU 1 waits.
+/// Starts a host with three CPUs: vCPU 0 runs on the first CPU, and vCPU 1 waits.
 fn one_runs() -> Story {
     let mut story = Story::scripted(3);
     story.wants(CPU0, run(0, 10));
@@ -232,8 +232,8 @@ fn host_lists_the_next_reserved_vcpus_in_dispatch_order() {
 }
 
 /// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait may get that
-/// CPU. By Xen's rules CPU 1 looks for work only after a slice, so a waiting vCPU is offered to CPU
-/// 2.
+/// CPU. Under Xen's rules CPU 1 looks for work only once per slice, so a waiting vCPU is offered to
+/// CPU 2.
 #[test]
 fn cpu_left_idle_because_hardware_refused_its_vcpu_takes_a_waiting_vcpu() {
     let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);

@@ -1,5 +1,5 @@
 //! Tests of violations of the contract, each as the shortest sequence of events that the host
-//! refuses for it. Also regression tests of past faults.
+//! refuses. Also regression tests of past faults.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};

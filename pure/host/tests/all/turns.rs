@@ -1,5 +1,5 @@
-//! Tests of the run intervals in the trace. Each has its vCPU and CPU, begin and end, its CPU time
-//! (used, granted and late), the reason of its end, and its entitlement.
+//! Tests of the run intervals in the trace. Each interval has its vCPU and CPU, begin and end, its
+//! CPU time (used, granted and late), the reason of its end, and its entitlement.
 
 use crate::story::{CPU0, CPU1, Story, at, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
@@ -71,7 +71,8 @@ fn vcpu_replaced_by_a_waking_vcpu_is_recorded_as_preempted() {
     );
 }
 
-/// The vCPU uses only half of the elapsed time.
+/// A vCPU uses only half of the elapsed time, so its overrun must not exceed the CPU time that it
+/// used.
 #[test]
 fn overrun_recorded_for_a_run_interval_never_exceeds_its_cpu_time() {
     for (until, line) in [
@@ -87,8 +88,8 @@ fn overrun_recorded_for_a_run_interval_never_exceeds_its_cpu_time() {
     }
 }
 
-/// The used time is reported in three pieces: up to the limit, across the limit, and beyond the
-/// limit.
+/// A run interval is reported in three pieces: up to the limit of the timeslice, across the limit,
+/// and beyond the limit.
 #[test]
 fn cpu_time_used_after_the_timeslice_limit_is_recorded_as_overrun() {
     let mut story = one_runs();
@@ -133,7 +134,7 @@ fn hardware_timer_is_set_again_only_if_the_end_of_the_timeslice_moves() {
 }
 
 /// Live hardware reports an event of another CPU before it has measured the vCPU on CPU 0. The
-/// policy then returns that vCPU's budget as of the last measurement.
+/// policy then returns the budget that this vCPU had at the last measurement.
 #[test]
 fn timeslice_end_stays_unchanged_if_its_cpu_time_was_not_measured_again() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {

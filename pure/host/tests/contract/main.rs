@@ -66,8 +66,8 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
-/// Returns `sedf` with a check of all slices, whatever parameters are drawn. Used with its default
-/// parameters, which few scripts draw.
+/// Returns `sedf` with a check of all slices, whatever parameters are drawn. The policy has its
+/// default parameters, which few scripts draw.
 fn own_sedf() -> Spec {
     Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }
@@ -93,7 +93,7 @@ fn said(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Tests `edf` and `sedf` with `place = "split"`, which few scripts draw.
+    /// Tests `edf` and `sedf` with `place = "split"`, which few random scripts use.
     #[test]
     fn policies_that_split_vcpus_obey_the_host_contract_under_random_scripts(
         script in script::script(script::any_manner()),

@@ -8,7 +8,7 @@ use slackline_units::{CpuId, Time};
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Kernel accounting of the first CPU, in microseconds.
+/// Returns kernel accounting of the first CPU for one interval. All times are in microseconds.
 fn books(from: u64, to: u64, [idle, stolen, dispatching]: [u64; 3]) -> Record {
     let (from, to) = (Time::START + us(from), Time::START + us(to));
     let [idle, stolen, dispatching] = [idle, stolen, dispatching].map(us);

@@ -5,7 +5,7 @@ use slackline_metrics::VcpuSummary;
 use slackline_trace::Record;
 use slackline_units::{Reservation, Time};
 
-/// A vCPU that is runnable from the start, with 2 ms reserved in every 10 ms.
+/// Returns a script with one vCPU that is runnable from the start and reserves 2 ms in every 10 ms.
 fn awake() -> Script {
     Script::new(&["a"]).promised(0, 0, 2_000, 10_000).woke(0, 0)
 }
@@ -25,9 +25,10 @@ fn vcpu_that_receives_its_slice_by_the_period_end_meets_its_deadline() {
     assert_eq!(vcpu.miss_time, None);
 }
 
-/// A reservation with a phase joins between two multiples of its period. The first period ends at 5
-/// ms, with a budget of half a slice. In the next, half a millisecond is missing at 15 ms and made
-/// up at 15.5 ms. Then the clock is set, and a period ends after 8 ms with a budget of 1.6 ms.
+/// A vCPU that reserves with a phase joins between two multiples of its period. The first period
+/// ends at 5 ms, with a budget of half a slice. In the next period, half a millisecond is missing
+/// at 15 ms and made up at 15.5 ms. Then the clock is set, and a period ends after 8 ms with a
+/// budget of 1.6 ms.
 #[test]
 fn deadlines_of_a_reservation_with_phase_are_at_multiples_of_clock_time() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();

@@ -307,7 +307,7 @@ fn host_events_are_counted_only_after_the_warm_up() {
     assert_eq!(run.cpus.iter().map(|cpu| cpu.overhead).collect::<Vec<_>>(), [None, Some(us(5))]);
 }
 
-/// Overhead paid on the first CPU between two times in microseconds.
+/// Returns a record of overhead on the first CPU between two times in microseconds.
 fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record {
     let at = |us| Time::START + Span::from_us(us);
     Record::Spent { cpu: CpuId::new(0), vcpu, kind, from: at(from), to: at(to) }

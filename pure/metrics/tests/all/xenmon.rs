@@ -19,7 +19,8 @@ fn blocked(slot: u32, us: u64) -> Record {
     Record::Blocked { at: at(us), vcpu: vcpu(slot) }
 }
 
-/// Record of a run interval on the first CPU with this slice in microseconds.
+/// Returns a record of a run interval on the first CPU. Its times and its slice are in
+/// microseconds.
 fn ran(slot: u32, (from, to): (u64, u64), slice: u64, end: RanEnd) -> Record {
     let (cpu, used, granted) = (CpuId::new(0), us(to - from), Some(us(slice)));
     let (from, to, late, due) = (at(from), at(to), Span::ZERO, true);

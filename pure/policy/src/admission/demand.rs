@@ -16,7 +16,7 @@ use slackline_units::{CpuShare, Reservation, Span};
 
 use crate::admission::load::ReservedLoad;
 
-/// Recurring demand of one reservation or subtask.
+/// Recurring demand for CPU time of one reservation or subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     /// CPU time per period.
@@ -27,7 +27,7 @@ pub(crate) struct Job {
     pub(crate) period: Span,
 }
 
-/// Demand of one reservation or subtask on a CPU from now on.
+/// Demand for CPU time of one reservation or subtask on a CPU from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskDemand {
     /// Budget left now, and the time until its deadline. `None` if no budget is left.
@@ -37,7 +37,7 @@ pub(crate) struct TaskDemand {
     pub(crate) job: Job,
 }
 
-/// Demand of all reservations and subtasks on one CPU.
+/// Demand for CPU time of all reservations and subtasks on one CPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demand {
     all: Vec<TaskDemand>,
@@ -45,7 +45,8 @@ pub(crate) struct Demand {
     load: ReservedLoad,
 }
 
-/// Limit of iterations of one demand test. A request that is not decided by then is refused.
+/// Limit of iterations of one demand test. A request that is still undecided after that many
+/// iterations is refused.
 const LOOKS: u32 = 20_000;
 
 /// Limit of the deadlines that a demand test examines, in nanoseconds from now: about two years.

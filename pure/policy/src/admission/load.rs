@@ -20,7 +20,8 @@ pub(crate) struct ReservedLoad {
     slices: BTreeMap<Span, u128>,
     /// Sum of slice/period in 2^-64ths of a CPU, each term rounded down.
     floor: u128,
-    /// Number of reservations. The exact sum is less than this many units above `floor`.
+    /// Number of reservations. The exact sum exceeds `floor` by less than this many 2^-64ths of a
+    /// CPU.
     count: u32,
 }
 

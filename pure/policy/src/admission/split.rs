@@ -423,7 +423,8 @@ mod tests {
         }
     }
 
-    /// Three reservations of 0.6 CPU on two CPUs with a reserve of 0.1: `c` gets 3 ms on each.
+    /// Three vCPUs reserve 0.6 CPU each on two CPUs with a reserve of 0.1 CPU. The third one, `c`,
+    /// is split and gets 3 ms on each CPU.
     #[test]
     fn split_vcpu_runs_its_two_subtasks_on_two_cpus_in_each_period() {
         picture(
@@ -448,8 +449,8 @@ mod tests {
         );
     }
 
-    /// `c` forfeits the budget that it would have used while blocked. Otherwise `a` would miss its
-    /// deadline.
+    /// The split vCPU `c` forfeits the budget that it would have used while it was blocked.
+    /// Otherwise `a` would miss its deadline.
     #[test]
     fn split_vcpu_that_blocks_forfeits_the_budget_of_its_subtasks() {
         picture(

@@ -155,7 +155,7 @@ mod tests {
         (find(plain.unwrap_or(name)).unwrap(), plain.is_some())
     }
 
-    /// Returns parameters with this slice and period in nanoseconds. `None` if they are out of
+    /// Returns vCPU parameters with this slice and period in nanoseconds. `None` if they are out of
     /// range.
     fn exactly(spec: &Spec, slice: u64, period: u64) -> Option<Values> {
         let terms = spec.limit?(CpuShare::ONE, Span::from_ns(1));

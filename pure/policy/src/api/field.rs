@@ -1,5 +1,5 @@
 //! Declaration and parsing of parameters. One table of fields serves the scenario parser and its
-//! errors, `slackline help POLICY`, and every form of a user interface.
+//! errors, `slackline help POLICY`, and every user interface.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -121,8 +121,8 @@ pub enum FieldError {
     NotAChoice(&'static Field, String),
     /// The value is below the minimum or above the maximum.
     OutOfRange(&'static Field, String),
-    /// The value of one field is accepted only with certain values of other fields, which the user
-    /// did not give.
+    /// The value of one field is accepted only with certain values of other fields. The user did
+    /// not give these values.
     Alone(&'static Field, &'static str, Vec<(&'static Field, &'static str)>),
 }
 
@@ -554,7 +554,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// Formats the difference of `now` and `then` for the display of an account: "in 2ms" or "2ms ago".
+/// Formats the difference of `now` and `then` as text that is shown to users: "in 2ms" or "2ms
+/// ago".
 pub(crate) fn distance(now: Time, then: Time) -> String {
     if then >= now {
         alloc::format!("in {}", then - now)

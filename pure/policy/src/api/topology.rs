@@ -85,7 +85,7 @@ pub enum TopologyError {
     Twice(Level, CpuId),
     /// A CPU is in no group of this level.
     Missing(Level, CpuId),
-    /// Two CPUs share a group of one level but not of a wider one.
+    /// Two CPUs share a group of one level, but no group of a wider level.
     Torn {
         /// Level of the group that they share.
         level: Level,

@@ -39,7 +39,7 @@ pub(crate) fn groups(loads: &[BalancerCpu]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Disjoint sets of places (union-find).
+/// Disjoint sets of indices (union-find).
 struct DisjointSets(Vec<usize>);
 
 impl DisjointSets {

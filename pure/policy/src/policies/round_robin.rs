@@ -147,8 +147,8 @@ impl RoundRobin {
         self.queue.push(vcpu);
     }
 
-    /// Returns the first vCPU of the queue that is eligible for `cpu`. Mostly that is the first
-    /// one.
+    /// Returns the first vCPU of the queue that is eligible for `cpu`. Usually that is the head of
+    /// the queue.
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.queue.iter().find(|&vcpu| at.is_eligible(vcpu, cpu))
     }

@@ -70,7 +70,7 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     /// Returns the vCPU with the lowest key for which `holds` is true. Examines only the vCPUs with
-    /// lower keys, for which it is false, and their children in the heap.
+    /// lower keys, for which `holds` is false, and their children in the heap.
     #[inline(always)]
     pub(crate) fn first_that(
         &self,

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use slackline_scenario::{Scenario, ScenarioError};
 
-/// A scenario without a fault. Each case of `bad.txt` makes one change to it.
+/// A valid scenario. Each case of `bad.txt` makes one change to it.
 const GOOD: &str = r#"title = "good"
 length = "30s"
 policy = { name = "edf", reserve = "0.1cpu" }
@@ -146,8 +146,8 @@ proptest! {
         let _ = Scenario::read(&text);
     }
 
-    /// Parts of a valid file are replaced by random characters. Such a text is read further than
-    /// noise before its error is found.
+    /// Parts of a valid file are replaced by random characters. The reader gets further in such a
+    /// text than in random text before it finds an error.
     #[test]
     fn scenario_with_random_replacements_is_parsed_or_gives_a_printable_error(
         cuts in prop::collection::vec((0..GOOD.len(), 0..12_usize, OTHER), 1..4),

@@ -66,9 +66,9 @@ fn random_faults_leave_each_command_completely_done_or_reverted() {
 ///
 /// Seed 42634: a reservation was released and its name held for a gang before the release was
 /// written, and the row of the held member was written. Seed 192023: a change that could not be
-/// written was reverted, and the phase that it had set came back with the next change, which named
-/// none. Seed 1743187: a defect of these checks, which charged the rest of a period of a VM that
-/// ended to the VM that took its place at that instant.
+/// written was reverted, and the phase that it had set came back with the next change, although
+/// that change named no phase. Seed 1743187: a defect of these checks, which charged the rest of a
+/// period of a VM that ended to the VM that took its place at that instant.
 #[test]
 fn simulation_passes_with_every_seed_that_once_revealed_a_defect() {
     for seed in [42_634, 192_023, 207_015, 540_112, 1_743_187] {
@@ -79,8 +79,8 @@ fn simulation_passes_with_every_seed_that_once_revealed_a_defect() {
 }
 
 /// A gang over three hosts begins on all hosts or on none. Held members expire when the starter
-/// dies, their capacity is freed, and a host that heard that the gang is broken keeps no member of
-/// it.
+/// dies, their capacity is freed, and a host that was told that the gang is broken keeps no member
+/// of it.
 #[test]
 fn gang_begins_on_all_hosts_or_on_none_despite_random_faults() {
     let mut count = gangs::Count::default();
@@ -96,8 +96,8 @@ fn gang_begins_on_all_hosts_or_on_none_despite_random_faults() {
     assert!(halves < 150, "{count:?}");
 }
 
-/// A removed vCPU accrues the excess that it received at its own rate. The rate of the remaining
-/// vCPUs does not count for it, also after it is added again.
+/// The excess that a removed vCPU received accrues at that vCPU's own rate. The rates of the
+/// remaining vCPUs do not count for it, even after the vCPU is added again.
 #[test]
 fn excess_cpu_time_of_a_removed_vcpu_shrinks_at_its_own_reserved_rate() {
     let terms = |slice_ms, vcpus| {
@@ -156,8 +156,9 @@ fn step_of_the_wall_clock_is_logged_if_a_reservation_has_a_phase() {
     assert_eq!(set(&mut run, 1_000, false), [told]);
 }
 
-/// An hour of measurements that waver about the limit, while the ledger fails now and then: begins
-/// and ends of each CPU take turns, and both are written down.
+/// Overhead that was measured for an hour wavers about the limit, while writing the ledger fails
+/// now and then. The events of each CPU report begins and ends of overloads in turn, and all are
+/// written.
 #[test]
 fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
     let mut run = Run::new(2, None, false);
@@ -190,8 +191,8 @@ fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
     }
 }
 
-/// The name of a process that has ended is free before anybody told the service of its end, as
-/// after a death of the service.
+/// The name of a process that has ended is free before the service is told of the end, as after a
+/// restart of the service.
 #[test]
 fn name_of_a_reservation_is_free_as_soon_as_its_process_has_ended() {
     let mut run = Run::new(1, None, false);

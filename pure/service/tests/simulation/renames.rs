@@ -26,7 +26,8 @@ fn pass(run: &mut Run) {
     run.pass(Span::from_ms(100)).expect("no check fails");
 }
 
-/// Returns a run in which `web` was held for the domain with UUID 1, which is off now.
+/// Returns a run in which `web` was scheduled for the libvirt domain with UUID 1. The domain is off
+/// now.
 fn off() -> Run {
     let mut run = Run::new(1, None, false);
     run.model.kernel.start_domain("web", DAEMON, &uuid(1));

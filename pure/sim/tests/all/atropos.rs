@@ -10,7 +10,8 @@ use slackline_units::{Span, Time};
 
 const MS: u64 = 1_000_000;
 
-/// Atropos with a latency hint for two of three vCPUs. vCPUs with a hard limit have no extra time.
+/// Parameters of Atropos, with a latency hint for two of three vCPUs. vCPUs with a hard limit have
+/// no extra time.
 const ATROPOS: Rules = Rules {
     name: "atropos",
     parameters: "reserve = \"0cpu\"",

@@ -78,7 +78,7 @@ fn hosts_by_hand() -> Vec<Case> {
     ]
 }
 
-/// Cases R1 to R9 of the reference for balancers, measured from 2 s on.
+/// Cases R1 to R9 of the reference on balancers, measured from 2 s on.
 #[test]
 fn vcpus_under_a_balancer_receive_the_hand_computed_shares() {
     for Case { id, cpus, guests, shares, moves } in hosts_by_hand() {
@@ -98,8 +98,9 @@ fn vcpus_under_a_balancer_receive_the_hand_computed_shares() {
     }
 }
 
-/// Cases R1 to R4 of the reference, with tau counted by runs, give the same shares as with the
-/// default tau. R5 by the thesis depends on the first migration.
+/// Cases R1 to R4 of the reference on balancers. With tau (CPU time per weight) averaged over runs,
+/// the shares are the same as with the default tau. R5 by the thesis depends on the first
+/// migration.
 #[test]
 fn balancer_that_averages_by_runs_gives_the_hand_computed_shares() {
     for Case { id, cpus, guests, shares, .. } in hosts_by_hand().into_iter().take(4) {
@@ -114,8 +115,8 @@ fn balancer_that_averages_by_runs_gives_the_hand_computed_shares() {
     }
 }
 
-/// Case R10 of the reference: two groups of two CPUs, one with three always runnable vCPUs and one
-/// with four. Affinities keep every vCPU within its group, and none leaves it.
+/// Case R10 of the reference on balancers: two groups of two CPUs, one with three always runnable
+/// vCPUs and one with four. Affinities keep every vCPU within its group, and none leaves it.
 #[test]
 fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
     let island = |cpus: &[usize], starts: &[usize]| {
@@ -136,9 +137,9 @@ fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
     }
 }
 
-/// Case R11 of the reference, figure 4.3: a vCPU on CPU 1 may also run on CPU 3, so all four CPUs
-/// are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs without affinity to CPU 2 never
-/// run there.
+/// Case R11 of the reference on balancers, figure 4.3 of the thesis: a vCPU on CPU 1 may also run
+/// on CPU 3, so all four CPUs are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs
+/// without affinity to CPU 2 never run there.
 #[test]
 fn balancer_migrates_only_the_vcpu_that_may_run_in_two_cpu_groups() {
     let on = |cpu: usize, cpus: &[usize]| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
@@ -160,9 +161,10 @@ fn balancer_migrates_only_the_vcpu_that_may_run_in_two_cpu_groups() {
     }
 }
 
-/// Figures 4.4 and 4.5: one always runnable vCPU shares a CPU with dom0, which has 5 ms of every 20
-/// ms. Two more such vCPUs are on the other CPU. In any phase of the start, the three receive equal
-/// CPU time, at most one exchange apart. dom0 receives its slice in each period.
+/// Figures 4.4 and 4.5 of the thesis [Diestelhorst]: one always runnable vCPU shares a CPU with
+/// dom0, which has 5 ms of every 20 ms. Two more such vCPUs are on the other CPU. In any phase of
+/// the start, the three receive equal CPU time, at most one exchange apart. dom0 receives its slice
+/// in each period.
 #[test]
 fn three_balanced_vcpus_beside_dom0_receive_equal_time_in_any_phase() {
     for (balancer, phase) in ["thesis", "repaired"]
@@ -230,8 +232,8 @@ fn running_vcpu_migrates_when_its_affinity_shrinks_and_may_return_later() {
 }
 
 /// Three always runnable vCPUs on two CPUs receive two thirds of every second with two migrations,
-/// one in each period of half a second. In case R9 of the reference, the planned balancer reaches
-/// shares that swapping cannot.
+/// one in each period of half a second. In case R9 of the reference on balancers, the planned
+/// balancer reaches shares that swapping cannot.
 #[test]
 fn planned_balancer_gives_exact_shares_with_two_migrations_per_second() {
     type Case = (&'static [(usize, u64)], &'static [u64]);
@@ -295,9 +297,9 @@ fn balancer_exchanges_vcpus_between_two_threads_of_a_core() {
     }
 }
 
-/// Cases R12 and R13 of the reference: two and three always runnable vCPUs on two cores of two
-/// threads. A thread does 0.65 of a core's work while the core's other thread is busy. Work is in
-/// thousandths of a core.
+/// Cases R12 and R13 of the reference on balancers: two and three always runnable vCPUs on two
+/// cores of two threads. A thread does 0.65 of a core's work while the core's other thread is busy.
+/// Work is in thousandths of a core.
 #[test]
 fn balancer_counts_a_thread_as_a_partial_cpu_if_its_core_sibling_is_busy() {
     let whole = |work: [u64; 3], moves| (work, moves);

@@ -106,7 +106,7 @@ fn contain(intervals: &[Interval], inner: &Interval) -> bool {
     intervals.get(next).is_some_and(|outer| outer.0 <= inner.0 && inner.1 <= outer.1)
 }
 
-/// Intervals that a trace records for one CPU or vCPU.
+/// Intervals of run time and overhead that a trace records for one CPU or vCPU.
 #[derive(Default)]
 struct Told {
     ran: Vec<Interval>,

@@ -1,5 +1,6 @@
 //! Credit on the simulated host: properties of this project's rules for random sets of vCPUs, and
-//! the rules of Xen compared with the numbers of the reference. Numbers are in nanoseconds.
+//! the rules of Xen compared with the numbers of this project's reference on Credit. Numbers are in
+//! nanoseconds.
 
 #![allow(clippy::cast_possible_truncation)] // A run has few windows.
 
@@ -451,10 +452,10 @@ const fn expected(
     Expected { rules, cap, long_run, errors }
 }
 
-/// Table of the reference, section 7.8 with section 15, item 7. If the phase decides the result,
-/// the table of the reference has means over random phases: 27.3 % for 25 % and 68.2 % for 75 %.
-/// One number differs. The smallest error for 25 % under 3.0.3 is -4 % in the reference, while no
-/// phase yields less than the whole cap in this simulator.
+/// Table of the reference on Credit, section 7.8 with section 15, item 7. If the phase decides the
+/// result, the table of the reference has means over random phases: 27.3 % for 25 % and 68.2 % for
+/// 75 %. One number differs. The smallest error for 25 % under 3.0.3 is -4 % in the reference,
+/// while no phase yields less than the whole cap in this simulator.
 const TABLE: [Expected; 21] = [
     expected("xen-3.0.3", 1, &[33_333], (200, 500)),
     expected("xen-3.0.3", 2, &[33_333], (50, 200)),
@@ -537,7 +538,7 @@ fn xen_credit_queues_all_unparked_vcpus_before_any_cpu_reschedules() {
 
 /// An accounting visits the active vCPUs of a domain newest first. Each vCPU that it unparks goes
 /// behind those unparked before. In the test, vCPU 2 becomes active after vCPU 1, and both after
-/// vCPU 0. (Reference, 7.2 and 7.3.)
+/// vCPU 0. (Reference on Credit, 7.2 and 7.3.)
 #[test]
 fn xen_credit_accounting_visits_the_newest_active_vcpu_first() {
     let trace = simulate(
@@ -556,9 +557,9 @@ fn xen_credit_accounting_visits_the_newest_active_vcpu_first() {
     assert_eq!(after(180), [(180, 1), (210, 2), (240, 0)], "{turns:?}");
 }
 
-/// Reference, section 15, item 14. Xen 3.0.3 parks a domain that received more than its fair share,
-/// even below its cap. So both of its vCPUs are often parked at once, a CPU is idle, and the rival
-/// domain receives half of a CPU. A test added in Xen 3.0.4 ended that.
+/// Reference on Credit, section 15, item 14. Xen 3.0.3 parks a domain that received more than its
+/// fair share, even below its cap. So both of its vCPUs are often parked at once, a CPU is idle,
+/// and the rival domain receives half of a CPU. A test added in Xen 3.0.4 ended that.
 #[test]
 fn xen_303_credit_parks_a_domain_at_its_fair_share_below_its_cap() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
@@ -572,9 +573,9 @@ fn xen_303_credit_parks_a_domain_at_its_fair_share_below_its_cap() {
     }
 }
 
-/// Reference, section 7.7, item 1. A vCPU that always sleeps during ticks is never charged under
-/// Xen's rules, and receives all of the 95 % that it wants. If it is charged for its CPU time, it
-/// receives its half.
+/// Reference on Credit, section 7.7, item 1. A vCPU that always sleeps during ticks is never
+/// charged under Xen's rules, and receives all of the 95 % that it wants. If the vCPU is charged
+/// for its CPU time, it receives only half of the CPU.
 #[test]
 fn xen_credit_vcpu_that_sleeps_at_ticks_receives_more_than_its_share() {
     for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {

@@ -206,9 +206,10 @@ fn edf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
     }
 }
 
-/// A guest that computes almost always blocks briefly now and then, as every virtual machine
-/// monitor does. Its enforcement is late by 80 us and up to 20 us more. Once the policy has
-/// measured that lateness, slices end in time, apart from the part that differs between timeslices.
+/// A guest computes almost all the time, but blocks briefly now and then, as every virtual machine
+/// monitor does. The enforcement of its slices is late by 80 us and up to 20 us more. Once the
+/// policy has measured that lateness, slices end in time, apart from the part that differs between
+/// timeslices.
 #[test]
 fn edf_vcpu_stopped_late_in_every_period_gains_no_time_by_short_blocks() {
     let nap = "work = { kind = 'interactive', compute = '1500us', sleep = '30us' }";

@@ -14,7 +14,8 @@ use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, VcpuHint,
 /// Time at the start of a run that results leave out.
 const WARM: Span = Span::from_secs(5);
 
-/// Guests behind a driver on one CPU. The first guest serves and computes, and the others compute.
+/// Set-up of guests behind a driver on one CPU. The first guest serves and computes, and the others
+/// compute.
 struct SetUp<'a> {
     policy: &'a str,
     guests: usize,
@@ -36,8 +37,9 @@ struct SetUp<'a> {
     tells: fn(usize) -> &'static str,
 }
 
-/// Requests arrive at a fixed rate, whether or not earlier ones are answered. The driver domain
-/// wakes for its own work, out of step with any tick. The paper's figures result only with both.
+/// Set-up in which requests arrive at a fixed rate, whether or not earlier ones are answered. The
+/// driver domain also wakes for its own work, out of step with any tick. The paper's figures result
+/// only with both.
 const B: SetUp<'static> = SetUp {
     policy: "name = 'gaps'",
     guests: 4,
@@ -51,8 +53,8 @@ const B: SetUp<'static> = SetUp {
     tells: |_| "true",
 };
 
-/// Two tasks of a guest wait for packets, one of them urgent. The driver domain has no work of its
-/// own.
+/// Set-up in which two tasks of a guest wait for packets, one of them urgent. The driver domain has
+/// no work of its own.
 const OF_TWO: SetUp<'static> =
     SetUp { others: "rate = 50", driver: "", length: "60s", urgency: |_| 120, ..B };
 
@@ -192,7 +194,7 @@ fn mean(all: &[Span]) -> Span {
     all.iter().copied().sum::<Span>() / (all.len() as u64).max(1)
 }
 
-/// Returns by how many percent `this` is less than `than`.
+/// Returns by how many percent `this` is shorter than `than`.
 fn less(this: Span, than: Span) -> i64 {
     100 - i64::try_from(this * 100 / than).expect("the percentage is small")
 }
@@ -214,9 +216,9 @@ fn gaps_response_time_beside_a_busy_guest_is_the_sum_of_all_path_costs() {
     }
 }
 
-/// Reference, section 7.3. Each step of the path takes a millisecond. The client sends requests at
-/// 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver domain wakes
-/// behind three vCPUs that are boosted as well.
+/// Reference on GAPS, section 7.3. Each step of the path takes a millisecond. The client sends
+/// requests at 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver
+/// domain wakes behind three vCPUs that are boosted as well.
 #[test]
 fn gaps_response_times_of_a_server_equal_hand_computed_times() {
     let responses = |policy: &str, asks: &[u64]| {
@@ -319,7 +321,7 @@ fn gaps_least_urgent_guest_starves_only_under_the_rules_of_the_paper() {
 
 /// With hints, a server gains much over the same rules of Credit. Most of the gain remains beside a
 /// guest that always claims the highest urgency, or that always claims to wait for I/O. Such a
-/// guest delays others by at most its limit of time ahead.
+/// guest delays others by at most the time for which it may run ahead of them.
 #[test]
 fn gaps_guest_with_false_claims_delays_others_little_under_bounded_rules() {
     let cases =
@@ -341,8 +343,8 @@ fn gaps_guest_with_false_claims_delays_others_little_under_bounded_rules() {
     }
 }
 
-/// Number of times the first guest ran ahead of others, and the number of these without a cause. A
-/// cause is a task of that urgency that wants the CPU or waits for pending I/O.
+/// Number of times the first guest ran ahead of others, and how many of these times had no cause. A
+/// cause is a task of the claimed urgency that wants the CPU or waits for pending I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Boosts {
     all: u64,
@@ -400,10 +402,10 @@ impl SetUp<'_> {
     }
 }
 
-/// Reference, section 4.5. A server gets five requests per second, and packets arrive for a task
-/// that is less urgent than the guest's computing task. Both tasks are always on the list of tasks
-/// recently woken by I/O, so matching by that list is no better than no matching. Most of the time
-/// for which the guest runs ahead is then not for the server, and costs credit that the server
+/// Reference on GAPS, section 4.5. A server gets five requests per second, and packets arrive for a
+/// task that is less urgent than the guest's computing task. Both tasks are always on the list of
+/// tasks recently woken by I/O, so matching by that list is no better than no matching. Most of the
+/// time for which the guest runs ahead is then not for the server, and costs credit that the server
 /// lacks later.
 #[test]
 fn gaps_exact_io_matching_makes_no_wrong_boost_and_halves_response_time() {

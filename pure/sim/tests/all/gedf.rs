@@ -103,7 +103,8 @@ proptest! {
         }
     }
 
-    /// No CPU is ever idle while at least as many vCPUs as CPUs take extra time.
+    /// No CPU is ever idle while at least as many vCPUs as there are CPUs may use slack (extra
+    /// time).
     #[test]
     fn gedf_leaves_no_cpu_idle_while_enough_vcpus_may_use_slack(
         parts in prop::collection::vec(set(4, 500_000), 2..=3),

@@ -60,8 +60,8 @@ mod steps {
         /// For each task: time in its program, work in thousandths of a step at full speed, and its
         /// end.
         pub(crate) tasks: Vec<(u64, u64, Option<u64>)>,
-        /// Overhead of switches, migrations, refills and ticks on each CPU. The next field is the
-        /// idle time.
+        /// Overhead of switches, migrations, refills and ticks on each CPU. `idle` is the idle
+        /// time.
         pub(crate) overhead: Vec<[u64; 4]>,
         pub(crate) idle: Vec<u64>,
     }
@@ -75,7 +75,8 @@ mod steps {
         turn: u64,
         /// Unpaid overhead by kind, one step per entry, in the order in which it is paid.
         debt: std::collections::VecDeque<usize>,
-        /// Time that tasks have run on this CPU. The next field is its value when each task left.
+        /// Time that tasks have run on this CPU. `used_as_left` holds its value at the time at
+        /// which each task left.
         used: u64,
         used_as_left: Vec<u64>,
     }
@@ -237,7 +238,7 @@ fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
     Sums { tasks: tasks.collect(), overhead: overhead.collect(), idle: idle.collect() }
 }
 
-/// Checks that both simulators give these numbers.
+/// Checks that both simulators give the numbers that were computed by hand.
 fn agree(host: &Host, more: &str, tasks: &[Task], by_hand: &Sums) {
     // A periodic task never ends, so the second simulator's end of a job does not count.
     let mut by_steps = steps::run(host, tasks);
@@ -265,7 +266,7 @@ fn tick_that_occurs_when_a_timeslice_ends_still_costs_cpu_time() {
     agree(&host, "", &[batch; 2], &sums(&[a, b], &[[0, 0, 0, 20_000]], &[5_000]));
 }
 
-/// Each of 1,000 timeslices begins with a switch of 100 us.
+/// Each of 1,000 timeslices begins with a switch that costs 100 us.
 #[test]
 fn cost_of_a_context_switch_is_charged_in_every_timeslice() {
     let host = Host { quantum: 1_000, switch: 100, ..steps::PLAIN };
@@ -294,7 +295,8 @@ fn time_of_ticks_on_an_idle_cpu_is_not_counted_as_idle_time() {
     agree(&host, "", &[batch], &sums(&[done], &[[0, 0, 0, 99_000]], &[701_000]));
 }
 
-/// Each CPU has 99 ticks. On CPU 0 every second one falls on the start of a job of 5 ms in 20 ms.
+/// Each CPU has 99 ticks. On CPU 0 every second tick falls on the start of a job of 5 ms, which is
+/// released every 20 ms.
 #[test]
 fn staggered_ticks_cost_a_busy_cpu_as_much_time_as_an_idle_cpu() {
     let host = Host { cpus: 2, tick: 500, staggered: true, ..steps::PLAIN };
@@ -304,7 +306,7 @@ fn staggered_ticks_cost_a_busy_cpu_as_much_time_as_an_idle_cpu() {
     agree(&host, "", &[task], &sums(&[(250_000, 250_000_000, None)], &overhead, &idle));
 }
 
-/// 100 jobs of 1 ms begin after idle time, with a dispatch of 35 us each.
+/// 100 jobs of 1 ms begin after idle time, each with a dispatch cost of 35 us.
 #[test]
 fn cost_of_a_dispatch_is_charged_for_each_job_that_begins_after_idle_time() {
     let task = Task { work: 1_000, period: Some(10_000), dispatch: 35, ..Task::NOTHING };
@@ -312,7 +314,7 @@ fn cost_of_a_dispatch_is_charged_for_each_job_that_begins_after_idle_time() {
     agree(&steps::PLAIN, "", &[task], &by_hand);
 }
 
-/// Each of 200 timeslices of 5 ms begins with a refill of 300 us.
+/// Each of 200 timeslices of 5 ms begins with a cache refill that costs 300 us.
 #[test]
 fn cost_of_a_cache_refill_is_charged_in_every_timeslice() {
     let host = Host { quantum: 5_000, ..steps::PLAIN };

@@ -37,9 +37,10 @@ fn used(records: &[Record], slot: usize, (from, to): (Time, Time)) -> Span {
 /// have paid for all credit by their weights, and are UNDER until 6 s.
 ///
 /// From 3,005 ms on a sleeper wakes every 10 ms while a hog runs, and blocks a millisecond later.
-/// The waiting hog then begins its timeslice, and at that instant the second sleeper wakes. So that
-/// hog goes behind the hog that was preempted before, which is first in the queue again and again.
-/// If a hog whose timeslice is cut short at its start kept its place, the two hogs would alternate.
+/// The waiting hog then begins its timeslice, and at that instant the second sleeper wakes. So the
+/// waiting hog goes behind the hog that was preempted first, and the preempted hog is first in the
+/// queue again and again. If a hog whose timeslice is cut short at its start kept its place, the
+/// two hogs would alternate.
 #[test]
 fn credit_vcpu_preempted_as_its_timeslice_starts_goes_to_the_queue_tail() {
     let sleeper = |offset| {

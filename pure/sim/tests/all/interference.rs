@@ -1,5 +1,5 @@
-//! Time that no vCPU has: programs above all vCPUs, the scheduler itself, and the division of slack
-//! by the kernel. Every expected number is worked out by hand.
+//! Time in which no vCPU can run: programs with precedence over all vCPUs, and the scheduler
+//! itself. Also the division of slack by the kernel. Every expected number is worked out by hand.
 
 use slackline_metrics::{Meter, Summary};
 use slackline_scenario::Scenario;

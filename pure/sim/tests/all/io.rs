@@ -215,9 +215,9 @@ fn simulated_client_rate_may_be_below_one_request_per_second() {
     }
 }
 
-/// Without costs a connection is answered after two round trips of 2 ms, and the next one begins 6
-/// ms later: three requests every 10 ms. The last answers arrive after 996 ms, the next ones at
-/// 1,006 ms.
+/// Without costs, each of three connections is answered after two round trips of 2 ms each, and the
+/// next request on it begins 6 ms later. So there are three requests every 10 ms. The last answers
+/// arrive after 996 ms; the next ones would arrive at 1,006 ms.
 #[test]
 fn simulated_client_waits_its_think_time_after_each_answer() {
     let count = |think: &str| {
@@ -255,9 +255,9 @@ fn simulated_disk_read_takes_its_seek_time_and_transfer_time() {
     assert_eq!(service(&records, 1).requests, 333);
 }
 
-/// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus the
-/// waits for the disk that the other job does not fill: at most one round trip for each of five
-/// bursts.
+/// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus those
+/// waits for the disk in which the other job does not compute: at most one round trip for each of
+/// five bursts.
 #[test]
 fn simulated_compile_jobs_end_after_they_computed_their_total() {
     let records = run(&scenario(

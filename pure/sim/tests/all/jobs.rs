@@ -28,8 +28,8 @@ fn metric(summary: &Summary, name: &str) -> Measure {
     summary.lookup(name, Some("x")).expect("the metric exists")
 }
 
-/// Jobs of 30 ms in 30 ms with a third of a CPU: 100 of 300 end, the last one runs from 2,970 ms to
-/// 8,980 ms. The 300th is due as the run ends.
+/// Jobs of 30 ms are released every 30 ms and receive a third of a CPU, so 100 of 300 end. The last
+/// of them runs from 2,970 ms to 8,980 ms. The 300th job is due as the run ends.
 #[test]
 fn job_that_is_unfinished_at_its_deadline_counts_as_late() {
     let work = "period = '30ms', work = '30ms'";
@@ -167,8 +167,8 @@ fn unfinished_jobs_with_random_release_times_count_as_late() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(50));
 }
 
-/// `fast` runs first: 1 ms of each 10 ms. `slow` waits for it: 5 ms after 0, 20 and 40 ms, and is
-/// late by 2 ms each time.
+/// `fast` runs first: 1 ms of each 10 ms. `slow` waits for it: 5 ms each from 0, 20 and 40 ms on.
+/// Each time it is late by 2 ms.
 #[test]
 fn each_named_guest_task_has_its_own_job_and_response_metrics() {
     let run = summary(
@@ -198,7 +198,7 @@ fn each_named_guest_task_has_its_own_job_and_response_metrics() {
 }
 
 /// The server takes 1 ms for a request. Packets of `client0` travel for 1 ms and those of `client1`
-/// for 3 ms. `client2` sends a request that arrives as the run ends. `client3` would begin later.
+/// for 3 ms. A request of `client2` arrives as the run ends. `client3` would begin after the end.
 #[test]
 fn each_simulated_client_has_its_own_answer_and_response_metrics() {
     let clients = ["'1ms'", "'3ms'", "'20ms'\nfrom = '85ms'", "'1ms'\nfrom = '200ms'"]

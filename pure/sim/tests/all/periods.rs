@@ -44,8 +44,8 @@ fn check(tasks: &[Task], length: u64) {
     }
 }
 
-/// A fully reserved CPU: one vCPU has a day in seven days, one has a quarter of each day, and one
-/// has the rest in periods of ten minutes.
+/// A fully reserved CPU: one vCPU has a day in every seven days, another a quarter of each day. A
+/// third has the rest, in periods of ten minutes.
 #[test]
 fn edf_delivers_slices_with_seven_day_periods_exactly_over_four_weeks() {
     let rest = 10 * MINUTE * 17 / 28;

@@ -10,10 +10,10 @@ use slackline_trace::Checksum;
 /// Largest number of bytes that a reader may ask for.
 const LARGEST_READ: usize = 1 << 14;
 
-/// File of equal lines. No byte of it is in memory.
+/// File of equal lines. Its bytes are computed when they are read, and not kept in memory.
 struct EqualLines {
     length: u64,
-    /// Number of bytes after which it cannot be read any more.
+    /// Number of bytes after which reading the file fails.
     fails_after: u64,
     read: AtomicU64,
 }
@@ -56,7 +56,8 @@ fn checksum(scenario: &Scenario) -> u64 {
     sum.sum()
 }
 
-/// A file of 64 MB is read to its end once, to check it, and then as far as the run goes.
+/// A file of 64 MB is read to its end once, to check it. The run reads it again up to the last line
+/// that it needs.
 #[test]
 fn recording_of_64_megabytes_is_read_in_small_pieces() {
     let file = Arc::new(EqualLines::new(4_000_000));

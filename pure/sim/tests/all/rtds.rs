@@ -1,5 +1,5 @@
 //! `gedf` by the rules of RTDS, compared with a second implementation of RTDS that steps through a
-//! run in 100 us and shares no code with the crate. (Reference, 10.2.)
+//! run in 100 us and shares no code with the crate. (Reference on Xen's schedulers, 10.2.)
 
 use proptest::prelude::*;
 use slackline_metrics::Meter;
@@ -86,7 +86,7 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
 
 /// In each period two vCPUs run for 6 ms, and the third receives the 4 ms that are left on one CPU.
 /// The third still runs as the next period begins, and is not preempted. So it receives its full
-/// budget in that period, as does the first vCPU by its number.
+/// budget in that period. The vCPU with the lowest number receives its full budget as well.
 #[test]
 fn gedf_without_carried_misses_loses_the_budgets_that_rtds_loses() {
     let tasks = [Task::hog(60, 100); 3];
@@ -97,7 +97,7 @@ fn gedf_without_carried_misses_loses_the_budgets_that_rtds_loses() {
     assert_eq!(gedf(2, &tasks, 10_000, "carried"), [600_000_000, 598_000_000, 600_000_000]);
 }
 
-/// Two hogs of 5 in 10 ms and one of 8 in 20 ms miss no deadline on two CPUs.
+/// Two hogs with 5 of 10 ms and a hog with 8 of 20 ms miss no deadline on two CPUs.
 #[test]
 fn gedf_budgets_that_can_be_met_are_equal_with_and_without_carried_misses() {
     let tasks = [Task::hog(50, 100), Task::hog(50, 100), Task::hog(80, 200)];

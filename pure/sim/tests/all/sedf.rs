@@ -171,7 +171,8 @@ fn sedf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
 
 /// By the burst unblocking rule, a short period that would begin with too little budget left still
 /// counts the time used, including the sleep. In the test 8.0 ms are used at 16.0 ms, for a short
-/// slice of 0.8 ms from 24.0 ms on. So that period is skipped. (Reference, 6.4 step 4 and 6.7.)
+/// slice of 0.8 ms from 24.0 ms on. So that period is skipped. (Reference on SEDF, 6.4 step 4 and
+/// 6.7.)
 #[test]
 fn sedf_burst_unblocking_skips_a_short_period_that_has_no_budget_left() {
     let text = "title = 'burst'\nlength = '27ms'\n\

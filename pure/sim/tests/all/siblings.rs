@@ -15,7 +15,7 @@ const LENGTH: u64 = 400_000_000;
 /// Parameters of a domain with `spread = "use"`, whose vCPUs may borrow each other's unused budget.
 #[derive(Clone, Debug)]
 struct Family {
-    /// Slice of each vCPU of the domain, in nanoseconds. The next field is the period.
+    /// Slice of each vCPU of the domain, in nanoseconds. `period` is the period.
     slice: u64,
     period: u64,
     /// Time at which each vCPU of the domain wakes. A time after the end of the run means never.
@@ -133,7 +133,7 @@ fn slots(neighbours: usize, families: &[Family]) -> Vec<std::ops::Range<usize>> 
     slots.collect()
 }
 
-/// Returns the CPU time that all these vCPUs together received until `until`.
+/// Returns the CPU time that all vCPUs of `all` together received until `until`.
 fn had_by(all: &[Got], until: Time) -> Span {
     all.iter().map(|got| got.within(Time::START, until)).sum()
 }

@@ -22,12 +22,12 @@ fn records(scenario: &Scenario) -> Vec<Record> {
     records
 }
 
-/// Returns a domain with a loop on one CPU.
+/// Returns a domain that computes without end on one CPU.
 fn spins(name: &str, cpu: usize) -> String {
     format!("[[domain]]; name = '{name}'; cpus = [{cpu}]; work = {{ kind = 'spin' }}\n")
 }
 
-/// Returns a domain whose only job begins at `offset` on one CPU.
+/// Returns a domain on one CPU whose only job is released at `offset`.
 fn once(name: &str, cpu: usize, work: &str, offset: &str) -> String {
     format!(
         "[[domain]]; name = '{name}'; cpus = [{cpu}]; \

@@ -29,7 +29,7 @@ fn run(length: &str, rest: &str) -> Vec<Told> {
     told
 }
 
-/// Returns a guest with this number of vCPUs on a host with this number of CPUs.
+/// Returns the text of a scenario with one guest of `vcpus` vCPUs on a host with `cpus` CPUs.
 fn guest(cpus: usize, vcpus: usize, work: &str, more: &str) -> String {
     format!(
         "[host]\ncpus = {cpus}\n[[domain]]\nname = 'guest'\nvcpus = {vcpus}\n\

@@ -133,8 +133,8 @@ fn vcpu_that_yields_passes_the_cpu_to_a_waiting_vcpu() {
     assert_eq!(b[6..9], [turn(30, 33), turn(33, 36), turn(36, 39)][..]);
 }
 
-/// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next such time or
-/// beyond skips the burst due then.
+/// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next of these times
+/// or longer replaces the burst that is due then.
 #[test]
 fn clock_burst_that_overlaps_the_next_clock_time_skips_the_burst_due_then() {
     for (compute, starts) in

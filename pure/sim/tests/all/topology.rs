@@ -94,7 +94,8 @@ fn shared_cache_is_evicted_by_each_cpu_that_shares_it() {
     assert_eq!(costs, [70, 100, 100]);
 }
 
-/// Each of two CPUs loses 1 ms of every 10: both at once, or the second one 5 ms later.
+/// Each of two CPUs loses 1 ms of every 10 ms to ticks: both CPUs at once, or the second one 5 ms
+/// later.
 #[test]
 fn ticks_of_two_cpus_occur_together_or_staggered_as_configured() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
@@ -176,8 +177,8 @@ fn answers(host: &str, driver: usize) -> Vec<u64> {
     records.iter().filter_map(of).collect()
 }
 
-/// The guest always computes. A signal from another CPU costs it 50 us, one from its own CPU
-/// nothing.
+/// The guest always computes. A signal from another CPU costs it 50 us. A signal from its own CPU
+/// costs nothing.
 #[test]
 fn inter_processor_interrupt_costs_time_on_the_target_cpu() {
     let (plain, costly) = (answers("", 0), answers("ipi = '50us'", 0));

@@ -37,7 +37,8 @@ fn bursts(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
     joined
 }
 
-/// A vCPU with 20 ms of 100 ms that computes 5 ms and sleeps a second: 0.5 % of its 20 %.
+/// Returns a vCPU that reserves 20 ms in 100 ms. It computes for 5 ms and then sleeps for a second,
+/// so it uses 0.5 % of a CPU.
 fn mostly_asleep() -> Task {
     Task {
         slice: 20_000_000,
@@ -101,10 +102,10 @@ proptest! {
         }
     }
 
-    /// From any wake on, a vCPU with a hard limit receives at most its share of the time and twice
-    /// what a slice is longer than the share of its own time. This is the bound of a constant
-    /// bandwidth server: a slice at the end of a period can be followed by a part of the next
-    /// slice, a block, and a whole slice of the period that begins at the wake.
+    /// From any wake on, a vCPU with a hard limit receives at most its share of the time plus 2 ×
+    /// slice × (1 - share). This is the bound of a constant bandwidth server: a slice at the end of
+    /// a period can be followed by a part of the next slice, a block, and a whole slice of the
+    /// period that begins at the wake.
     #[test]
     fn hard_limited_vcpu_exceeds_its_share_by_under_2_slices_after_wake(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {

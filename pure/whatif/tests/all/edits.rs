@@ -1,4 +1,4 @@
-//! Edits of a model, and the scenarios that come of them.
+//! Edits of a model, and the scenarios written from edited models.
 
 use slackline_whatif::{Edit, EditError, Form, Model};
 

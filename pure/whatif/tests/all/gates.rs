@@ -1,4 +1,5 @@
-//! The gate passes recordings that repeat themselves, and refuses others with their cause.
+//! Tests of the gate: it accepts recordings that their simulation repeats, and names a cause for
+//! others.
 
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
@@ -12,7 +13,7 @@ fn gated(recording: &Recording) -> Gate {
     gate(recording, &model).expect("its own reservations are admitted")
 }
 
-/// The three VMs with switches that cost this much.
+/// Returns a scenario with three VMs in which each context switch costs `switch`.
 fn costly(switch: &str) -> String {
     format!("host.switch = \"{switch}\"\n{}", THREE.trim_start())
 }
@@ -26,7 +27,7 @@ fn whatif_accepts_a_recording_with_constant_costs() {
     }
 }
 
-/// Moves the times of an entry by a length. Drops exchanges.
+/// Returns a trace entry moved later by `length`. `None` for an exchange.
 fn behind(entry: &Entry, length: Span) -> Option<Entry> {
     let later = |at: &Time| at.after(length);
     Some(Entry::Record(match entry {
@@ -57,7 +58,7 @@ fn behind(entry: &Entry, length: Span) -> Option<Entry> {
     }))
 }
 
-/// True for entries with which a trace begins.
+/// Returns true for entries with which a trace begins: names, joins and reservations.
 fn begins(entry: &Entry) -> bool {
     matches!(
         entry,
@@ -108,7 +109,8 @@ fn whatif_refuses_a_recording_with_costs_that_change_half_way() {
     assert!(ppm > 50_000, "{ppm}");
 }
 
-/// Halves what the CPU-bound VM received in the second half, as a program beside it would.
+/// Sink that halves the CPU time of the CPU-bound VM in the second half of a trace, as if another
+/// program had used the rest.
 struct Hog<'a, S> {
     split: Time,
     sink: &'a mut S,

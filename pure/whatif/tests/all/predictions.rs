@@ -1,4 +1,4 @@
-//! Predictions, held against simulations of the edited scenario itself.
+//! Predictions, compared with simulations of the edited scenario itself.
 
 use slackline_units::Span;
 use slackline_whatif::{Edit, Forecast, Model, Recording, Row, forecast, gate};
@@ -21,7 +21,8 @@ fn set(field: &str, value: &str) -> Edit {
     Edit::Set { name: "batch".into(), field: field.into(), value: value.into() }
 }
 
-/// Three VMs with hard limits: what one does not receive goes to no other.
+/// Returns a scenario of three VMs with hard limits. CPU time that one VM does not receive goes to
+/// no other VM.
 fn limited(slice: &str) -> String {
     THREE
         .replace(

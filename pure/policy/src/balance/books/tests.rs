@@ -18,7 +18,7 @@ fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Case N6: the average of a constant sample.
+/// Case N6 of the reference on balancers: the average of a constant sample.
 #[test]
 fn load_average_of_the_balancer_moves_halfway_to_each_new_sample() {
     let mut at = 0;
@@ -32,7 +32,8 @@ fn load_average_of_the_balancer_moves_halfway_to_each_new_sample() {
     assert_eq!(average(None, 32), 32, "the first counts in full");
 }
 
-/// Case N7: a vCPU of weight 8 is blocked for 25 of 100 ms; its average weight before was 8.
+/// Case N7 of the reference on balancers: a vCPU of weight 8 is blocked for 25 of 100 ms. Its
+/// average weight before was 8.
 #[test]
 fn balancer_counts_the_weight_of_a_vcpu_only_while_it_is_runnable() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
@@ -47,7 +48,7 @@ fn balancer_counts_the_weight_of_a_vcpu_only_while_it_is_runnable() {
     assert_eq!(books.weight(vcpu(0), eight(vcpu(0))), Weight(7 << PLACES));
 }
 
-/// Case N8: 30 of 120 ms are reserved.
+/// Case N8 of the reference on balancers: 30 of 120 ms are reserved.
 #[test]
 fn balancer_scales_available_time_of_a_long_sample_to_the_nominal_length() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
@@ -58,7 +59,8 @@ fn balancer_scales_available_time_of_a_long_sample_to_the_nominal_length() {
     assert_eq!(projected(Span::from_ms(30), Span::from_ms(120)), 25_000_000);
 }
 
-/// Case N9: a vCPU runs for 40 ms, and the other thread of the core is idle for 10 of them.
+/// Case N9 of the reference on balancers: a vCPU runs for 40 ms, and the other thread of the core
+/// is idle for 10 of them.
 #[test]
 fn balancer_counts_cpu_time_at_smt_speed_while_the_core_sibling_is_busy() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
@@ -77,9 +79,9 @@ fn balancer_counts_cpu_time_at_smt_speed_while_the_core_sibling_is_busy() {
     assert_eq!(books.available(CPU), Span::from_ns(73_750_000));
 }
 
-/// Compares averages by samples with averages by runs. Three vCPUs take turns, and this one is
-/// alone in every third run. Two runs later it appears ahead by 0 % of a CPU by samples, and by 7 %
-/// by runs.
+/// Compares averages by samples with averages by runs. The vCPU has the CPU alone in every third
+/// run, and half of it in the other runs. Two runs after it was alone, the average by samples is
+/// back to half of the CPU. The average by runs is still 7 % of the CPU higher.
 #[test]
 fn balancer_average_per_run_changes_more_slowly_than_average_per_sample() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);

@@ -116,7 +116,7 @@ const fn case(
 
 const WHOLE: (u64, u64) = (1_000, 1_000);
 
-/// Cases of the reference on balancers, with its names for them.
+/// Cases of the reference on balancers, with their names in the reference.
 const CASES: [Case; 14] = [
     case("S1", WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)], "v1 there, v3 back"),
     case("S2", WHOLE, &[(1, 5_156), (1, 5_005)], &[(1, 9_800)], "v2 there, v3 back"),
@@ -191,7 +191,7 @@ fn balancer_rule_improves_rejects_a_swap_that_lowers_minimum_time_per_weight() {
     assert_eq!(guarded, "none");
 }
 
-/// A vCPU that is bound to one CPU counts in the weight of its CPU but does not migrate.
+/// A vCPU that is bound to one CPU counts in the weight of that CPU, but does not migrate.
 #[test]
 fn balancer_never_migrates_a_vcpu_that_may_run_on_one_cpu_only() {
     let mut loads = pair(WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)]);

@@ -131,7 +131,7 @@ mod random {
 
     use super::*;
 
-    /// Returns the place of a vCPU by examining each CPU.
+    /// Returns the place (CPU) of a vCPU by examining each CPU.
     fn plain_place(packing: &PlanPacking<'_>, item: &Item, stays: bool) -> Option<usize> {
         if stays && packing.fits(item, item.home) {
             return Some(item.home);
@@ -144,7 +144,7 @@ mod random {
         tightest.or_else(|| if item.is_tied { roomiest() } else { None })
     }
 
-    /// Returns the places and quotas of a split vCPU by examining each CPU for each piece.
+    /// Returns the places (CPUs) and quotas of a split vCPU by examining each CPU for each piece.
     fn plain_pieces(packing: &PlanPacking<'_>, item: &Item) -> Vec<(usize, u64)> {
         let mut left = item.rate;
         let mut taken: Vec<(usize, u64)> = Vec::new();
@@ -257,8 +257,8 @@ mod random {
     }
 }
 
-/// Three vCPUs run on two CPUs, one of them split. Then other programs take a twentieth of one CPU:
-/// no vCPU migrates, and the quotas follow the available time.
+/// Three vCPUs run on two CPUs, and one of them is split. Then other programs take a twentieth of
+/// one CPU. No vCPU migrates, and the quotas follow the available time.
 #[test]
 fn balancer_plan_that_is_kept_follows_changes_of_available_cpu_time() {
     let before = planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]));

@@ -210,7 +210,7 @@ fn atropos_does_not_overflow_if_events_are_a_century_apart() {
     }
 }
 
-/// Checks the rows that a trace records.
+/// Checks the facts about a vCPU that are shown to users and recorded in traces.
 #[test]
 fn atropos_trace_entries_show_period_cpu_and_remaining_budget_of_a_vcpu() {
     let spec = crate::find("atropos").unwrap();
@@ -231,8 +231,8 @@ fn atropos_trace_entries_show_period_cpu_and_remaining_budget_of_a_vcpu() {
     );
 }
 
-/// Two vCPUs have exhausted their budgets and share slack. A vCPU that yields gets slack again only
-/// after the other one. A yield with budget left costs no budget.
+/// Two vCPUs have exhausted their budgets and share slack. A vCPU that yields slack gets slack
+/// again only after the other vCPU. A yield with budget left costs no budget.
 #[test]
 fn atropos_vcpu_that_yields_loses_its_slack_quantum_but_no_budget() {
     let cpu = CpuId::new(0);
@@ -275,9 +275,9 @@ fn atropos_vcpu_that_yields_loses_its_slack_quantum_but_no_budget() {
     }
 }
 
-/// A vCPU with half of the CPU in 100 ms uses its slice in the first 50 ms and leaves. Its share is
-/// held while another vCPU waits for its slice. While the other vCPU is blocked, it does not wait,
-/// so the share is free at once.
+/// A vCPU with half of the CPU in 100 ms uses its slice in the first 50 ms and leaves. Its share
+/// stays reserved while another vCPU waits for its own slice. If the other vCPU is blocked instead,
+/// the share is free at once.
 #[test]
 fn atropos_share_of_a_departed_vcpu_stays_reserved_while_another_vcpu_waits() {
     let (cpu, period) = (CpuId::new(0), Span::from_ms(100));

@@ -270,7 +270,8 @@ fn bvt_timeslice_lasts_until_next_vcpu_is_overtaken_if_unit_slip_field_is_off() 
     assert_eq!(right, [('B', 5_000_000, 50), ('A', 15_000_000, 150)]);
 }
 
-/// A timeslice of 5.0001 ms is 50.001 charging units. The account shows whole virtual units only.
+/// A timeslice of 5.0001 ms is 50.001 charging units. The clock that is shown to users has whole
+/// virtual units only.
 #[test]
 fn bvt_charges_the_exact_length_of_a_timeslice_if_round_up_field_is_off() {
     assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));

@@ -32,8 +32,8 @@ pub(super) struct Domain {
     pub(super) is_spending: bool,
     /// Time up to which the VM has received credit.
     pub(super) settled: Time,
-    /// The only vCPU of the VM. `None` if there are several, if it is not active, or if more than
-    /// the weight limits the VM's credit.
+    /// The only vCPU of the VM, if the vCPU is active, only the VM's weight limits its credit, and
+    /// budgets enforce caps. `None` otherwise.
     pub(super) plain: Option<VcpuId>,
     /// CPU time that the VM can use at most, in millionths of a CPU.
     pub(super) rate: u64,
@@ -41,7 +41,7 @@ pub(super) struct Domain {
     pub(super) enough: u64,
     /// Amounts that the VM contributes to the sums in `CreditLevel`.
     pub(super) counted: LevelContribution,
-    /// True if the VM's cap or its number of vCPUs limits its credit, and not its weight.
+    /// True if the VM's cap or its number of vCPUs limits its credit, rather than its weight.
     pub(super) is_limited: bool,
     /// True if the vCPUs of the VM run as a gang.
     pub(super) is_gang: bool,

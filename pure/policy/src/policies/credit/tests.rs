@@ -8,8 +8,8 @@ use crate::{Moment, Pick, Policy, RawValue, TimesliceEnd, Topology, Values};
 
 use super::{Class, Credit, CreditRules, SPEC};
 
-/// Credit reference 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms neither is.
-/// So the two alternate forever.
+/// Credit reference 13.2: two hogs, x and y. At 30 ms y is still boosted. At 60 ms y is in debt,
+/// and at 90 ms neither vCPU is. So the two alternate forever.
 #[test]
 fn credit_two_vcpus_that_never_block_alternate_every_30_ms() {
     picture(
@@ -30,8 +30,7 @@ fn credit_two_vcpus_that_never_block_alternate_every_30_ms() {
     );
 }
 
-/// Credit reference 13.3: a vCPU that wakes with credit preempts a vCPU with as much credit only by
-/// a boost.
+/// Credit reference 13.3: a vCPU that wakes preempts one with as much credit only by a boost.
 #[test]
 fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     picture(
@@ -52,8 +51,8 @@ fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     );
 }
 
-/// Credit reference 7.7 item 1: no tick finds d running, so d is boosted at each wake-up and takes
-/// three quarters of the CPU. With `sampling=exact`, d is in debt after its half.
+/// Credit reference 7.7 item 1: with `sampling=tick`, no tick finds d running, so d takes three
+/// quarters of the CPU. With `sampling=exact`, d is in debt after it has received its half.
 #[test]
 fn credit_tick_sampling_never_charges_a_vcpu_that_is_blocked_at_ticks() {
     picture(
@@ -74,8 +73,8 @@ fn credit_tick_sampling_never_charges_a_vcpu_that_is_blocked_at_ticks() {
     );
 }
 
-/// vCPU s is boosted at 12 ms and may run for a tick. A boost that ends at a tick that finds s
-/// running leaves s the CPU until its timeslice is over.
+/// vCPU s is boosted at 12 ms. With `boost=exact` its boost and its timeslice end after 10 ms. With
+/// `boost=tick` s keeps the CPU until its timeslice ends.
 #[test]
 fn credit_boost_field_decides_if_boost_ends_at_a_tick_or_after_a_tick_length() {
     picture(
@@ -115,9 +114,9 @@ fn credit_cap_of_7_percent_becomes_10_percent_if_credits_field_is_ten() {
     );
 }
 
-/// vCPU h has a cap of half a CPU and wakes at 5 ms. The accounting parks it at 30 ms and releases
-/// it at 60 ms. With `queue` both take effect at the next pass. With `pause` both take effect at
-/// once. With `budget` h stops when its budget is exhausted.
+/// vCPU h has a cap of half a CPU and wakes at 5 ms. An accounting parks it at 30 ms, and another
+/// one unparks it at 60 ms. With `queue` both take effect at the next pass. With `pause` both take
+/// effect at once. With `budget`, h stops when its budget is exhausted.
 #[test]
 fn credit_park_field_decides_when_a_vcpu_that_reached_its_cap_stops() {
     picture(
@@ -169,9 +168,9 @@ fn credit_over_cap_field_set_to_debt_stops_vcpus_that_are_below_their_cap() {
     );
 }
 
-/// vCPU h is parked with a debt of 25 credits at 90 ms and runs on for two ticks. With
-/// `floor=period`, ten of its 40 credits of debt are forgiven at 120 ms, and it runs two periods
-/// sooner. A column is 5 ms of Xen's time.
+/// vCPU h has a debt of 25 credits at 90 ms, is parked, and still runs for two ticks. With
+/// `floor=period`, ten of its then 40 credits of debt are forgiven at 120 ms, and it runs two
+/// periods sooner. A column is 5 ms of Xen's time.
 #[test]
 fn credit_floor_field_decides_if_debt_beyond_a_period_is_forgiven() {
     picture(
@@ -190,9 +189,9 @@ fn credit_floor_field_decides_if_debt_beyond_a_period_is_forgiven() {
     );
 }
 
-/// s receives credit while it is blocked until it has more than a period's. With `forfeit` it loses
-/// all of it. Two ticks after its wake-up it is in debt, and it gets no boost at the next wake-up.
-/// With `keep` it keeps a period's credit, and preempts h.
+/// vCPU s saves up more than a period's credit while it is blocked. With `forfeit` it loses all
+/// credit, is in debt two ticks after its wake-up, and gets no boost at the next one. With `keep`
+/// it keeps a period's credit, and preempts h.
 #[test]
 fn credit_leaving_field_decides_if_a_second_wake_is_boosted() {
     picture(
@@ -213,7 +212,7 @@ fn credit_leaving_field_decides_if_a_second_wake_is_boosted() {
     );
 }
 
-/// The blocked vCPU n gets half of all credit with `newcomers=active`: h is preempted at 35 ms.
+/// With `newcomers=active`, n gets half of all credit while blocked and preempts h at 35 ms.
 #[test]
 fn credit_newcomers_field_decides_if_a_newcomer_is_given_credit_at_once() {
     picture(
@@ -234,7 +233,8 @@ fn credit_newcomers_field_decides_if_a_newcomer_is_given_credit_at_once() {
     );
 }
 
-/// No tick finds n running before 40 ms, so with `sampled` h pays nothing for its first timeslice.
+/// With `newcomers=sampled`, n has no credit until a tick finds it running at 40 ms. With `awake`
+/// it has credit from its wake on.
 #[test]
 fn credit_vcpu_that_waits_gets_credit_if_newcomers_field_is_awake() {
     picture(
@@ -255,7 +255,7 @@ fn credit_vcpu_that_waits_gets_credit_if_newcomers_field_is_awake() {
     );
 }
 
-/// Credit reference 7.7 item 2: with `rotation=pass`, vCPU a loses its turn at 15 ms.
+/// Credit reference 7.7 item 2: with `rotation=pass`, a loses its timeslice when s preempts it.
 #[test]
 fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_field_is_pass() {
     picture(
@@ -278,8 +278,7 @@ fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_field_is_pass() {
     );
 }
 
-/// Credit reference 7.3: the accounting releases vCPU a at 60 ms. With `changes=tick` the idle CPU
-/// looks for work only at 65 ms.
+/// Credit reference 7.3: unparked at 60 ms, a runs at once, or with `changes=tick` at 65 ms.
 #[test]
 fn credit_changes_field_decides_if_a_vcpu_is_unparked_at_once() {
     picture(
@@ -298,7 +297,7 @@ fn credit_changes_field_decides_if_a_vcpu_is_unparked_at_once() {
     );
 }
 
-/// CPU 1 ticks at 20 ms, or at 15 ms. In the second case vCPU d is no longer boosted when f wakes.
+/// With `phase=5ms` CPU 1 ticks at 15 ms, not 20 ms, so d is no longer boosted when f wakes.
 #[test]
 fn credit_phase_field_shifts_the_ticks_of_the_second_cpu() {
     picture(
@@ -329,7 +328,7 @@ fn credit_phase_field_shifts_the_ticks_of_the_second_cpu() {
     );
 }
 
-/// A tick or a wake-up moves a vCPU to a core whose threads are all idle. With `stay` it stays.
+/// A tick (`tick`) or a wake-up (`wake`) moves a vCPU to an idle core. With `stay` it stays.
 #[test]
 fn credit_placement_prefers_an_idle_core_to_an_idle_thread_of_a_busy_core() {
     picture_on(
@@ -410,7 +409,8 @@ fn credit_vcpu_with_twice_the_weight_gets_twice_the_timeslices() {
 }
 
 /// Time that a cap keeps from a VM is divided among the others by weight. Timers are late in this
-/// test, so a capped VM receives a little less than its cap. The others divide that in turns.
+/// test, so a capped VM receives a little less than its cap. The other VMs divide that difference
+/// in turns.
 #[test]
 fn credit_divides_cpu_time_that_a_capped_vm_may_not_use_by_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
@@ -536,8 +536,8 @@ fn credit_vcpu_picked_because_another_is_refused_gets_a_whole_timeslice() {
     }
 }
 
-/// After the timeslice of the first vCPU, both vCPUs have more than a period's credit. With equal
-/// credit the first vCPU goes behind the other one. With a nanosecond more it goes on.
+/// After the first timeslice both vCPUs have more than a period's credit. With equal credit the
+/// first vCPU goes behind the other one. With a nanosecond more it continues.
 #[test]
 fn credit_vcpu_goes_behind_a_vcpu_of_equal_credit_after_its_timeslice() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {

@@ -497,7 +497,8 @@ fn edf_split_vcpu_that_leaves_and_rejoins_keeps_its_excess_cpu_time() {
 }
 
 /// Two vCPUs have received nothing of their 6 ms and have 6 ms until their deadlines. A split vCPU
-/// would make one of them miss its deadline, so it is refused. At the start there is room for it.
+/// would make one of them miss its deadline, so it is refused. At time zero the same split vCPU
+/// would fit.
 #[test]
 fn edf_vcpu_is_not_split_if_that_would_cause_a_deadline_miss() {
     for (now, has_room) in [(0, true), (4, false)] {

@@ -42,7 +42,7 @@ fn credits(dispatches: &[Dispatch]) -> Vec<i64> {
     dispatches.iter().map(credit).collect()
 }
 
-/// If all claims are equal, GAPS gives the same schedule as Credit.
+/// If the urgency claims of all vCPUs are equal, GAPS gives the same schedule as Credit.
 #[test]
 fn gaps_schedule_equals_credit_schedule_if_all_claims_are_equal() {
     for policy in ["credit rules=xen-3.0.4", PAPER, "gaps rules=paper-ro"] {
@@ -58,8 +58,8 @@ fn gaps_schedule_equals_credit_schedule_if_all_claims_are_equal() {
     }
 }
 
-/// A vCPU that is boosted at its wake is served in the order of wake-ups. So at first the third
-/// vCPU comes third, although it claims more.
+/// A vCPU that is boosted at its wake runs in the order of wake-ups. So at first the third vCPU
+/// runs third, although it claims more urgency.
 #[test]
 fn gaps_vcpu_with_a_more_urgent_claim_precedes_vcpus_with_credit() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
@@ -71,8 +71,8 @@ fn gaps_vcpu_with_a_more_urgent_claim_precedes_vcpus_with_credit() {
     }
 }
 
-/// By the paper's rule the vCPU with the lowest of four claims misses four timeslices in the first
-/// second, and none later.
+/// By the paper's rule the vCPU with the lowest of four urgency claims misses four timeslices in
+/// the first second, and none later.
 #[test]
 fn gaps_vcpu_with_the_lowest_of_four_claims_misses_four_timeslices_only() {
     let four = dispatches(PAPER, &hogs(&[120, 120, 120, 130]), Span::from_secs(60));
@@ -83,7 +83,8 @@ fn gaps_vcpu_with_the_lowest_of_four_claims_misses_four_timeslices_only() {
     assert_eq!([1, 2, 3, 4].map(turns), [501, 501, 501, 497]);
 }
 
-/// Returns four vCPUs that never block. The last one wakes 20 ms after the others and claims less.
+/// Returns four vCPUs that never block. The last one wakes 20 ms after the others and claims less
+/// urgency.
 fn starving() -> Vec<Hog> {
     let wakes = |(index, mut hog): (usize, Hog)| {
         hog.wakes = Span::from_ms(if index == 3 { 20 } else { 0 });
@@ -92,8 +93,9 @@ fn starving() -> Vec<Hog> {
     hogs(&[120, 120, 120, 130]).into_iter().enumerate().map(wakes).collect()
 }
 
-/// The vCPU with the lowest claim has its last timeslice at 80 ms. Its credit grows beyond that of
-/// a period and is taken away. The others share that credit, so that one of them always has some.
+/// The vCPU with the lowest urgency claim has its last timeslice at 80 ms. Its credit grows beyond
+/// that of a period and is taken away. The others share that credit, so that one of them always has
+/// some.
 #[test]
 fn gaps_vcpu_with_the_lowest_claim_starves_under_the_rules_of_the_paper() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
@@ -108,8 +110,8 @@ fn gaps_vcpu_with_the_lowest_claim_starves_under_the_rules_of_the_paper() {
     }
 }
 
-/// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The one with the
-/// lowest claim never waits for 400 ms.
+/// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The vCPU with the
+/// lowest urgency claim never waits for 400 ms.
 #[test]
 fn gaps_no_vcpu_starves_under_bounded_rules() {
     let wide = "gaps boost-cap=100% boost-depth=1s";

@@ -260,8 +260,8 @@ fn sedf_slack_is_still_divided_by_weight_after_a_century() {
     }
 }
 
-/// A vCPU that got a century of slack in one step stays far ahead of one with a thousandth of its
-/// weight. All later slack goes to the other one.
+/// A vCPU that got a century of slack in one step stays far ahead of a vCPU with a thousandth of
+/// its weight. All later slack goes to the lighter vCPU.
 #[test]
 fn sedf_vcpu_that_received_a_century_of_slack_at_once_gets_no_more() {
     let century = Time::START + Span::from_secs(100 * 365 * 24 * 3_600);
@@ -311,7 +311,8 @@ fn sedf_vcpu_picked_after_its_timeslice_ended_has_limit_zero() {
 
 /// A vCPU has a slice of 2 of 10 ms, or of 95 of 100 ms by weight, beside a best-effort vCPU. By
 /// slice/period it gets 25.6 or 121.6 times as much slack, or the same amount if both count as
-/// extra-weight 1. In Xen, as recorded, a fixed slice counts by slice/period (reference, §13.5).
+/// extra-weight 1. In Xen, as recorded, a fixed slice counts by slice/period (reference on SEDF,
+/// §13.5).
 #[test]
 fn sedf_slack_weight_is_share_or_one_if_extra_weight_is_not_given() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");

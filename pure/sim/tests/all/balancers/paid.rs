@@ -21,8 +21,8 @@ fn three_loops_and_dom0() -> Vec<Guest> {
     vec![Guest::hog(0, 1), Guest::hog(1, 1), Guest::hog(1, 1), Guest::promised(0, 5 * MS, 20 * MS)]
 }
 
-/// Returns the times at which the balancer's calls were paid: those at which the balancer vCPU
-/// blocked again.
+/// Returns the times at which the balancer's calls were complete: those at which the balancer vCPU,
+/// which is charged for them, blocked again.
 fn paid(got: &Got, payer: usize) -> Vec<Time> {
     let blocked = |record: &Record| match *record {
         Record::Blocked { at, vcpu } if vcpu.slot() == payer => Some(at),
@@ -48,9 +48,10 @@ fn follows(at: Time, paid: &[Time]) -> bool {
     paid.iter().any(|&paid| paid <= at && at.since(paid) <= quantum)
 }
 
-/// Figure 4.4 with costs. The balancer makes 20 calls per second, each of 5 us, plus 200 ns for
-/// each of two CPUs and 50 ns for each of four vCPUs. The balancer vCPU uses exactly that CPU time.
-/// Once a balancing run has been paid, it migrates as many vCPUs as without costs.
+/// Figure 4.4 of the thesis [Diestelhorst], with costs. The balancer makes 20 calls per second,
+/// each of 5 us, plus 200 ns for each of two CPUs and 50 ns for each of four vCPUs. The balancer
+/// vCPU uses exactly that CPU time. Once a balancing run has been paid, it migrates as many vCPUs
+/// as without costs.
 #[test]
 fn cost_of_balancer_calls_is_charged_to_the_balancer_vcpu() {
     let guests = three_loops_and_dom0();
@@ -209,8 +210,8 @@ fn balancer_with_calls_that_cost_nothing_leaves_the_trace_unchanged() {
     assert!(free == paid, "one CPU has nothing to balance");
 }
 
-/// A scenario may name a domain that makes the balancer's calls. It does so on any CPU, while it is
-/// present.
+/// A scenario may name a domain that makes the balancer's calls. The domain may be on any CPU, and
+/// makes calls only while it is present.
 #[test]
 fn domain_named_as_balancer_makes_the_balancer_calls_while_it_is_present() {
     let host = Host { balancer: "repaired", length: 20_000 * MS, ..Host::default() };

@@ -1,5 +1,5 @@
-//! Random hosts of always runnable vCPUs (load *a* of the reference): fairness and number of
-//! migrations under balancers.
+//! Random hosts of always runnable vCPUs (load *a* of the reference on balancers): fairness and
+//! number of migrations under balancers.
 
 use super::hosts::{Guest, Host, MS, run};
 
@@ -87,7 +87,8 @@ fn errors(had: &[u64], fair: &[u64], window: u64) -> Vec<u64> {
 struct Outcome {
     /// Mean error over a minute, of each host.
     mean: Vec<u64>,
-    /// Error of the heaviest vCPU of each host that has a single heaviest one.
+    /// Error of the heaviest vCPU of each host, for hosts on which a single vCPU has the largest
+    /// weight.
     heaviest: Vec<u64>,
     /// Error of each vCPU in each second.
     seconds: Vec<u64>,
@@ -135,7 +136,8 @@ impl Outcome {
     }
 }
 
-/// Bounds of the reference for hosts with eight CPUs: constant loops, ten seeds, and a minute each.
+/// Bounds of the reference on balancers for hosts with eight CPUs: constant loops, ten seeds, and a
+/// minute each.
 #[test]
 fn balancers_divide_ten_random_8_cpu_hosts_fairly_with_few_migrations() {
     let none = ten_hosts("none");

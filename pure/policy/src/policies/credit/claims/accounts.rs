@@ -13,17 +13,18 @@ use slackline_units::{Span, VcpuId, Weight};
 use super::{ClaimLimit, Claims, VmReports};
 use crate::policies::credit::nanoseconds;
 
-/// Number of binary places of the level.
+/// Number of binary places of the level: the time ahead granted per unit of weight.
 const PLACES: u32 = 20;
 
-/// Account of the CPU time for which VMs may precede others by their claims (*time ahead*).
+/// Account of the CPU time for which VMs may precede others by their urgency claims (*time ahead*).
 #[derive(Debug, Default)]
 pub(super) struct ClaimBudget {
     /// Time ahead granted for each unit of weight since the start, in 2^-20 ns.
     pub(super) level: u128,
     /// Total weight of all VMs.
     weight: u64,
-    /// Rows of the VMs that have used up the CPU time for which they may precede others.
+    /// Rows of the VMs that have used up the CPU time for which they may precede others by their
+    /// urgency claims.
     spent: Vec<usize>,
 }
 
@@ -37,7 +38,8 @@ impl VmReports {
         self.left.saturating_add(given).min(nanoseconds(depth))
     }
 
-    /// Adds the CPU time for which the VM was allowed to precede others since its last settlement.
+    /// Adds the CPU time that the VM was granted for preceding others by its urgency claims since
+    /// its last settlement.
     fn settle(&mut self, level: u128, bound: ClaimLimit) {
         self.left = self.left_at(level, bound);
         self.level = level;
@@ -70,8 +72,8 @@ impl Claims {
         }
     }
 
-    /// Charges the VM of a vCPU for a run in which the vCPU preceded others. Returns the VM if that
-    /// used up the CPU time for which it may precede others.
+    /// Charges the VM of a vCPU for a run in which the vCPU preceded others by its urgency claim.
+    /// Returns the VM if that used up the CPU time for which it may do so.
     #[inline]
     pub(super) fn spend(&mut self, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let bound = self.belief.bound?;
@@ -88,15 +90,17 @@ impl Claims {
         Some(domain)
     }
 
-    /// Returns the CPU time for which a vCPU may precede others. `None` if there is no limit.
+    /// Returns the CPU time for which a vCPU may precede others by its urgency claim. `None` if
+    /// there is no limit.
     pub(super) fn left(&self, vcpu: VcpuId) -> Option<Span> {
         let bound = self.belief.bound?;
         let left = self.domains[self.vcpus[vcpu].domain].left_at(self.room.level, bound);
         Some(Span::from_ns(left.max(0).unsigned_abs()))
     }
 
-    /// Grants all VMs CPU time for which they may precede others: a part of the time of `cpus` CPUs
-    /// in `span`, by weight. Returns the VMs that had none left and have some again.
+    /// Grants all VMs CPU time for which they may precede others by their urgency claims: a part of
+    /// the time of `cpus` CPUs in `span`, by weight. Returns the VMs that had no such time left and
+    /// have some again.
     pub(super) fn renew(&mut self, cpus: usize, span: Span) -> Vec<usize> {
         let Some(bound) = self.belief.bound else { return Vec::new() };
         if self.room.weight > 0 {

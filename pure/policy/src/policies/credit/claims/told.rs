@@ -48,8 +48,8 @@ impl GuestReport {
         core::mem::replace(&mut self.meant, *tasks) != *tasks
     }
 
-    /// Computes the claim of the blocked tasks at `now`. Called when I/O becomes pending or the
-    /// report changes.
+    /// Computes the urgency claim of the guest's blocked tasks at `now`. Called when I/O becomes
+    /// pending or the report changes.
     pub(super) fn reckon(&mut self, now: Time, belief: &ClaimRules) {
         let is_late = |when: &Time| now.since(*when) > belief.list_time;
         let late = self.when.map(|when| is_late(&when));
@@ -80,8 +80,9 @@ pub(super) fn runnable(told: &Tasks) -> Claim {
     most_urgent(told.runnable.iter().flatten())
 }
 
-/// Returns the claim of the most urgent blocked task that may wait for pending I/O. Only tasks that
-/// I/O woke recently count, or only tasks that the driver VM names, or all of them.
+/// Returns the urgency claim of the most urgent blocked task that may wait for pending I/O.
+/// Depending on the rules, all blocked tasks count, or only tasks that I/O woke recently, or only
+/// tasks that the driver VM names.
 fn blocked(
     blocked: &[Option<Task>; TASKS],
     for_whom: &[Option<TaskId>; TASKS],
@@ -131,8 +132,9 @@ mod tests {
         core::array::from_fn(|index| of.get(index).map(task))
     }
 
-    /// Returns the claim of a vCPU by four rules: by its runnable tasks only, with the list of
-    /// recently woken tasks, with all blocked tasks, and with the tasks that the driver VM names.
+    /// Returns the urgency claim of a vCPU by four rules: by its runnable tasks only, with the list
+    /// of recently woken tasks, with all blocked tasks, and with the tasks that the driver VM
+    /// names.
     fn claims(
         runnable: &[(u16, u8)],
         blocked: &[(u16, u8)],

@@ -21,7 +21,7 @@ pub(in crate::policies::sedf) struct PlanState {
     pub(in crate::policies::sedf) plan: Option<Plan>,
     /// Scheduled migrations in order of time.
     pub(in crate::policies::sedf) coming: Vec<(Time, Move)>,
-    /// Cost of a quantum of slack for each split vCPU that is on a CPU as planned.
+    /// Cost of a quantum of slack for each split vCPU that is on the CPU where the plan has it.
     pub(in crate::policies::sedf) costs: Roster<Cost>,
     /// CPU time in ns by which each split vCPU is behind its plan. Negative if it is ahead.
     pub(in crate::policies::sedf) owed: Roster<i64>,

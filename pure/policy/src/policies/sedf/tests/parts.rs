@@ -161,8 +161,8 @@ fn sedf_excess_cpu_time_of_a_split_vcpu_is_deducted_when_it_rejoins() {
 }
 
 /// Two vCPUs have received nothing of 6 ms, and 6 ms are left until their deadlines. A subtask
-/// would make one of them tardy, so it is refused. At the start it fits. It also fits after they
-/// have received CPU time, whether that has been charged or not.
+/// would make one of them tardy, so it is refused. At time zero the subtask fits. It also fits
+/// after the two vCPUs have received CPU time, whether that has been charged or not.
 #[test]
 fn sedf_subtask_is_refused_if_a_vcpu_on_that_cpu_would_miss_its_deadline() {
     for (now, runs, has_room) in [(0, false, true), (4, false, false), (4, true, true)] {
