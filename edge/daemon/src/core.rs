@@ -1,6 +1,6 @@
 //! The core: one thread that owns the live session and makes all decisions. Slow work (the disk,
 //! discovery of VMs, input from clients) is done by other threads and processes. The core sends
-//! orders to them and waits for the first answer from any of them.
+//! orders to them and never waits for one particular answer.
 //!
 //! The core is real-time, one priority below the dispatchers, so that a change takes effect within
 //! a millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core
@@ -78,15 +78,14 @@ use systemd::Systemd;
 use tally::Tally;
 use wire::ValidRequest;
 
-/// Policy of the session: EDF with a slice before each deadline, on the CPU to which the vCPU is
-/// pinned.
+/// Policy of the session: partitioned EDF, in which each vCPU has a slice in every period.
 const POLICY: &str = "edf";
 
 /// Part of each CPU that cannot be reserved. It is left for the host's own threads and for
 /// dispatching.
 const RESERVE: &str = "10%";
 
-/// Longest sleep of the core. It drains records and checks scheduled threads at least this often.
+/// Longest sleep of the core. It reads records and checks scheduled threads at least this often.
 const ROUND: Span = Span::from_ms(100);
 
 /// Sleep of the core while the front is not running or has not read all that was sent to it.
