@@ -1,4 +1,4 @@
-//! Changes of the parameters and CPUs of a session's member.
+//! Changes of the parameters and CPUs of a session's member (a vCPU that the session schedules).
 
 use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
@@ -27,7 +27,8 @@ impl Session {
         self.change_terms(id, share, Some(cpus), due)
     }
 
-    /// Changes share and CPUs of a member at once. `None` leaves the CPUs as they are.
+    /// Changes share and CPUs of a member in one step. If `cpus` is `None`, the CPUs stay as they
+    /// are.
     ///
     /// # Errors
     /// The reason for the failure. Neither share nor CPUs have changed.
