@@ -13,14 +13,14 @@ use slackline_fence::{HandoverState, Original};
 use slackline_linux::sys::Tid;
 
 impl LiveHost {
-    /// Leaves the threads of a vCPU to a program that has changed their scheduling. They lose the
-    /// real-time class, run as that program set them, and get no orders until they are [taken
-    /// back](LiveHost::take_back).
+    /// Leaves the threads of a vCPU under the control of another program that has changed their
+    /// scheduling. They lose the real-time class, run as that program set them, and get no orders
+    /// until [`take_back`](LiveHost::take_back).
     ///
-    /// The reservation stands and counts as unused. A paused vCPU stays stopped. With `by_cpuset`,
-    /// the CPUs that the threads may use now come from a cpuset and are not their own, so their own
+    /// The vCPU keeps its reservation, which counts as unused. A paused vCPU stays stopped. With
+    /// `by_cpuset`, the other program has set a cpuset and not the threads' own affinity, so that
     /// affinity is restored. Returns the threads that the program has changed, each with the state
-    /// that it will be restored to.
+    /// to which it will be restored.
     pub(crate) fn leave_to_others(
         &self,
         vcpu: VcpuId,

@@ -1,4 +1,4 @@
-//! Conversion of switches and wakes, in the order of their times, to records of a trace.
+//! Conversion of context switches and wakes, in order of time, to records of a trace.
 //!
 //! Rules for what the kernel does not report:
 //!

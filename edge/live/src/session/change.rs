@@ -9,7 +9,7 @@ use super::{RequestError, Session};
 use crate::live_host::NotDone;
 
 impl Session {
-    /// Changes the share of a member from now on. `due` is the time when the change was due.
+    /// Changes the share of a member at once. `due` is the time when the change was due.
     ///
     /// # Errors
     /// The reason for the failure. The old share stays in force.
@@ -17,8 +17,8 @@ impl Session {
         self.change_terms(id, share, None, due)
     }
 
-    /// Limits a member to these CPUs of the session from now on, in slack as well. `due` is the
-    /// time when the change was due.
+    /// Restricts a member to these CPUs of the session at once, also while it uses slack. `due` is
+    /// the time when the change was due.
     ///
     /// # Errors
     /// The reason for the failure. The old CPUs stay in force.

@@ -46,7 +46,7 @@ impl<T> Table<T> {
         Table { rows: Vec::new(), free: BTreeSet::new(), joins: 0, next_domain: 0 }
     }
 
-    /// Returns a number for a new domain, one that no present member uses.
+    /// Returns a number for a new domain. No present member's domain has that number.
     pub(super) fn new_domain(&mut self) -> DomId {
         loop {
             let domain = DomId::new(self.next_domain);
@@ -64,7 +64,7 @@ impl<T> Table<T> {
         self.put(VcpuId::new(slot, domain, number), row)
     }
 
-    /// Adds a row in the slot that this vCPU id names. `None` if the slot is taken.
+    /// Adds a row in the slot that the id `vcpu` contains. `None` if the slot is in use.
     pub(super) fn add_as(&mut self, vcpu: VcpuId, row: T) -> Option<JoinId> {
         let is_free = self.rows.get(vcpu.slot()).is_none_or(Option::is_none);
         is_free.then(|| self.put(vcpu, row))
