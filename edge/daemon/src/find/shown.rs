@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// Reverses the escaping of [`shown`]. The tests use it to prove that different names have
+    /// Reverses the escaping of `shown`. The tests use it to prove that different names have
     /// different escaped forms.
     fn meant(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();

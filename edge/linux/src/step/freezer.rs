@@ -1,4 +1,4 @@
-//! The cgroup freezer. Acts on one thread.
+//! The cgroup freezer, which acts on one thread.
 //!
 //! The thread gets a group of its own below its present group. The new group is frozen and thawed
 //! through a descriptor that stays open. In version 2 the group is *threaded*: its threads are

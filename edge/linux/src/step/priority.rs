@@ -121,8 +121,8 @@ impl Priority {
     }
 
     /// Returns the current scheduling of the thread if it differs from the last order, otherwise
-    /// `None`. If there is no order in effect, the result is `None`, since anybody may then change
-    /// the scheduling.
+    /// `None`. If there is no order in effect, the result is `None`, since the owner of the thread
+    /// may then change the scheduling.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -249,8 +249,8 @@ impl Pin {
     }
 
     /// Returns the current affinity of the thread if it differs from the last order, otherwise
-    /// `None`. If there is no order in effect, the result is `None`, since anybody may then change
-    /// the affinity.
+    /// `None`. If there is no order in effect, the result is `None`, since the owner of the thread
+    /// may then change the affinity.
     ///
     /// # Errors
     /// If the thread has exited, or its affinity cannot be read.
@@ -276,7 +276,7 @@ impl Pin {
         done
     }
 
-    /// Restores the original affinity, as far as the thread's cpuset allows its CPUs. The kernel
+    /// Restores those CPUs of the original affinity that the thread's cpuset allows. The kernel
     /// adds the other CPUs once the cpuset allows them. Returns the original affinity.
     pub fn give_up(&mut self) -> CpuSet {
         // Refused if the cpuset allows none of them. Then the kernel keeps the thread where it may

@@ -39,10 +39,10 @@ impl OwnerRights {
         Some(OwnerRights { uid, gid, groups: of("Groups:")? })
     }
 
-    /// Calls `act` with these rights in place of the caller's.
+    /// Calls `act` with these rights in place of those of the caller.
     ///
-    /// The call runs on a new thread, of which only the file system ids are changed. If all its ids
-    /// were changed, the user with these rights could send signals to the thread.
+    /// The call runs on a new thread, and only the file system ids of that thread are changed. If
+    /// all its ids were changed, the user could send signals to it.
     ///
     /// # Errors
     /// If this process may not take these rights, or `act` fails.

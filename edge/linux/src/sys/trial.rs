@@ -53,7 +53,7 @@ pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
     close(check(result.into())?)
 }
 
-/// Closes the descriptor that a system call has returned, or returns the call's error.
+/// Closes the descriptor that a system call has returned, since the caller does not need it.
 fn close(result: libc::c_long) -> io::Result<()> {
     let fd = RawFd::try_from(result).map_err(|_| malformed())?;
     // SAFETY: no other code knows of this descriptor.
