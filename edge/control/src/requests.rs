@@ -7,11 +7,11 @@ use slackline_service::Name;
 
 use crate::times::{End, Length, Moment, Phase, Share};
 
-/// Hint about names of reservations.
+/// Hint that explains which names a reservation may have.
 pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
 
-/// Returns the hint for a text that is not a valid name of a reservation. A VM whose name has
-/// capital letters is named by its binding.
+/// Returns the hint for a text that is not a valid name of a reservation. A VM whose own name is
+/// not allowed needs another reservation name and a binding.
 #[must_use]
 pub fn name_hint(text: &str) -> String {
     let lower = text.to_ascii_lowercase();

@@ -1,11 +1,9 @@
 //! Fuzzing of input from clients, VMs and procfs. Valid samples are cut, joined, repeated and
-//! changed, and then passed to the parsers. No parser may panic, loop forever or stop the thread
-//! that calls it.
+//! changed, and then passed to the parsers. No parser may panic or run for a long time.
 //!
-//! Code coverage is not measured, since that needs an unstable compiler. The original samples are
-//! valid, so a parser meets most changes only after it has accepted what precedes them. `./test`
-//! tries a few thousand samples of each kind. `cargo xtask fuzz` tries one kind for minutes or
-//! hours.
+//! Code coverage is not measured, since that needs an unstable compiler. Most changes reach deep
+//! into a parser even so, because the text before a change is valid. `./test` tries a few thousand
+//! samples of each kind. `cargo xtask fuzz` tries one kind for minutes or hours.
 
 mod mutate;
 
@@ -25,14 +23,15 @@ use crate::people::People;
 use crate::{find, front, hook};
 use mutate::Mutator;
 
-/// Environment variable with target, seconds and first seed: `http 300 7`.
+/// Environment variable with the target, the number of seconds and the first seed, such as `http
+/// 300 7`.
 const FUZZ: &str = "SLACKLINE_FUZZ";
 
-/// Number of samples of each kind that are tried without the variable [`FUZZ`]. The seed is zero
-/// then.
+/// Number of samples of each target that are tried, with seed zero, if the variable [`FUZZ`] is not
+/// set.
 const FEW: u64 = 2_000;
 
-/// Maximum time for one sample. It is long because the host may be busy.
+/// Time limit for one sample. It is generous because the host may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const LINES: [&[u8]; 11] = [
@@ -109,8 +108,8 @@ const HTTP: [&[u8]; 6] = [
       HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
 ];
 
-/// Tries samples on a parser for the requested time, or tries [`FEW`] samples if no time is
-/// requested.
+/// Passes damaged samples to a parser, for the time in the variable [`FUZZ`], or [`FEW`] samples if
+/// it is not set.
 fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
     let asked = std::env::var(FUZZ).unwrap_or_default();
     let mut words = asked.split(' ');

@@ -6,8 +6,9 @@
 //! </metadata>
 //! ```
 //!
-//! Libvirt passes the XML of the whole domain to a hook when it starts one. Any user who may define
-//! a domain chooses its contents. So it is parsed only after all privileges have been dropped.
+//! Libvirt passes the XML of the whole domain to a hook when it starts the domain. The XML is
+//! untrusted, since it comes from any user who may define a domain. So the hook drops all
+//! privileges before it parses the XML.
 
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::{Map, Value};
@@ -18,14 +19,14 @@ use crate::find::libvirt_binding;
 /// XML namespace of Slackline's metadata.
 pub const NAMESPACE: &str = "urn:slackline:1";
 
-/// Longest domain XML that is parsed, in bytes. Libvirt's has a few thousand, plus some hundred for
-/// each device.
+/// Longest domain XML that is parsed, in bytes. A typical one has a few thousand, plus some hundred
+/// for each device.
 pub const LONGEST: usize = 1 << 20;
 
 /// Maximum number of XML nodes: elements, texts and comments.
 const NODES: u32 = 1 << 16;
 
-/// Reservation that a domain asks for.
+/// Reservation that a libvirt domain requests in its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Name of the reservation.
@@ -41,8 +42,8 @@ pub struct Metadata {
 #[error("{says}")]
 pub struct BadMetadata {
     says: String,
-    /// True if the metadata says that the domain must not start without a reservation. False if
-    /// that part could not be parsed.
+    /// True if the damaged metadata says that the domain must not start without the reservation.
+    /// False if that part could not be parsed.
     pub is_required: bool,
 }
 
@@ -52,7 +53,7 @@ impl BadMetadata {
     }
 }
 
-/// Parses the reservation in the XML of a domain. `None` if there is none.
+/// Parses the reservation in the XML of a domain. `None` if the domain requests none.
 ///
 /// # Errors
 /// If the XML is not a domain, or its reservation is not valid. The error text names the line and
@@ -171,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Domain as libvirt 9.0 passes it to its hook, without most devices.
+    /// XML of a domain as libvirt 9.0 passes it to its hook, with few devices.
     const DOMAIN: &str = include_str!("hook/domain.xml");
 
     fn with(element: &str) -> String {

@@ -1,4 +1,4 @@
-//! Messages of the daemon to the journal of systemd, each kind with an id that never changes.
+//! Messages of the daemon to systemd's journal. Each kind of message has an id that never changes.
 //!
 //! An administrator can filter by the id with `journalctl MESSAGE_ID=...`, even if a later version
 //! changes the text. Without a journal, messages are lines on standard error.
@@ -12,13 +12,13 @@ use std::path::Path;
 /// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Text that messages of this kind begin with.
+    /// Text with which messages of this kind begin.
     pub begin: &'static str,
     /// Value of `MESSAGE_ID` in the journal.
     pub id: &'static str,
     /// Syslog priority of the message, from 0 (emergency) to 7 (debug).
     pub priority: u8,
-    /// Meaning of the message and advice, for the documentation.
+    /// Meaning of the message and advice for the administrator, as printed in the documentation.
     pub meaning: &'static str,
 }
 
@@ -130,13 +130,13 @@ fn connect(path: &Path) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Returns true if the `DEVICE:INODE` in `stream` is that of this process's standard error.
+/// Returns true if `stream`, a `DEVICE:INODE`, identifies this process's standard error.
 fn is_stderr(stream: &str) -> bool {
     let stat = rustix::fs::fstat(io::stderr().as_fd());
     stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Returns the fields of a message in the journal's native format.
+/// Returns a message as fields in the journal's native format.
 fn fields(line: &str) -> Vec<u8> {
     let notice = NOTICES.iter().find(|notice| line.starts_with(notice.begin));
     let priority = notice.map_or(OTHER, |notice| notice.priority);

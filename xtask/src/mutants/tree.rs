@@ -1,5 +1,5 @@
-//! A copy of the repository that may be changed. An unchanged file keeps its time stamp, so that it
-//! is not rebuilt.
+//! A copy of the repository for mutation testing. Updating the copy keeps the time stamps of
+//! unchanged files, so that cargo does not rebuild them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Lengths of functions. Only listed functions may have more than `MOST` lines, and these may not
-//! grow.
+//! Check of the lengths of functions. Only listed functions may have more than `MOST` lines, and
+//! these may not grow.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use super::{Finding, Source, find};
 /// Maximum number of lines of a function, from its signature to its last brace.
 const MOST: usize = 70;
 
-/// Functions that were longer when the rule was introduced: `path name lines` in each line.
+/// Path of the list of functions that were longer when the rule was introduced. Each line has path,
+/// name and number of lines.
 const LIST: &str = "xtask/ratchet.txt";
 
 /// A function with a body.
@@ -62,7 +63,8 @@ pub fn functions(code: &Code) -> Vec<Function> {
     found
 }
 
-/// Returns true if a function begins here, and not a longer word or a function pointer type.
+/// Returns true if the word at `at` is the keyword of a function definition. False for a longer
+/// word and for a function pointer type.
 fn begins_function(line: &str, at: usize) -> bool {
     let before = line[..at].chars().next_back();
     line[at..].starts_with("fn ")
@@ -75,7 +77,7 @@ fn name_of(rest: &str) -> String {
     name.take_while(|character| character.is_alphanumeric() || *character == '_').collect()
 }
 
-/// Compares all functions with the limit and the list.
+/// Checks every function against `MOST` and against the list of longer functions.
 #[must_use]
 pub fn check(sources: &[Source]) -> Vec<Finding> {
     let mut faults = Vec::new();
@@ -111,7 +113,8 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// Line in the list and length of each function, by path and name. The error is a malformed line.
+/// Listed functions by path and name: the line of the list, and the permitted length of the
+/// function.
 type List = BTreeMap<(String, String), (usize, usize)>;
 
 fn read_list(text: &str) -> Result<List, usize> {

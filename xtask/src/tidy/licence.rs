@@ -1,9 +1,10 @@
 //! Licence expressions in the syntax of SPDX and of older packages.
 
-/// Returns true if the licences of a list satisfy an expression. `None` if it is malformed.
+/// Returns true if the licences in `allowed` satisfy a licence expression. `None` if the expression
+/// is malformed.
 ///
 /// `AND` binds tighter than `OR`. A slash is an old form of `OR`. A licence with an exception must
-/// be in the list with it.
+/// be listed together with the exception.
 #[must_use]
 pub fn is_met(expression: &str, allowed: &[String]) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");

@@ -1,5 +1,5 @@
-//! Links between documents. Each must lead to an existing file of the repository and an existing
-//! heading.
+//! Check of the links between documents. Each link must lead to an existing file of the repository
+//! and an existing heading.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,8 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// Returns the targets of links with their line numbers, without those in code blocks.
+/// Returns the targets of the links in a text with their line numbers. Links in code blocks are
+/// left out.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -66,7 +67,7 @@ fn resolved(from: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the names by which forges link to the headings of a text.
+/// Returns the anchors by which a text's headings can be linked, as code hosts generate them.
 fn headings(text: &str) -> BTreeSet<String> {
     let titles = text.lines().filter(|line| line.starts_with('#'));
     let names = titles.map(|line| {

@@ -21,21 +21,22 @@ const STATUSES: [&str; 4] = ["held", "not reached", "not measured", "known gap"]
 /// Longest cell, in characters.
 const MAX_CELL: usize = 160;
 
-/// Evidence for a promise.
+/// Evidence for a promise of SPECIFICATION.md.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// A test: the name of the function, after the path of a crate or file if that is needed.
+    /// A test, by the name of its function. The path of a crate or file may precede the name.
     Test(String),
     /// A bench, by name.
     Bench(String),
-    /// A claim of a scenario, by the name of its file.
+    /// A claim of a scenario, by the name of the scenario's file.
     Scenario(String),
     /// The promise has no check yet.
     Pending,
 }
 
 impl Evidence {
-    /// Reads one item of an evidence cell. Returns `None` if it has none of the four forms.
+    /// Reads one item of an evidence cell. Returns `None` if it is no test, bench, scenario or
+    /// `pending`.
     #[must_use]
     pub fn read(item: &str) -> Option<Evidence> {
         let item = item.trim().trim_matches('`');
@@ -48,7 +49,7 @@ impl Evidence {
         }
     }
 
-    /// Names the evidence if it does not exist.
+    /// Returns a description of the evidence if it does not exist. `None` if it does.
     fn missing(&self, sources: &[Source]) -> Option<String> {
         let (exists, what) = match self {
             Evidence::Test(path) => (has_test(path, sources), format!("no test {path}")),
@@ -89,7 +90,7 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// The first row of a table names its columns.
+/// Checks that the first row of a table has the names of the columns.
 fn check_columns(cells: &[String]) -> Vec<String> {
     let columns = COLUMNS.join(" | ");
     if cells == COLUMNS { Vec::new() } else { vec![format!("the columns are not {columns}")] }
@@ -141,7 +142,8 @@ fn check_evidence(cell: &str, status: &str, sources: &[Source]) -> Vec<String> {
     says
 }
 
-/// The heading of a note is the ID of a row above, and the evidence in its code spans exists.
+/// Checks the heading of a note, which must be the ID of a row above, and the evidence in its code
+/// spans, which must exist.
 fn check_note(line: &str, ids: &BTreeSet<String>, sources: &[Source]) -> Vec<String> {
     if let Some(id) = line.strip_prefix("### ") {
         let has_row = ids.contains(id);
@@ -151,7 +153,8 @@ fn check_note(line: &str, ids: &BTreeSet<String>, sources: &[Source]) -> Vec<Str
     spans.filter_map(Evidence::read).filter_map(|evidence| evidence.missing(sources)).collect()
 }
 
-/// Returns true for an area in capital letters, a hyphen and at least two digits.
+/// Returns true if `id` has an area in capital letters, a hyphen and at least two digits, such as
+/// `EDF-01`.
 fn is_id(id: &str) -> bool {
     let Some((area, number)) = id.split_once('-') else { return false };
     area.len() >= 2
@@ -160,7 +163,8 @@ fn is_id(id: &str) -> bool {
         && number.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Returns true if a test has that name, in a file whose path contains what precedes the name.
+/// Returns true if a test with the name at the end of `path` exists in a file whose path contains
+/// the rest of `path`.
 fn has_test(path: &str, sources: &[Source]) -> bool {
     let (place, name) = path.rsplit_once("::").unwrap_or(("", path));
     // `slackline_sim::costs` is a module, `costs.rs` a file.
@@ -178,7 +182,7 @@ fn has_test(path: &str, sources: &[Source]) -> bool {
     })
 }
 
-/// Returns true if the code has a test with that signature.
+/// Returns true if the code has a test function with that signature.
 fn is_tested(code: &Code, signature: &str) -> bool {
     let mut is_marked = false;
     code.lines().any(|(_, line)| {
@@ -194,7 +198,8 @@ fn is_between(line: &str) -> bool {
     line.is_empty() || line.starts_with("#[")
 }
 
-/// Returns true if a bench has that name: a function, a file, or a string in the bench program.
+/// Returns true if a bench with that name exists: a function, a file, or a string in the bench
+/// program.
 fn has_bench(name: &str, sources: &[Source]) -> bool {
     let (function, quoted) = (format!("fn {name}("), format!("\"{name}\""));
     let is_bench = |source: &&Source| source.path.split('/').any(|part| part.starts_with("bench"));
@@ -213,7 +218,7 @@ mod tests {
     const TESTS: &str = "#[test]\n#[cfg(unix)]\nfn a_switch_costs() {}\nfn not_run() {}\n";
     const HEAD: &str = "| ID | promise | target | status | evidence |\n|---|---|---|---|---|\n";
 
-    /// Returns what the check reports about this text.
+    /// Returns the findings of the check for a specification with this text.
     fn reported(text: &str) -> Vec<String> {
         let sources = [
             Source::new(FILE, text),
@@ -224,7 +229,7 @@ mod tests {
         check(&sources).into_iter().map(|fault| fault.says).collect()
     }
 
-    /// Returns what the check reports about a row with this status and evidence.
+    /// Returns the findings of the check for a row with this status and evidence.
     fn row(status: &str, evidence: &str) -> Vec<String> {
         reported(&format!("{HEAD}| RES-01 | a promise | 1 ms | {status} | {evidence} |\n"))
     }

@@ -1,4 +1,4 @@
-//! Rules for the text of a file, and forbidden words.
+//! Check of the text of each file: lengths, forbidden words and forbidden features.
 
 use super::code::has_word;
 use super::{Finding, Source};
@@ -9,7 +9,7 @@ const WIDTH: usize = 100;
 /// Maximum number of lines of a Rust file without its test modules.
 const LENGTH: usize = 600;
 
-/// Files of `pure/` that may use floating point: all random draws.
+/// Files of `pure/` that may use floating point. All random draws are there.
 const WITH_FLOATS: [&str; 1] = ["pure/scenario/src/draw.rs"];
 
 /// Folder in which unsafe code is allowed.
@@ -22,8 +22,8 @@ const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat
 const FOLDERS: [&str; 4] =
     [concat!("/wo", "rk"), concat!("/ro", "ot"), concat!("/ho", "me"), concat!("/fa", "rm")];
 
-/// Words in the names of hosts that serve packages. Each computer configures its own host, outside
-/// the repository.
+/// Words in the names of hosts that serve packages. The repository must not name such hosts, since
+/// each computer configures its own.
 const HOSTS: [&str; 9] = [
     "artifactory",
     "cache",
@@ -36,11 +36,11 @@ const HOSTS: [&str; 9] = [
     concat!("python", "hosted"),
 ];
 
-/// Settings that select such a host.
+/// Names of settings that select a host that serves packages.
 const CHOOSING: [&str; 3] =
     [concat!("--index", "-url"), concat!("--extra-index", "-url"), concat!("replace", "-with")];
 
-/// Checks one file without the others.
+/// Checks the text of one file.
 #[must_use]
 pub fn check(source: &Source) -> Vec<Finding> {
     if source.is_made() {
@@ -122,12 +122,13 @@ fn pure_bans(path: &str) -> impl Iterator<Item = &'static str> {
     ["HashMap", "HashSet", "serde", "serde_json"].into_iter().chain(floats.iter().copied())
 }
 
-/// Returns true if a file contains only tests.
+/// Returns true if the file at a path contains only tests.
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "benches")
 }
 
-/// Returns true if a path on this line begins with a folder, not if it only contains it.
+/// Returns true if a path on this line begins with `folder`. False if `folder` is only in the
+/// middle of a path.
 fn has_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -139,7 +140,7 @@ fn has_folder(line: &str, folder: &str) -> bool {
     })
 }
 
-/// Returns the hosts of all addresses on a line.
+/// Returns the hosts of all URLs on a line.
 fn hosts(line: &str) -> impl Iterator<Item = &str> {
     line.split("://").skip(1).map(|rest| {
         let end = rest.find(|c: char| !(c.is_alphanumeric() || ".-".contains(c)));
@@ -147,8 +148,8 @@ fn hosts(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Checks the source of each package in Cargo.lock. It must be the usual one, whatever replaces it
-/// on a computer.
+/// Checks the source of each package in Cargo.lock. The source must be the public registry, even if
+/// a computer is configured to use a mirror.
 fn sources_of_packages(lock: &Source) -> Vec<Finding> {
     const USUAL: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
     let lines = (1..).zip(lock.text.lines());

@@ -1,5 +1,5 @@
-//! Costs of reservations, for a daemon with a table of prices. Reserved time is charged, whether it
-//! is used or not.
+//! Costs of reservations, for a daemon with a table of prices. Reserved time is charged, even if
+//! the VM does not use it.
 
 use std::collections::BTreeMap;
 
@@ -59,13 +59,14 @@ impl Costs {
         Costs { prices, until: now, of: BTreeMap::new() }
     }
 
-    /// Returns the accumulated costs with new prices for the future. Costs must have been counted
-    /// up to now.
+    /// Returns the costs accumulated so far, with `prices` for the future. The caller must have
+    /// counted costs up to now with [`count`](Costs::count).
     pub(super) fn at(self, prices: Prices) -> Costs {
         Costs { prices, ..self }
     }
 
-    /// Adds the costs since the last count. It must be called before any change of a reservation.
+    /// Adds the costs since the last count. The caller must do this before any change of a
+    /// reservation.
     pub(super) fn count(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Command lines of VMs. Any user can choose the bytes of a command line.
+//! Command lines of VMs. They are untrusted, since any user can choose the bytes of a command line.
 
 use slackline_live::vcpus::qemu_options::QemuOptions;
 
@@ -28,8 +28,8 @@ pub(super) struct VmCommandLine {
     pub(super) uuid: Option<String>,
 }
 
-/// Parses the command line of a VM in the format of procfs, where each word ends with a zero byte.
-/// Returns `None` if the program is none that runs VMs.
+/// Parses the command line of a VM in the format of procfs, in which each word ends with a zero
+/// byte. Returns `None` if the program does not run VMs.
 pub(super) fn read(line: &[u8]) -> Option<VmCommandLine> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     let mut words = line.split(|&byte| byte == 0);
@@ -67,7 +67,7 @@ fn program(word: &[u8]) -> Option<Program> {
     }
 }
 
-/// QEMU's options without a value. All other options take one word, which may itself look like an
+/// QEMU's options without a value. All other options take one value, which may itself look like an
 /// option: a kernel argument may be `-name`.
 const QEMU_FLAGS: [&str; 52] = [
     "S",
@@ -153,8 +153,8 @@ fn qemu(words: &[&[u8]]) -> Option<VmCommandLine> {
     Some(said)
 }
 
-/// Returns the guest's name in the value of `-name`. The key `guest=` may be omitted if it comes
-/// first.
+/// Returns the guest's name from the value of QEMU's option `-name`. The key `guest=` may be
+/// omitted if it comes first.
 fn guest(value: &[u8]) -> Option<Vec<u8>> {
     let options = QemuOptions::parse(value);
     let first = Some(options.first()).filter(|first| !first.contains(&b'='));
@@ -208,7 +208,8 @@ fn cloud_hypervisor(words: &[&[u8]]) -> VmCommandLine {
     VmCommandLine { program: Program::CloudHypervisor, name: socket, uuid }
 }
 
-/// Parses the options of a program that has subcommands, of which `run` starts a VM.
+/// Parses the options of a program with subcommands, such as crosvm. Returns `None` unless the
+/// subcommand is `run`, which starts a VM.
 fn running(program: Program, words: &[&[u8]]) -> Option<VmCommandLine> {
     let at = words.iter().position(|word| *word == b"run")?;
     // Only options of the program may come before the command.
@@ -228,7 +229,8 @@ fn running(program: Program, words: &[&[u8]]) -> Option<VmCommandLine> {
     Some(VmCommandLine { program, name: name.filter(|name| !name.is_empty()), uuid: None })
 }
 
-/// Returns the value of `--option VALUE` or `--option=VALUE`. All options but `flags` take a value.
+/// Returns the value of `--option VALUE` or `--option=VALUE` in a command line. All options except
+/// those in `flags` take a value.
 fn long_option(words: &[&[u8]], option: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -344,7 +346,7 @@ mod tests {
     }
 
     proptest! {
-        /// The name is arbitrary and may contain commas and equals signs.
+        /// QEMU's option `-name` has an arbitrary name, which may contain commas and equals signs.
         #[test]
         fn any_vm_name_that_libvirt_passes_to_qemu_is_parsed(
             guest in word().prop_filter("a name", |name| !name.is_empty()),

@@ -18,7 +18,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 
-/// Default start of the history, as a time before now.
+/// Default start of the history, given as the time before now.
 const SINCE: Span = Span::from_secs(24 * 3600);
 
 #[derive(Debug, Deserialize)]

@@ -32,7 +32,7 @@ pub(super) struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Counts a request on a route with this status and duration.
+    /// Counts an answered request with its route, HTTP status and duration.
     pub(super) fn count(&mut self, route: &str, status: u16, took: Duration) {
         *self.answers.entry((route.to_owned(), status)).or_default() += 1;
         self.took.observe(Span::from_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
@@ -391,10 +391,10 @@ impl All {
 /// Labels of a metric that has a single sample without labels.
 const NO_LABELS: [Label<'static>; 0] = [];
 
-/// Name and value of a label.
+/// Name and value of one label of a sample.
 type Label<'a> = (&'a str, &'a str);
 
-/// Labels of a vCPU.
+/// Labels of the metrics of a vCPU.
 struct Labels<'a> {
     reservation: &'a str,
     vcpu: String,
@@ -467,8 +467,8 @@ fn histograms<'a, 'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
     })
 }
 
-/// Converts nanoseconds to seconds for display. No other part of the program represents time as a
-/// fraction.
+/// Converts nanoseconds to seconds for the metrics. No other part of the daemon represents time as
+/// a fraction.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9

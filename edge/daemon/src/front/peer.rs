@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::net::sockopt::socket_peercred;
 use slackline_linux::sys::peer_groups;
 
-/// Returns the user and all groups of the peer at the time when it connected. Looks up no names.
+/// Returns the ids of the user and of all groups that the peer had when it connected.
 ///
 /// # Errors
 /// If the kernel does not report them.

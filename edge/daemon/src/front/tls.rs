@@ -129,13 +129,13 @@ pub(crate) fn known_by(bytes: &[u8]) -> String {
 }
 
 /// Returns the identifier of the client's certificate. The TLS handshake has verified that the
-/// client CA signed it and that the client has its key. `None` without one.
+/// client CA signed it and that the client has its key. `None` if the client has sent none.
 pub(super) fn certificate_of(connection: &ServerConnection) -> Option<String> {
     let certificate = connection.peer_certificates()?.first()?;
     Some(known_by(certificate))
 }
 
-/// Returns the identifier of a certificate, from its PEM.
+/// Returns the identifier of the certificate in a PEM text. `None` if the text contains none.
 pub(super) fn certificate_in(pem: &str) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     // Its contents are checked when its owner connects: only a certificate signed by the CA gets so
@@ -143,7 +143,8 @@ pub(super) fn certificate_in(pem: &str) -> Option<String> {
     (!der.is_empty()).then(|| known_by(&der))
 }
 
-/// Returns the identifier of the token in a header. `None` if it cannot be a token.
+/// Returns the identifier of the token in an HTTP header. `None` if the header does not have the
+/// form of a token.
 pub(super) fn token_in(header: &str) -> Option<String> {
     let token = header.strip_prefix("Bearer ")?;
     let secret = token.strip_prefix(TOKEN)?;
@@ -151,7 +152,7 @@ pub(super) fn token_in(header: &str) -> Option<String> {
     (secret.len() == 64 && secret.as_bytes().iter().all(is_hex)).then(|| known_by(token.as_bytes()))
 }
 
-/// Prefix of all tokens, by which scanners of repositories find leaked tokens.
+/// Prefix of all tokens. Tools that scan repositories for leaked secrets can find tokens by it.
 pub(crate) const TOKEN: &str = "slk_";
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Machines are found among real processes and cgroups, threads of them can be scheduled, and their
-//! end is reported.
+//! Tests that VMs and other machines are found among real processes and cgroups, that their threads
+//! can be scheduled, and that their end is reported.
 
 use std::env;
 use std::fs;
@@ -19,8 +19,8 @@ use tempfile::TempDir;
 /// Environment variable with thread names, one per line. Set only for child processes of a test.
 const THREADS: &str = "SLACKLINE_TEST_THREADS";
 
-/// Runs as a fake VM with the threads in [`THREADS`], if started as a child process. Does nothing
-/// if that variable is unset.
+/// Runs as a fake VM whose threads have the names in [`THREADS`], if a test has started this
+/// program as a child. Does nothing if that variable is unset.
 #[test]
 fn helper_process_runs_as_vm() {
     let Ok(names) = env::var(THREADS) else { return };
@@ -42,15 +42,15 @@ fn helper_process_runs_as_vm() {
     exit(0);
 }
 
-/// A process that looks like a VM. It is killed when this is dropped.
+/// A process that looks like a VM. It is killed when this value is dropped.
 struct Fake {
     child: Child,
     _folder: TempDir,
 }
 
 impl Fake {
-    /// Starts a copy of this program under another name, so that it does not count as part of the
-    /// daemon.
+    /// Starts a copy of this program under another name. Under its own name it would count as a
+    /// part of the daemon.
     fn start(program: &str, words: &[&str], threads: &[&str]) -> Fake {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join(program);
@@ -96,11 +96,11 @@ impl Drop for Fake {
     }
 }
 
-/// A process that does nothing. It is killed when this is dropped.
+/// A process that does nothing. It is killed when this value is dropped.
 struct Idle(Child);
 
 impl Idle {
-    /// Starts a process that first runs a shell script.
+    /// Starts a process that runs a shell script first and then does nothing.
     fn after(script: &str) -> Idle {
         let mut command = Command::new("sh");
         // The process has answered, so it is no longer loading a program. While loading, it would
@@ -224,7 +224,7 @@ fn vms_of_every_hypervisor_are_found_by_their_escaped_names() {
     }
 }
 
-/// A machine whose process has no lasting name gets a binding that is its process id.
+/// A VM without a lasting name gets a binding with its process id.
 #[test]
 fn vm_without_a_name_is_bound_by_its_process_id() {
     for (program, words, thread, kind) in [
@@ -305,7 +305,7 @@ fn init_kernel_threads_and_slackline_processes_cannot_be_scheduled() {
     ));
 }
 
-/// A new version 2 cgroup. When this is dropped, it is removed with its processes.
+/// A new version 2 cgroup. It is removed with its processes when this value is dropped.
 struct Group(PathBuf);
 
 impl Group {

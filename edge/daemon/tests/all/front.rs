@@ -1,5 +1,6 @@
-//! Misbehaving clients of the front: each gets an answer or is disconnected in time, and other
-//! clients are served at the same time. The time limits are generous, since the host may be busy.
+//! Tests of misbehaving clients of the front. Each gets an answer or is disconnected in time, and
+//! other clients are served at the same time. The time limits are generous, since the host may be
+//! busy.
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
@@ -12,7 +13,7 @@ use slackline_control::{Kind, Problem};
 
 const GET: &str = "GET /v1/host HTTP/1.1\r\nhost: h\r\n\r\n";
 
-/// Asserts that a time is within a range of seconds. The upper end allows for a busy host.
+/// Asserts that a duration is within a range of seconds. The upper end allows for a busy host.
 #[track_caller]
 fn took(time: Duration, seconds: RangeInclusive<u64>) {
     let (least, most) = (Duration::from_secs(*seconds.start()), *seconds.end());

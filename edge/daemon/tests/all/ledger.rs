@@ -1,4 +1,5 @@
-//! The ledger: acknowledged commits survive any fault of the process, the disk or the file.
+//! Tests of the ledger: acknowledged commits survive any fault of the process, the disk or the
+//! file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -42,7 +43,7 @@ fn open_error(folder: &Path) -> LedgerError {
     Ledger::open(folder, BOOT, Keep::USUAL).expect_err("the ledger does not open")
 }
 
-/// Returns all replies once there are at least `count`.
+/// Waits for at least `count` replies of the ledger, and returns them.
 pub(crate) fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
     let mut replies = Vec::new();
     while replies.len() < count {
@@ -56,7 +57,7 @@ pub(crate) fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
     replies
 }
 
-/// Writes a commit and returns its outcome.
+/// Writes a commit and returns its number.
 pub(crate) fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
     ledger.append(commit, Time::START).expect("the queue has space");
     match replies(ledger, 1).pop() {
@@ -203,7 +204,7 @@ fn helper_process_runs_as_ledger_writer() {
     }
 }
 
-/// Returns the commit with this number, as the writer process makes them.
+/// Returns commit number `seq` of the writer process.
 fn nth(seq: u64) -> Commit {
     let called = format!("r{}", seq % 50);
     let row = (!seq.is_multiple_of(7)).then(|| row(&called, seq));
@@ -213,7 +214,7 @@ fn nth(seq: u64) -> Commit {
 /// Environment variable with the folder of [`helper_process_runs_as_ledger_writer`]'s ledger.
 const FOLDER: &str = "SLACKLINE_TEST_LEDGER";
 
-/// Returns the reservations after all commits up to a number.
+/// Returns the reservations that exist after all commits of the writer process up to a number.
 fn promised(upto: u64) -> BTreeMap<String, u64> {
     let mut rows = BTreeMap::new();
     for seq in 1..=upto {
@@ -263,7 +264,8 @@ fn acknowledged_commits_survive_if_the_ledger_writer_is_killed() {
     }
 }
 
-/// A power failure leaves the first part of the log, followed by garbage.
+/// A power failure leaves the first part of the log, followed by garbage. Complete commits are
+/// read.
 #[test]
 fn ledger_log_that_ends_in_garbage_is_read_to_the_last_complete_commit() {
     let folder = tempfile::tempdir().unwrap();
@@ -331,7 +333,7 @@ fn ledger_on_a_read_only_disk_is_refused_with_an_error() {
     assert_eq!(open(disk.0.path()).loaded.rows.len(), 1);
 }
 
-/// A tmpfs of half a megabyte, unmounted when this is dropped.
+/// A tmpfs of half a megabyte. It is unmounted when this value is dropped.
 struct Mounted(TempDir);
 
 impl Mounted {
@@ -422,7 +424,8 @@ fn ledger_file_that_is_deleted_while_in_use_is_written_again() {
     assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), b"mine");
 }
 
-/// A commit was written but could not be confirmed. When it is repeated, it is not written twice.
+/// A commit was written, but the ledger could not confirm it because its file was moved. Repeating
+/// the commit does not write it twice.
 #[test]
 fn ledger_commit_that_is_repeated_after_an_error_is_written_only_once() {
     let place = tempfile::tempdir().unwrap();
@@ -570,8 +573,8 @@ fn ledger_commit_deletes_the_oldest_events_beyond_the_limits() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// After any commits with restarts in between, the ledger contains the same rows as a map that
-    /// got the same changes.
+    /// After any commits with restarts in between, the ledger contains the same rows as a map to
+    /// which the same changes were applied.
     #[test]
     fn ledger_rows_equal_a_map_after_random_commits_and_restarts(
         steps in vec((0_u64..6, any::<bool>(), 0_u64..40, any::<bool>(), any::<bool>()), 1..24),

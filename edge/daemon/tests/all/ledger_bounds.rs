@@ -1,4 +1,4 @@
-//! Every table of the ledger has a size limit, which holds after each commit.
+//! Tests that every table of the ledger has a size limit, which holds after each commit.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -95,8 +95,8 @@ fn ledger_above_its_size_limit_drops_its_oldest_events() {
     assert_eq!(longest, 1_024);
 }
 
-/// Writes a ledger as a version without limits left it after a day: with a million answers to three
-/// principals.
+/// Writes a ledger with a million answers to three principals, as an old version without size
+/// limits left it after a day.
 fn after_a_day_without_bounds(folder: &Path) {
     let OpenedLedger { mut ledger, .. } = open(folder);
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();

@@ -1,4 +1,5 @@
-//! History in the ledger: bounds in age and bytes, unknown time, and the rows that survive a crash.
+//! Tests of the history in the ledger: its bounds in age and bytes, times without data, and the
+//! rows that survive a crash.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,13 +13,13 @@ use slackline_units::Span;
 use crate::ledger::{close, open, open_keeping, put, replies};
 use crate::rows::{commit, name, row};
 
-/// Returns the start of the present hour, in hours since 1970.
+/// Returns the start of the current hour, in hours since 1970.
 fn this_hour() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now.as_secs() / 3_600
 }
 
-/// Returns the account of a whole hour in which no value is unknown.
+/// Returns a history row for a whole hour in which all values are known.
 fn hour(called: &str, start: u64) -> Hour {
     let sums = HourSums {
         existed: Span::from_ns(HOUR_NS),

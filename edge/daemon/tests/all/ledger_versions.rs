@@ -1,4 +1,4 @@
-//! Ledgers of older versions are migrated without loss.
+//! Tests that ledgers of older versions are migrated without loss.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use slackline_service::{Identity, Row};
 use crate::ledger::{close, open, other, put, replies};
 use crate::rows::{commit, row};
 
-/// Creates the ledger of version 1, and returns its file.
+/// Creates a ledger of version 1, and returns the bytes of its file.
 fn of_first_version(folder: &Path) -> Vec<u8> {
     other(folder).execute_batch(include_str!("../ledger-version-1.sql")).unwrap();
     fs::read(folder.join("ledger.db")).unwrap()

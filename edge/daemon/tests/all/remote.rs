@@ -1,4 +1,5 @@
-//! Remote clients: the front serves them only over TLS 1.3 and with a known token or certificate.
+//! Tests of remote clients. The front serves them only over TLS 1.3, and only with a known token or
+//! certificate.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +25,7 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 
-/// A certificate authority of a test, and the files that it has signed.
+/// A certificate authority for a test, with the files that it has signed.
 struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -80,12 +81,12 @@ fn hash(bytes: &[u8]) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Hash of the enrolled certificate.
+/// Hash of the certificate that the core in the test knows.
 static ENROLLED: OnceLock<String> = OnceLock::new();
-/// True once the token has been revoked.
+/// True once the token has been revoked in the test.
 static REVOKED: AtomicBool = AtomicBool::new(false);
 
-/// Plays a core that knows one token, as that of an operator, and one certificate, as that of a
+/// Plays a core that knows one token, with the role operator, and one certificate, with the role
 /// viewer.
 fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let role = match &ask.who {
@@ -144,7 +145,7 @@ impl Served {
         Remote { token: Some(path), ..self.remote() }
     }
 
-    /// Sends bytes over TLS and returns everything that the front answers.
+    /// Sends bytes over TLS and returns all bytes that the front sends back.
     fn raw(&self, version: &'static SupportedProtocolVersion, bytes: &[u8]) -> io::Result<String> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.authority.ca()).unwrap();

@@ -1,4 +1,4 @@
-//! The loopback address for metrics, and the example for Prometheus.
+//! Tests of the loopback address for metrics, and of the example configuration for Prometheus.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -70,7 +70,7 @@ fn metrics_connections_that_send_nothing_are_closed_and_block_no_user() {
     assert_eq!(status(&ask(address, "GET /metrics HTTP/1.1")), 200);
 }
 
-/// Returns the value of a key in the example. It has each key once.
+/// Returns the value of a key in the example configuration, which has each key once.
 fn value<'a>(text: &'a str, key: &str) -> &'a str {
     let found = text.lines().find_map(|line| {
         let line = line.trim_start().trim_start_matches("- ");

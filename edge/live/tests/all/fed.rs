@@ -1,5 +1,5 @@
-//! Reactions of the live host to events that a test supplies from memory, without the kernel, real
-//! time or threads.
+//! Tests of the live host's reactions to events. The test supplies the events from memory, without
+//! a kernel, real time or threads.
 
 use slackline_host::policy::{RawValue, Spec, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};
@@ -46,7 +46,7 @@ fn us(us: u64) -> Time {
 
 const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
 
-/// Returns the class of the last order for a vCPU. `None` if it has had none.
+/// Returns the class of the last order for a vCPU. `None` if there was no order.
 fn last_told(host: &FedHost, of: VcpuId) -> Option<OrderedClass> {
     host.told().into_iter().rfind(|&(told, _)| told == of).map(|(_, told)| told)
 }
@@ -59,8 +59,8 @@ fn ran(records: &[Record], of: VcpuId) -> Span {
     ran.sum()
 }
 
-/// Returns a host with two vCPUs, each on a CPU of its own. The second vCPU has been chosen on CPU
-/// 1, and is blocked.
+/// Returns a host with two vCPUs that are pinned to different CPUs. The second vCPU has been chosen
+/// on CPU 1, and is blocked.
 fn pair() -> FedHost {
     let mut host = host(2);
     for slot in 0..2 {
@@ -95,7 +95,7 @@ fn cpu_time_counted_by_the_kernel_is_recorded_in_its_run_interval() {
     assert_eq!(stretch, Some((CPUS[1], us(10), us(20), Span::from_us(10))));
 }
 
-/// The kernel's count of CPU time is read once for two run intervals of different vCPUs.
+/// The kernel's count of CPU time is read only once for two run intervals of different vCPUs.
 #[test]
 fn two_run_intervals_read_together_are_each_charged_their_cpu_time() {
     let host = pair();
@@ -241,7 +241,7 @@ fn vcpu_that_the_kernel_refuses_to_schedule_is_skipped_and_retried() {
     assert!(host.told().contains(&(vcpu(0), OrderedClass::InLine)));
 }
 
-/// The kernel refuses an order again as soon as the order is repeated.
+/// If the order were repeated, the kernel would refuse it again.
 #[test]
 fn vcpu_refused_by_the_kernel_is_not_ordered_again_before_its_retry() {
     let mut host = host(1);
@@ -316,8 +316,8 @@ fn dispatcher_pass_with_several_events_reschedules_its_cpu_once() {
     assert_eq!((facts, settled), (6, 1), "five facts, and that these were all");
 }
 
-/// Slack is divided by weight. As ordinary threads two vCPUs would receive equal parts of it,
-/// whichever is chosen. So the vCPU that is not chosen is put behind all ordinary threads.
+/// Slack is divided by weight. As ordinary threads two vCPUs would receive equal parts of it. So
+/// the vCPU that is not chosen gets the lowest priority, below all ordinary threads.
 #[test]
 fn only_the_vcpu_picked_for_slack_competes_with_ordinary_threads() {
     let spec = find("sedf").unwrap();
@@ -350,7 +350,7 @@ fn only_the_vcpu_picked_for_slack_competes_with_ordinary_threads() {
     assert!(light >= 9 && heavy.abs_diff(3 * light) <= 4, "{turns:?}");
 }
 
-/// Two vCPUs with 0.45 ms of each millisecond leave 50 us that can be reserved for dispatch
+/// Two vCPUs with 0.45 ms of each millisecond leave 50 us of each millisecond for dispatch
 /// overhead. Two passes per period and vCPU fit into that if each takes 12 us, and do not fit if
 /// each takes 13 us.
 #[test]
@@ -366,8 +366,8 @@ fn reservation_that_leaves_no_time_for_dispatch_overhead_is_refused() {
     assert_eq!(second(13).unwrap_err(), says);
 }
 
-/// Returns a host with a stopped process tree: a shell (thread 100) that waits for one child
-/// (thread 200), which has used the slice.
+/// Returns a host with a stopped process tree: a shell (thread 100) that waits for its child
+/// (thread 200), which has used up the slice.
 fn stopped_tree() -> FedHost {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[100]), &share("2ms", "10ms"), true).unwrap();
@@ -431,9 +431,9 @@ fn throttled_process_tree_is_resumed_next_period_if_all_threads_ended() {
     assert_eq!(last_told(&host, vcpu(0)), Some(OrderedClass::Original));
 }
 
-/// Runs a process tree for nine periods as the kernel would. One thread (1) is blocked and three (2
-/// to 4) always have work. A thaw wakes all four, and a stop makes each run for a moment. Returns
-/// the number of timeslices that each of the three received.
+/// Runs a process tree for nine periods as the kernel would. Thread 1 is blocked, and threads 2 to
+/// 4 are always runnable. Thawing wakes all four, and each runs for a moment before it is frozen.
+/// Returns the number of timeslices that threads 2 to 4 received.
 fn timeslices_of_three() -> [u32; 3] {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4]), &share("2ms", "10ms"), true).unwrap();
@@ -475,8 +475,8 @@ fn busy_threads_of_a_scheduled_process_tree_receive_equal_timeslices() {
     assert_eq!(timeslices_of_three(), [3; 3]);
 }
 
-/// A thaw wakes all threads of a tree. Four of them are blocked and one has just become runnable.
-/// The host learns which thread is runnable only when the threads run.
+/// Thawing wakes all threads of a tree. Four of them are blocked and block again, and one has just
+/// become runnable. The host learns which thread is runnable only when the threads run.
 #[test]
 fn thread_that_has_not_run_since_a_thaw_precedes_a_thread_that_has_run() {
     let mut host = host(1);
@@ -499,8 +499,8 @@ fn thread_that_has_not_run_since_a_thaw_precedes_a_thread_that_has_run() {
     assert_eq!(host.front(), [1, 2, 3, 4, 5, 6]);
 }
 
-/// A vCPU that missed time because the kernel kept it from running makes up for it as a real-time
-/// thread. As an ordinary thread it would wait for real-time threads of other programs.
+/// A vCPU that missed time because the kernel kept it from running catches up as a real-time
+/// thread. As an ordinary thread it would have to wait for real-time threads of other programs.
 #[test]
 fn budget_missed_by_a_vcpu_is_repaid_at_real_time_priority() {
     let mut host = host(1);
@@ -527,7 +527,7 @@ fn budget_missed_by_a_vcpu_is_repaid_at_real_time_priority() {
 }
 
 /// A hypervisor takes half of the CPU, so that two of four vCPUs are entitled at any time. If they
-/// were real-time all the time, the kernel would keep all of them from running for 50 ms.
+/// were real-time all the time, the kernel would stop all of them for 50 ms in every second.
 #[test]
 fn ordinary_threads_receive_fair_server_time_on_a_cpu_halved_by_steal() {
     let mut host = host(1);
@@ -555,8 +555,8 @@ fn ordinary_threads_receive_fair_server_time_on_a_cpu_halved_by_steal() {
 }
 
 /// Runs a vCPU with a hard limit of 8.4 s in 10 s beside ordinary threads for three periods.
-/// Returns the CPU time that it received in each period, and the largest part of that time that it
-/// received as an ordinary thread.
+/// Returns the CPU time that it received in each period, and the largest part that it received as
+/// an ordinary thread in any period.
 fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     let mut host = host(1);
     host.join(vcpu(0), &share("8400ms", "10s"), true).unwrap();
@@ -587,8 +587,8 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     (received, as_ordinary.into_iter().max().unwrap())
 }
 
-/// While a vCPU uses a slice of several seconds, ordinary threads get nothing for so long that the
-/// kernel would stop the vCPU.
+/// While a vCPU uses a slice of several seconds as a real-time thread, ordinary threads would
+/// receive nothing for so long that the kernel would stop the vCPU.
 #[test]
 fn exact_vcpu_receives_only_its_slices_while_fair_server_debt_is_repaid() {
     let (received, as_ordinary) = exact_in_three_long_periods();

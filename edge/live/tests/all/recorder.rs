@@ -1,5 +1,5 @@
-//! Conversion of switches and wakes to records: scripted events, and every pair of CPUs in any
-//! order.
+//! Tests of the conversion of switches and wakes to trace records. They use scripted events, and
+//! the events of two CPUs read in any order.
 
 use slackline_linux::sys::Tid;
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
@@ -11,7 +11,7 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
 const ORIGIN: Time = Time::from_ns(1_000_000_000);
 
-/// Fictitious identities: each thread is a process of its own, and none exists on this host.
+/// Fictitious thread identities. Each thread is its own process, and none exists on this host.
 struct Numbered;
 
 impl Identify for Numbered {
@@ -49,7 +49,7 @@ const IN: ThreadEventKind = ThreadEventKind::SwitchedIn;
 const BLOCKS: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: false };
 const LOSES: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: true };
 
-/// Returns the records made from these events of CPU 3 of the host, which is CPU 0 of the trace.
+/// Returns the records made from these events of the host's CPU 3, which is CPU 0 of the trace.
 fn records(events: &[Event], end: u64) -> Vec<Entry> {
     let cpus = [(CpuId::new(3), CpuId::new(0))];
     let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Numbered));

@@ -1,5 +1,5 @@
-//! The examination of this host, run as the user of the tests. If that is root, it is run again
-//! without privileges.
+//! Tests of the examination by `doctor`, run as the user of the tests. If that user is root, it is
+//! also run without privileges.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use slackline_live::doctor::{Finding, Ink, Report, State, Topic, examine};
 
-/// Environment variable that is set for the copy of this program that runs without privileges.
+/// Environment variable that is set for a copy of this program without privileges.
 const UNPRIVILEGED: &str = "SLACKLINE_TEST_UNPRIVILEGED";
 
 fn is_root() -> bool {

@@ -1,5 +1,5 @@
-//! Members without privileges that try to escape their limit, and changes that other programs make
-//! to members. Needs root and two CPUs.
+//! Tests with unprivileged members that try to escape their limit, and with changes that other
+//! programs make to members. Needs root and two CPUs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use slackline_live::session::{ForeignChange, JoinId, JoinTarget, Session, Sessio
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span};
 
-/// User that the adversary runs as: `nobody`.
+/// User id of the adversary process: `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// Maximum time that a change may last: two audits, and more on a busy test machine.
+/// Maximum time that a change may last: two checks, and more on a busy test machine.
 const SOON: Duration = Duration::from_millis(1_000);
 
 fn spin(length: Duration) {
@@ -32,8 +32,8 @@ fn spin(length: Duration) {
     }
 }
 
-/// Runs as an adversary without privileges, if this process was started as one. It prints its
-/// thread id, then begins.
+/// Runs as an adversary without privileges, if a test has started this program as one. It prints
+/// its thread id and then tries to escape.
 #[test]
 fn helper_process_runs_as_adversary() {
     let Ok(part) = std::env::var(common::PART) else { return };
@@ -62,8 +62,8 @@ fn helper_process_runs_as_adversary() {
     }
 }
 
-/// A process that moves itself to the first CPU as often as it can and spins there. No session
-/// schedules that CPU.
+/// A process that tries to escape: it moves itself to the first CPU as often as it can, and
+/// computes there. No session schedules that CPU.
 struct Adversary {
     child: std::process::Child,
     tid: Tid,
@@ -100,7 +100,7 @@ impl Drop for Adversary {
     }
 }
 
-/// A cgroup of version 2 that no session made.
+/// A version 2 cgroup that was not created by a session.
 pub(crate) struct Group(pub(crate) PathBuf);
 
 impl Group {
@@ -123,7 +123,7 @@ impl Drop for Group {
     }
 }
 
-/// A session on the last CPU, with one member, in a test.
+/// An open session of a test on the last CPU, with one member.
 pub(crate) struct Open {
     pub(crate) session: Session,
     id: JoinId,
@@ -167,7 +167,7 @@ impl Open {
         self.seen.iter().map(|seen| seen.settled.len()).sum()
     }
 
-    /// Returns the CPU time of the member in the session's records, on all CPUs.
+    /// Returns the CPU time of the member on all CPUs, according to the session's records.
     fn told(&self) -> Span {
         let used = |entry: &Entry| match entry {
             Entry::Record(
@@ -188,8 +188,8 @@ fn scheduled() -> CpuSet {
     cpus(1).into_iter().collect()
 }
 
-/// Asserts that an adversary held in this way stays within its limit for 2 s, and that the records
-/// agree with the kernel.
+/// Asserts that an adversary stays within its limit for 2 s, and that the session's records agree
+/// with the kernel. `hold` returns the target to schedule.
 #[track_caller]
 fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<JoinTarget>) {
     let adversary = Adversary::start(how);
@@ -242,7 +242,7 @@ fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
     }
 }
 
-/// A thread that executes another program takes over the id of its process.
+/// A thread executes another program, and so takes over the id of its process.
 #[test]
 fn thread_that_executes_another_program_is_restored_afterwards() {
     let Some(_alone) = begin() else { return };
@@ -258,8 +258,8 @@ fn thread_that_executes_another_program_is_restored_afterwards() {
     assert_eq!(get_affinity(adversary.pid()).unwrap(), online_cpus().unwrap());
 }
 
-/// A session makes no cpuset around a cgroup that it did not create. So it moves the target back
-/// and stops it.
+/// A session creates no cpuset around a cgroup that it did not create. So it moves the escaped
+/// target back and stops it.
 #[test]
 fn cgroup_with_processes_that_change_their_scheduling_stays_limited() {
     let Some(_alone) = begin() else { return };
@@ -293,7 +293,7 @@ fn cpuset_confines_a_scheduled_process_tree_to_the_managed_cpus() {
     target.is_given_back();
 }
 
-/// The session respects a change of cpuset by root.
+/// Root changes the cpuset of a vCPU. The session respects the change.
 #[test]
 fn vcpu_is_in_state_contested_while_its_cpuset_contains_no_managed_cpu() {
     let Some(_alone) = begin() else { return };
@@ -326,7 +326,7 @@ fn vcpu_is_in_state_contested_while_its_cpuset_contains_no_managed_cpu() {
     drop(target);
 }
 
-/// A cpuset of cgroup version 1. Tests that use it need two CPUs.
+/// A version 1 cpuset that restricts a target. Tests that use it need two CPUs.
 struct Pinned(PathBuf);
 
 impl Pinned {

@@ -1,9 +1,9 @@
-//! Every thread is restored, whichever process is killed and whenever that happens. Needs root:
-//! threads are really stopped, frozen, made real-time and pinned, and their owners really killed.
+//! Tests that every thread is restored, whichever process is killed and at any time. Needs root:
+//! threads are really stopped, frozen, made real-time and pinned, and their owners are really
+//! killed.
 //!
 //! The owner and the keeper of a fence must be processes other than the test, because the test
-//! kills them. Both are this test program run again, for one test that plays the part named in the
-//! environment.
+//! kills them. Both are copies of this test program, in the role that the environment names.
 
 use std::env;
 use std::fs;
@@ -27,22 +27,22 @@ use slackline_linux::thread::{TaskFd, ThreadRef};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 
-/// Environment variable with the target that the owner holds: process id, thread id and means of
+/// Environment variable that tells the owner its target: process id, thread id and means of
 /// stopping it.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
-/// Environment variable with the directory of the owner's journal.
+/// Environment variable that tells the owner the folder of its journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
-/// Environment variable with the step after which the owner kills itself. If the number is never
-/// reached, the owner repeats all steps. If it is unset, the owner stops the thread and waits for
-/// commands.
+/// Environment variable with the number of the step after which the owner kills itself. If there is
+/// no such step, the owner repeats all steps. If the variable is not set, the owner stops the
+/// thread and waits for commands.
 const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
 
 const NICE: i32 = 5;
 
 // Parts that child processes play.
 
-/// Runs as a process of two threads, if this process was started as one. The second thread never
-/// blocks and prints its id.
+/// Runs as a target process with two threads, if a test has started this program as one. The second
+/// thread never blocks and prints its id.
 #[test]
 fn helper_process_runs_as_target() {
     if plays("target") {
@@ -86,7 +86,7 @@ fn helper_process_runs_as_scheduler() {
     }
 }
 
-/// Holds the target and gives it every kind of order, up to the requested step.
+/// Registers the target with the fence, and gives it every kind of order up to the requested step.
 fn take_hold(fence: &mut Fence) -> HeldThread {
     let target = env::var(TARGET).unwrap();
     let (id, way) = target.rsplit_once(' ').unwrap();
@@ -134,7 +134,7 @@ fn tid_of(text: &str) -> Tid {
     Tid::new(text.trim().parse().unwrap()).unwrap()
 }
 
-/// A process that is killed at the end of its test, with its standard input and output.
+/// A process with its standard input and output. It is killed at the end of its test.
 struct Process {
     child: Child,
     to: ChildStdin,
@@ -156,8 +156,8 @@ impl Process {
         tid_of(&self.child.id().to_string())
     }
 
-    /// Reads the number on the next output line with `@`. Lines that the test harness prints are
-    /// skipped.
+    /// Returns the number on the next output line that has an `@`. Other lines come from the test
+    /// harness.
     fn says(&mut self) -> Tid {
         loop {
             let mut line = String::new();
@@ -185,7 +185,7 @@ impl Drop for Process {
     }
 }
 
-/// A thread for the owner to hold, and its state before that.
+/// A thread that an owner controls, and the thread's state before that.
 struct Target {
     process: Process,
     thread: Tid,
@@ -228,7 +228,7 @@ impl Target {
         ThreadRef::open(self.process.tid(), self.thread).unwrap()
     }
 
-    /// Starts an owner process that has given the target every order.
+    /// Starts an owner process that has given every kind of order to the target.
     fn owner(&self, state: &Path) -> (Process, Tid) {
         let mut owner = Process::start(&mut self.owner_command(state));
         let keeper = owner.says();
@@ -266,7 +266,8 @@ impl Target {
         thread_cpu_time(self.thread).unwrap()
     }
 
-    /// Returns true if scheduling, affinity and cgroups of the target are as before.
+    /// Returns true if scheduling, affinity and cgroups of the target are as they were before the
+    /// test.
     fn is_back(&self) -> bool {
         get_scheduling(self.thread).unwrap() == self.scheduling
             && get_affinity(self.thread).unwrap() == self.affinity
@@ -291,8 +292,7 @@ fn is_gone(process: Tid) -> bool {
     TaskFd::open(process).map_or(true, |held| held.has_exited().unwrap())
 }
 
-/// Returns true if the directory contains no journal. The lock file of a running keeper does not
-/// count.
+/// Returns true if the folder contains no journal. The lock file of a running keeper is ignored.
 fn is_empty(directory: &TempDir) -> bool {
     let names = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
     names.filter(|path| path.extension().is_none_or(|end| end != "keeper")).count() == 0
@@ -340,7 +340,7 @@ fn keeper_process_restores_threads_however_the_scheduling_process_ends() {
     }
 }
 
-/// Returns a pipe that is not the input of a process under test.
+/// Returns a pipe to take the place of a process's standard input.
 fn spare_input() -> ChildStdin {
     let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
     let input = child.stdin.take().unwrap();
@@ -365,8 +365,8 @@ fn threads_are_restored_if_scheduler_dies_at_any_step() {
 
 #[test]
 fn threads_are_restored_if_the_scheduling_process_is_killed_at_any_time() {
-    /// One round of all steps takes an owner about 300 us. The moments are spread over more than
-    /// that, and do not repeat.
+    /// Number of different times at which the owner is killed. An owner takes about 300 us for one
+    /// round of all steps. The times are spread over a longer interval, so that every step is hit.
     const MOMENTS: u32 = 40;
     let Some(_alone) = begin() else { return };
     for target in targets() {
@@ -504,8 +504,8 @@ fn dropped_thread_guard_restores_threads_and_refuses_further_orders() {
     }
 }
 
-/// An order that arrives late must not outlive the removal of its stop. So the thread is resumed
-/// before the stop is removed.
+/// An order that arrives late must not stop a thread whose stop is being removed. So the thread is
+/// resumed before its stop is removed.
 #[test]
 fn dropping_a_stop_resumes_the_thread_before_the_stop_is_forgotten() {
     let Some(_alone) = begin() else { return };

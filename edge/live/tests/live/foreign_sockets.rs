@@ -1,5 +1,5 @@
-//! Monitors named on the command line of a process of one user, and sockets that belong to another
-//! user. Needs root.
+//! Tests with monitors that are named on the command line of one user's process, and with sockets
+//! that belong to another user. Needs root.
 
 use std::fs::Permissions;
 use std::io::Write;

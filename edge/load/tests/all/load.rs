@@ -17,10 +17,10 @@ use slackline_load::{
 use slackline_scenario::{Draw, Program, Purpose, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
-/// Maximum length of the last burst of computing, which may be too long by as much. See the crate's
-/// module on using CPU time.
+/// Maximum length of the last burst of a computing step, and so its maximum overshoot. See the
+/// crate's module on using CPU time.
 const OVERSHOOT: Span = Span::from_us(20);
-/// Cost of a run itself: a generous bound for a handful of system calls.
+/// Generous bound for the CPU time of a run itself, which makes a handful of system calls.
 const OWN_COST: Span = Span::from_us(50);
 
 fn draws() -> Stream {
@@ -116,7 +116,7 @@ fn jobs_released_while_a_load_was_late_are_run_without_pause() {
     assert!(jobs.iter().all(|job| job.done > job.deadline.unwrap()));
 }
 
-/// Each burst begins at an instant of the clock after the one before it was done.
+/// Each burst begins at an instant of the clock that comes after the end of the previous burst.
 #[test]
 fn bursts_of_a_clock_load_begin_at_instants_of_the_clock() {
     let (read, write) = rustix::pipe::pipe().unwrap();
@@ -135,7 +135,8 @@ fn bursts_of_a_clock_load_begin_at_instants_of_the_clock() {
     }
 }
 
-/// The program begins at `origin` and computes for 20 ms of its clock, also if it has few of a CPU.
+/// The program begins at `origin` and computes for 20 ms of its clock, even if it receives a small
+/// share of a CPU.
 #[test]
 fn batch_load_limited_to_a_clock_time_ends_after_that_time() {
     let began = monotonic();
@@ -145,7 +146,7 @@ fn batch_load_limited_to_a_clock_time_ends_after_that_time() {
     assert!(report.used > Span::ZERO, "{report:?}");
 }
 
-/// The program continues after each yield, and yielding takes no CPU time that would count.
+/// The program continues after each yield, and the yields add no countable CPU time.
 #[test]
 fn load_program_that_yields_continues_after_each_yield() {
     let each = Span::from_us(100);
@@ -235,7 +236,7 @@ fn descriptor_for_job_records_is_reopened_without_changing_the_original() {
     assert!(matches!(jobs_on(4_000_000), Err(LoadError::NotWritable { fd: 4_000_000, .. })));
 }
 
-/// Environment variable with the part of the next test that this copy of the program plays.
+/// Environment variable that selects the role of this test binary when it starts a copy of itself.
 const ROLE: &str = "SLACKLINE_TEST_ROLE";
 const PARENT: &str = "SLACKLINE_TEST_PARENT";
 const TIED: &str = "load::load_process_ends_when_its_parent_process_ends";
@@ -248,7 +249,7 @@ fn play(role: &str) -> Command {
     command
 }
 
-/// Returns the number in the first line that has one after `loading `.
+/// Returns the number after `loading ` in the first line that has one.
 fn announced(from: impl Read) -> i32 {
     let lines = BufReader::new(from).lines().map(Result::unwrap);
     let mut numbers = lines.filter_map(|line| line.split_once("loading ")?.1.parse().ok());

@@ -1,4 +1,4 @@
-//! Work that needs devices, and its clients, over the real loopback and a real disk.
+//! Tests of work that needs devices and of its clients, on the real loopback and a real disk.
 //!
 //! The assertions hold on any test machine, however busy: every request is answered or lost, and
 //! both sides count the same.
@@ -18,10 +18,10 @@ use slackline_scenario::io::{ClientKind, Direction, PingEnds};
 use slackline_scenario::{Draw, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Span};
 
-/// Longer than anything in these tests takes.
+/// Time limit that none of these tests reaches.
 const LONG: Span = Span::from_secs(60);
 
-/// Returns what a scenario with this work describes.
+/// Returns the parameters of a system with this work from a scenario.
 fn serving(work: &str, from: SystemClients) -> SystemParameters {
     let text = format!(
         "title = \"it\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
@@ -40,7 +40,7 @@ fn serving(work: &str, from: SystemClients) -> SystemParameters {
     }
 }
 
-/// A server on a thread, which runs until it is told to end.
+/// A server on a thread of the test, which runs until it is told to end.
 struct Server {
     ports: Ports,
     stop: OwnedFd,
@@ -104,7 +104,8 @@ fn count(notes: &[Note], wanted: fn(&Note) -> bool) -> u64 {
     notes.iter().filter(|note| wanted(note)).count() as u64
 }
 
-/// Returns a client that asks again this long after each answer.
+/// Returns a closed client with `at_once` connections, which sends the next request `think` after
+/// each answer.
 fn closed(at_once: u32, think: Span) -> ClientKind {
     ClientKind::Closed { at_once, think: Draw::Fixed(think) }
 }
@@ -143,7 +144,7 @@ fn web_load_answers_every_request_and_both_sides_count_equally() {
     assert!(done.used >= Span::from_us(20) * 160, "{}", done.used);
 }
 
-/// Two connections think 20 ms after each of their first nine answers.
+/// A client with two connections waits 20 ms after each of its first nine answers.
 #[test]
 fn client_of_a_load_waits_its_think_time_after_each_answer() {
     let server = Server::start(serving(WEB, SystemClients::default()));
@@ -153,7 +154,7 @@ fn client_of_a_load_waits_its_think_time_after_each_answer() {
     assert!(done.elapsed >= think * 9, "no faster than it should: {}", done.elapsed);
 }
 
-/// 200 pings at 2,000 a second. They come back whatever is still on its way.
+/// 200 pings at 2,000 per second take at least as long as that rate implies, and all are answered.
 #[test]
 fn ping_load_with_a_rate_receives_answers_no_faster_than_the_rate() {
     let server =
@@ -225,7 +226,7 @@ fn request_of_a_load_counts_as_lost_after_its_timeout() {
     server.end();
 }
 
-/// Starts a server that is not ours. It answers each request with these bytes and closes the
+/// Starts a bare test server, which answers `times` requests with `bytes` and closes each
 /// connection.
 fn answers(bytes: &'static [u8], times: usize) -> (Ports, JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -355,7 +356,8 @@ fn several_tasks_of_one_load_process_run_concurrently() {
     assert!(periods > 0, "{notes:?}");
 }
 
-/// Starts a server that answers this number of pings, and closes the connection.
+/// Starts a test server on a Unix socket that answers `answers` pings and then closes the
+/// connection.
 fn answers_and_goes(listener: UnixListener, answers: usize) -> JoinHandle<()> {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
