@@ -4,6 +4,8 @@
 //! are always complete.
 
 mod agent;
+mod metrics;
+mod notes;
 mod pages;
 mod service;
 
@@ -23,9 +25,14 @@ struct Topic {
 
 const TOPICS: &[Topic] = &[
     Topic {
-        names: &["scenario", "domain"],
+        names: &["scenario"],
         says: "the scenario file: its tables and their keys",
         page: pages::scenario,
+    },
+    Topic {
+        names: &["domain"],
+        says: "VMs of a scenario: the keys of [[domain]]",
+        page: pages::domain,
     },
     Topic { names: &["work"], says: "kinds of workload that vCPUs run", page: pages::work },
     Topic {
@@ -35,13 +42,13 @@ const TOPICS: &[Topic] = &[
     },
     Topic {
         names: &["claims"],
-        says: "claims about a run: what can be tested, and in which units",
+        says: "claims about a run: what can be tested, and how",
         page: pages::claims,
     },
     Topic {
         names: &["metrics"],
-        says: "every number in tables, JSON, CSV and claims: meaning and unit",
-        page: pages::metrics,
+        says: "names and units of all metrics; `slackline help METRIC` explains one",
+        page: metrics::list,
     },
     Topic {
         names: &["host"],
@@ -50,7 +57,7 @@ const TOPICS: &[Topic] = &[
     },
     Topic {
         names: &["family"],
-        says: "random hosts for `sweep`: how they are drawn",
+        says: "random hosts for `sweep`: how hosts are drawn",
         page: pages::family,
     },
     Topic {
@@ -65,8 +72,13 @@ const TOPICS: &[Topic] = &[
     },
     Topic {
         names: &["service"],
-        says: "the reservation daemon: commands, states, tables, refusals",
+        says: "the reservation daemon: commands, states, access",
         page: || service::service(&commands()),
+    },
+    Topic {
+        names: &["refusals"],
+        says: "refusals of the daemon, with HTTP status and exit code",
+        page: service::refusals,
     },
 ];
 
@@ -85,6 +97,9 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
         let command = cli.find_subcommand_mut(name).map(clap::Command::render_long_help);
         return terminal::print(&command.map(|text| text.to_string()).unwrap_or_default());
     }
+    if let Some(page) = metrics::meaning(name) {
+        return terminal::say(&page);
+    }
     let policies = ALL.iter().map(|spec| spec.name);
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
@@ -94,6 +109,11 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
         message: format!("there is no help page about `{name}`"),
         hint: Some(meant.map_or_else(lists, |name| format!("did you mean `{name}`?"))),
     })
+}
+
+/// Returns the notes below the options of a command of the daemon.
+pub(crate) fn notes(command: &str) -> String {
+    notes::notes(command)
 }
 
 /// Returns the visible commands, each with its summary.
