@@ -324,8 +324,11 @@ fn watch_command_prints_reservations_each_second_until_it_is_stopped() {
 
 #[test]
 fn service_help_page_explains_every_verb_state_and_refusal() {
-    let output = Command::new(PROGRAM).args(["help", "service"]).output().expect("it runs");
-    let page = Ran::new(&output).good();
+    let pages = ["service", "refusals"].map(|topic| {
+        let output = Command::new(PROGRAM).args(["help", topic]).output().expect("it runs");
+        Ran::new(&output).good()
+    });
+    let page = pages.concat();
     let words = State::ALL.map(|(state, _)| state.word()).into_iter();
     let words = words.chain(Kind::ALL.map(Kind::word));
     let verbs = ["serve", "find", "reserve", "change", "pause", "resume", "release", "list"];
