@@ -107,7 +107,7 @@ mod tests {
                         [[period]]\nup-to = \"10ms\"\ntimes = \"1.5\"\n";
 
     #[test]
-    fn prices_parse_with_at_most_six_decimals() {
+    fn price_with_more_than_six_decimals_is_refused() {
         let prices = parse(Path::new("prices"), GOOD).unwrap();
         assert_eq!((prices.currency.as_str(), prices.cpu_hour), ("EUR", 40_000));
         let factors: Vec<_> =
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_price_is_refused_with_line_and_column() {
+    fn refusal_of_an_invalid_price_states_line_and_column() {
         let says = |from: &str, to: &str| {
             let text = GOOD.replacen(from, to, 1);
             parse(Path::new("prices"), &text).unwrap_err().to_string()

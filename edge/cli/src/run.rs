@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agent_of_another_version_gives_a_warning() {
+    fn guest_agent_of_another_version_causes_a_warning() {
         let counts =
             Counts { dropped: 8, silenced: 1, other_version: Some(1), ..Counts::default() };
         let connected = Some(slackline_units::Time::START);

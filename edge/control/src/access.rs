@@ -1,4 +1,4 @@
-//! Grants of access: request and answer.
+//! Grants of access to the daemon: requests and answers.
 
 use serde::{Deserialize, Serialize};
 use slackline_service as service;
@@ -21,10 +21,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles, least first.
+    /// All roles, from the one with the fewest rights to the one with the most.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
-    /// Returns what a principal of this role may do to others, as a sentence.
+    /// Returns a sentence about what a principal with this role may do to reservations of others.
     #[must_use]
     pub const fn to_others(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Role {
         }
     }
 
-    /// Word of the role in JSON and options.
+    /// Returns the word that stands for the role in JSON and options.
     #[must_use]
     pub fn word(self) -> &'static str {
         service::Role::from(self).word()

@@ -1,4 +1,4 @@
-//! Answers of the flight recorder.
+//! Answers that the flight recorder gives to clients.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Predictions that were applied, and what came of them.
+//! Predictions about changes that were applied, and the results that were measured afterwards.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,8 +52,8 @@ pub struct PredictionOutcome {
 }
 
 impl PredictionRecord {
-    /// Returns the distance of the measured share from the interval, in millionths of a CPU. `None`
-    /// without an outcome.
+    /// Returns the distance of the measured share from the predicted interval, in millionths of a
+    /// CPU. `None` if there is no result.
     #[must_use]
     pub fn share_error_ppm(&self) -> Option<u64> {
         let (least, most) = self.prediction.share_ppm;

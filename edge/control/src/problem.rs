@@ -1,4 +1,4 @@
-//! Refusals as `application/problem+json` (RFC 9457).
+//! Refusals of requests as `application/problem+json` (RFC 9457).
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ use crate::times::Length;
 pub enum Kind {
     /// The request is malformed.
     Bad,
-    /// The caller is not permitted to do this.
+    /// The role of the caller does not permit the request.
     NotAllowed,
-    /// The caller is unknown.
+    /// The caller is unknown: no user, group or credential gives access.
     NotKnown,
-    /// The page does not exist.
+    /// The HTTP page does not exist.
     NoSuchPage,
     /// The reservation does not exist.
     NoSuchReservation,
     /// The VM does not exist, or several VMs match.
     NoMachine,
-    /// The page does not support this method.
+    /// The HTTP page does not support the request's method.
     WrongMethod,
     /// The request did not arrive in time.
     TooSlow,
@@ -31,15 +31,15 @@ pub enum Kind {
     Exists,
     /// There is not enough available capacity.
     NoRoom,
-    /// The request exceeds a limit of its owner.
+    /// The request would exceed a limit in the grant of its owner.
     OverBudget,
-    /// The reservation has been changed since the given revision.
+    /// The reservation has changed since the revision that the request names.
     Stale,
-    /// The body is too long.
+    /// The body of the request is too long.
     TooLarge,
     /// The caller has sent too many requests, or has too many connections.
     TooMany,
-    /// The request cannot be done now. It may succeed later.
+    /// The request cannot be done at present. It may succeed later.
     NotNow,
     /// The core did not answer in time. The request may have been executed or not.
     NotAnswered,
@@ -75,7 +75,8 @@ impl Kind {
         Kind::Bug,
     ];
 
-    /// Returns the word of the kind, its HTTP status, its meaning, and the exit code of a command.
+    /// Returns the word of the kind, its HTTP status, its meaning, and the exit code of a command
+    /// that fails with it.
     #[must_use]
     pub fn about(self) -> (&'static str, u16, &'static str, u8) {
         match self {
@@ -107,7 +108,7 @@ impl Kind {
         }
     }
 
-    /// Word of the kind in JSON.
+    /// Returns the word that stands for the kind in JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.about().0
@@ -185,7 +186,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Returns a problem of this kind, with a description.
+    /// Returns a problem of this kind, with a description for this request.
     #[must_use]
     pub fn new(kind: Kind, detail: impl Into<String>) -> Problem {
         let (_, status, title, _) = kind.about();
@@ -201,7 +202,7 @@ impl Problem {
         }
     }
 
-    /// Returns the problem with advice on what to do.
+    /// Returns the problem with `hint` as advice on what to do.
     #[must_use]
     pub fn hinting(self, hint: impl Into<String>) -> Problem {
         Problem { hint: Some(hint.into()), ..self }
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problem_kinds_serialize_as_words_with_an_http_error_status() {
+    fn every_problem_kind_is_written_as_a_word_with_an_http_error_status() {
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
             assert!((400..600).contains(&kind.about().1), "{kind:?}");

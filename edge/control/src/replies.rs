@@ -1,4 +1,4 @@
-//! Bodies of successful answers.
+//! Bodies of successful HTTP answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub enum State {
 }
 
 impl State {
-    /// All states, with the meaning of each.
+    /// All states of a reservation, with the meaning of each.
     pub const ALL: [(State, &str); 8] = [
         (State::Waiting, "the VM is not running; its capacity stays reserved"),
         (State::Active, "the VM receives the reserved CPU time"),
@@ -44,7 +44,7 @@ impl State {
         (State::Ended, "the reservation has ended"),
     ];
 
-    /// Word of the state in JSON and tables.
+    /// Returns the word that stands for the state in JSON and tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -180,7 +180,7 @@ pub struct Cost {
     pub total_millionths: u64,
 }
 
-/// Formats millionths of a currency: `0.02`, `0.000125`.
+/// Formats millionths of a currency unit as a decimal number, such as `0.02` or `0.000125`.
 #[must_use]
 pub fn money(millionths: u64) -> String {
     let part = format!("{:06}", millionths % 1_000_000);
@@ -348,7 +348,7 @@ pub struct Event {
     pub was_late: bool,
 }
 
-/// Maximum number of accounts in one answer.
+/// Maximum number of history entries (hours or days) in one answer.
 pub const MOST_ACCOUNTS: usize = 1_000;
 
 /// CPU time of a reservation in one hour or day, for all vCPUs together.
@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_shown_with_two_decimals_or_more_if_needed() {
+    fn money_is_shown_with_two_decimals_and_with_more_if_needed() {
         let texts = [0, 1, 20_000, 125, 1_500_000, 12_345_678].map(money);
         assert_eq!(texts, ["0.00", "0.000001", "0.02", "0.000125", "1.50", "12.345678"]);
     }

@@ -7,11 +7,11 @@ use slackline_service::Name;
 
 use crate::times::{End, Length, Moment, Phase, Share};
 
-/// Hint about names of reservations.
+/// Hint that explains which names a reservation may have.
 pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
 
-/// Returns the hint for a text that is not a valid name of a reservation. A VM whose name has
-/// capital letters is named by its binding.
+/// Returns the hint for a text that is not a valid name of a reservation. A VM whose own name is
+/// not allowed needs another reservation name and a binding.
 #[must_use]
 pub fn name_hint(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousand_vms_with_the_longest_names_fit_into_a_list() {
+    fn request_to_apply_1000_vms_with_the_longest_names_is_within_the_limit() {
         let text = format!(
             r#"{{"slice":"604799.999949999s","period":"604799.999999999s","exact":true,
             "phase":"604799.999999998s","vcpus":512,"for":"cloud-hypervisor:{}","user":4294967295,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_json_key_in_a_request_is_refused_by_name() {
+    fn refusal_of_a_request_with_an_unknown_json_key_names_the_key() {
         let wanted = |text: &str| {
             serde_json::from_str::<ReservationParameters>(text).map_err(|e| e.to_string())
         };

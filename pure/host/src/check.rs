@@ -58,7 +58,7 @@ pub enum Broken {
         used.vcpu, used.cpu, used.from
     )]
     UsedTwice {
-        /// Report of CPU time that broke the contract.
+        /// Report of CPU time that exceeds the elapsed time.
         used: CpuUse,
         /// End of the time already reported for this CPU.
         reported: Time,
@@ -93,7 +93,7 @@ pub enum Broken {
         /// vCPU that was reported as blocking.
         vcpu: VcpuId,
     },
-    /// The hardware reported the end of a timeslice on an idle CPU.
+    /// The hardware reported the end of a timeslice on a CPU on which no vCPU runs.
     #[error("the hardware ended a timeslice on {cpu}, which runs no vCPU")]
     NobodyThere {
         /// CPU that is idle.

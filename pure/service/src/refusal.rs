@@ -10,16 +10,17 @@ use crate::terms::{Terms, TermsError};
 /// Reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The policy has too little capacity for it.
+    /// The policy has too little capacity for the reservation.
     #[error("{says}")]
     NoRoom {
         /// Reservation that was requested for each vCPU.
         asked: Reservation,
         /// Share reserved already on the CPU with the most available capacity.
         promised: CpuShare,
-        /// Share that can be reserved on that CPU: all of it less the reserve.
+        /// Share that can be reserved on the CPU with the most available capacity: all of that CPU
+        /// less the reserve.
         capacity: CpuShare,
-        /// Longest slice with this period that fits now. Zero if none does.
+        /// Longest slice with the requested period that fits now. Zero if no slice fits.
         largest: Span,
         /// The policy's own message, with all numbers.
         says: String,
@@ -29,7 +30,7 @@ pub enum Refusal {
     InList {
         /// Reservation that is refused.
         name: Name,
-        /// Reason for that reservation.
+        /// Reason why that reservation is refused.
         why: Box<Refusal>,
     },
     /// A list has more than the maximum number of reservations.
@@ -51,7 +52,7 @@ pub enum Refusal {
     Ambiguous {
         /// Name that is ambiguous.
         name: Name,
-        /// One binding for each of these VMs.
+        /// One binding for each of the VMs with that name.
         bindings: Vec<Binding>,
     },
     /// The VM has a reservation already.
@@ -69,7 +70,7 @@ pub enum Refusal {
         name: Name,
         /// Revision in the request.
         asked: u64,
-        /// Current revision of the reservation.
+        /// Revision that the reservation has now.
         is: u64,
     },
     /// The name is in use for a different reservation.
@@ -94,7 +95,7 @@ pub enum Refusal {
         /// Name of the gang.
         gang: Name,
     },
-    /// The reservation belongs to no gang, or to another one.
+    /// The reservation belongs to no gang, or to another gang than the named one.
     #[error("reservation {name} is not a member of gang {gang}")]
     NoMember {
         /// Name of the reservation.
@@ -213,7 +214,8 @@ pub enum Refusal {
     /// The policy can never keep these terms. Says why.
     #[error("{0}")]
     Unkeepable(String),
-    /// The number of vCPUs was not given, and the VM is not there to count them.
+    /// The number of vCPUs was not given, and the VM does not exist, so that its vCPUs cannot be
+    /// counted.
     #[error("cannot count the vCPUs of {what}: it is not on this host")]
     VcpusUnknown {
         /// Binding of the VM.
@@ -233,7 +235,7 @@ pub enum Refusal {
     Host {
         /// Description of the failure.
         says: String,
-        /// Advice on how to fix it.
+        /// Advice on how to fix the failure.
         hint: Option<String>,
     },
 }

@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ppm_shares_are_shown_as_percent_rounded_to_hundredths() {
+    fn share_in_millionths_is_shown_as_percent_rounded_to_hundredths() {
         let texts = [0, 49, 50, 300_000, 1_500_000].map(percent);
         assert_eq!(texts, ["0.00 %", "0.00 %", "0.01 %", "30.00 %", "150.00 %"]);
         assert_eq!(ppm(Span::from_ms(3), Span::from_ms(10)), 300_000);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn history_csv_is_in_seconds_and_its_table_has_units() {
+    fn history_is_printed_in_seconds_as_csv_and_with_units_as_a_table() {
         let view = View { csv: true, ..View::default() };
         let csv = table(&[hour(), Account::default()], true).shown(&view).expect("all columns");
         assert_eq!(

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_counts_outcomes_within_the_interval() {
+    fn prediction_record_counts_outcomes_within_the_predicted_interval() {
         let one = |came: Option<u64>| PredictionRecord {
             at_ns: 0,
             prediction: Prediction {

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sweep_journal_reloads_complete_lines_and_refuses_another_sweep() {
+    fn sweep_journal_restores_finished_runs_and_refuses_another_sweep() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = |of: &str, fresh| Journal::open(name.clone(), of, fresh);
@@ -211,7 +211,7 @@ mod tests {
     const OF: &str = "slackline 0.1.0 sweep 00 seeds 1 to 2, 2 runs";
 
     #[test]
-    fn damaged_sweep_journal_line_is_refused_with_its_line_number() {
+    fn refusal_of_a_damaged_sweep_journal_states_the_line_number() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_journal_of_an_older_program_version_is_continued() {
+    fn sweep_command_continues_a_journal_written_by_an_older_program_version() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);

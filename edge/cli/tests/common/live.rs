@@ -358,7 +358,9 @@ pub fn play_victim() {
 impl Victim {
     pub fn start() -> Victim {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["--exact", "part_victim", "--nocapture", "--quiet"]).env(PART, "victim");
+        command
+            .args(["--exact", "helper_process_runs_as_scheduled_process", "--nocapture", "--quiet"])
+            .env(PART, "victim");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program can be started");
         let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();

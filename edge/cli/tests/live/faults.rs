@@ -30,7 +30,7 @@ fn run_one(live: &Live, target: &str) -> Ran {
 }
 
 #[test]
-fn live_run_of_a_missing_process_is_refused() {
+fn live_run_that_names_a_missing_process_is_refused() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
@@ -42,7 +42,7 @@ fn live_run_of_a_missing_process_is_refused() {
 }
 
 #[test]
-fn live_run_of_init_and_kernel_threads_is_refused() {
+fn live_run_that_names_init_or_a_kernel_thread_is_refused() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     for threads in ["process", "vcpus"] {
         run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
@@ -60,7 +60,7 @@ fn live_run_of_init_and_kernel_threads_is_refused() {
 }
 
 #[test]
-fn live_run_refuses_to_schedule_its_own_process() {
+fn live_run_that_names_its_own_process_is_refused() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", one("pid = OURSELVES").as_bytes());
     let script = "sed -i s/OURSELVES/$$/ it.toml && exec \"$0\" run it.toml";
@@ -77,7 +77,7 @@ fn live_run_refuses_to_schedule_its_own_process() {
 }
 
 #[test]
-fn program_that_cannot_be_started_is_refused() {
+fn live_run_of_a_program_that_cannot_be_started_is_refused() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
     ran.says("cannot start `slackline-has-no-such-program`: No such file")
@@ -87,7 +87,7 @@ fn program_that_cannot_be_started_is_refused() {
 
 /// A program ends before it is scheduled, or just after. The exit code is reported in both cases.
 #[test]
-fn program_that_ends_at_once_is_reported_with_exit_code() {
+fn live_run_reports_the_exit_code_of_a_program_that_ends_at_once() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     for _ in 0..5 {
         let ran = run_one(&live, "command = [\"sh\", \"-c\", \"exit 42\"]");
@@ -100,7 +100,7 @@ fn program_that_ends_at_once_is_reported_with_exit_code() {
 }
 
 #[test]
-fn live_run_continues_after_one_of_its_commands_ends() {
+fn live_run_continues_after_the_command_of_one_domain_has_ended() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     let more = "[[domain]]\nname = \"other\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"1ms\", period = \"10ms\", exact = true }\n";
@@ -112,7 +112,7 @@ fn live_run_continues_after_one_of_its_commands_ends() {
 }
 
 #[test]
-fn run_continues_after_a_load_process_is_killed() {
+fn live_run_continues_after_one_of_its_load_processes_is_killed() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
@@ -126,7 +126,7 @@ fn run_continues_after_a_load_process_is_killed() {
 }
 
 #[test]
-fn end_of_a_scheduled_process_during_a_run_is_noted() {
+fn live_run_notes_the_end_of_a_process_that_it_schedules() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
@@ -141,7 +141,7 @@ fn end_of_a_scheduled_process_during_a_run_is_noted() {
 /// Threads of the target start and end. The threads that remain are scheduled, and restored in the
 /// end.
 #[test]
-fn remaining_threads_stay_scheduled_after_one_thread_of_the_process_ends() {
+fn threads_of_a_process_stay_scheduled_after_one_of_its_threads_ends() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     let mut victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
@@ -157,7 +157,7 @@ fn remaining_threads_stay_scheduled_after_one_thread_of_the_process_ends() {
 }
 
 #[test]
-fn vm_killed_during_a_run_is_noted() {
+fn live_run_notes_that_a_vm_was_killed() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     let qemu = "qemu-system-x86_64";
     if !Command::new(qemu).arg("--version").output().is_ok_and(|ran| ran.status.success()) {
@@ -206,7 +206,7 @@ fn live_run_without_root_is_refused_and_changes_no_thread() {
 }
 
 #[test]
-fn run_started_in_cgroup_without_real_time_budget_is_refused() {
+fn live_run_in_a_cgroup_without_real_time_budget_is_refused() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -275,7 +275,7 @@ fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
 }
 
 #[test]
-fn second_live_run_of_the_same_process_is_refused() {
+fn live_run_of_a_process_that_is_already_scheduled_is_refused() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let scenario = victim.scenario("process", "3s");
@@ -297,7 +297,7 @@ fn second_live_run_of_the_same_process_is_refused() {
 /// A VM with 20 % is alone on a CPU. With a hard limit it receives 20 %, and without one it
 /// receives all slack too.
 #[test]
-fn exact_vm_stays_within_its_share_and_work_conserving_vm_uses_slack() {
+fn exact_vm_receives_only_its_share_and_work_conserving_vm_uses_slack() {
     let Some(live) = live::begin() else { return };
     let share = |exact: bool| {
         let text = format!(
@@ -325,7 +325,7 @@ fn exact_vm_stays_within_its_share_and_work_conserving_vm_uses_slack() {
 /// left such a process without limit for 20 ms. A hypervisor below can delay a single run like
 /// that, but not several in a row.
 #[test]
-fn exact_vm_stays_within_its_share_from_the_start_of_the_run() {
+fn exact_vm_is_limited_to_its_share_from_the_start_of_a_live_run() {
     let Some(live) = live::begin() else { return };
     let text = "title = \"start\"\nlength = \"400ms\"\npolicy = { name = \"edf\" }\n[[domain]]\n\
                 name = \"it\"\nwork = { kind = \"spin\" }\n\

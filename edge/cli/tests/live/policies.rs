@@ -9,7 +9,7 @@ use slackline_policy::ALL;
 /// `heavy` and `light` never block and have weights or guarantees of two to one. On any host,
 /// `light` cannot receive more than `heavy`. Round robin has no shares.
 #[test]
-fn every_policy_runs_live_without_favouring_the_lighter_vm() {
+fn live_run_under_every_policy_gives_the_lighter_vm_no_more_cpu_time() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
     let file = file.to_str().expect("a path in UTF-8");
@@ -34,7 +34,7 @@ fn every_policy_runs_live_without_favouring_the_lighter_vm() {
 
 /// Several runs, one after another, give one table of means. The JSON output contains each run.
 #[test]
-fn live_runs_with_several_seeds_give_means() {
+fn live_run_with_several_seeds_gives_means() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", SPINNER.as_bytes());
     let run = ["run", "it.toml", "--seeds", "2"];
@@ -53,7 +53,7 @@ fn live_runs_with_several_seeds_give_means() {
 /// The CSV has a row for each second of the live run, and in it the CPU time that other programs
 /// used of its CPU.
 #[test]
-fn csv_of_a_live_run_has_rows_per_second() {
+fn csv_file_of_a_live_run_has_rows_per_second() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", SPINNER.replacen("\"1s\"", "\"2500ms\"", 1).as_bytes());
     let out = live.run(&["run", "it.toml", "--csv", "it.csv", "--json"]).ended_with(0).out;

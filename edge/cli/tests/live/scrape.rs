@@ -18,7 +18,7 @@ fn get(port: u16, page: &str) -> String {
 }
 
 #[test]
-fn metrics_are_scraped_on_a_loopback_address_only() {
+fn metrics_without_tls_are_served_only_on_a_loopback_address() {
     let Some(live) = live::begin() else { return };
     let ran = live.run(&["serve", "--metrics", "0.0.0.0:9391", "--state", "state"]).ended_with(2);
     ran.says("cannot serve metrics without TLS on 0.0.0.0:9391: it is not a loopback address")

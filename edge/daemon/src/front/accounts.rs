@@ -18,7 +18,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 
-/// Default start of the history, as a time before now.
+/// Default start of the history, given as the time before now.
 const SINCE: Span = Span::from_secs(24 * 3600);
 
 #[derive(Debug, Deserialize)]
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_start_parses_as_a_time_ago_or_nanoseconds_since_1970() {
+    fn start_of_a_history_query_is_a_duration_before_now_or_an_absolute_time() {
         let hour = 3_600_000_000_000;
         assert_eq!(start("2h", 5 * hour), Some(3 * hour));
         assert_eq!(start("7d", 5 * hour), Some(0));

@@ -22,7 +22,7 @@ use super::patience::Busy;
 /// Maximum nesting depth of JSON in a request. Valid requests need one level.
 const DEEPEST: usize = 16;
 
-/// Refusal of a request, as an HTTP response.
+/// A refusal of a request. It is sent as an HTTP response.
 #[derive(Debug)]
 pub(super) struct No(pub(super) Problem);
 
@@ -41,8 +41,8 @@ impl No {
         No(Problem::new(Kind::Bad, detail).hinting(hint))
     }
 
-    /// Returns the refusal that is sent if an answer of the core does not fit the request, which is
-    /// a bug.
+    /// Returns the refusal that is sent if the core's answer has the wrong type for the request.
+    /// That is a bug.
     pub(super) fn bug() -> No {
         No(Problem::new(Kind::Bug, "the core's answer does not match the request"))
     }
@@ -218,7 +218,7 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<Key>, No> {
     })
 }
 
-/// Returns the revision in `If-Match`. `None` if any revision is accepted.
+/// Returns the revision in the header `If-Match`. `None` if the client accepts any revision.
 pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     let Some(text) = only(headers, &axum::http::header::IF_MATCH)? else { return Ok(None) };
     if text == "*" {
@@ -232,7 +232,7 @@ pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     })
 }
 
-/// Refuses a request with conditional headers that its page does not support.
+/// Refuses a request that has a conditional header in `names`, which its page does not support.
 pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), No> {
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
@@ -275,7 +275,7 @@ pub(super) async fn no_such_page(request: Request) -> No {
     No(Problem::new(Kind::NoSuchPage, detail).hinting("see the pages in /v1/openapi.json"))
 }
 
-/// Response body that marks its connection as busy until the body is written.
+/// Response body that keeps its connection marked as busy until the body is written.
 pub(super) struct BusyBody {
     pub(super) body: Body,
     pub(super) _busy: Busy,
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_in_json_strings_do_not_count_as_nesting() {
+    fn brackets_within_json_strings_do_not_count_as_nesting() {
         assert_eq!(deepest(br#"{"a":[{"b":"[[[\"[["}]}"#), 3);
         assert_eq!(deepest(br#""\\"[[]"#), 2);
         assert_eq!(deepest(b"]]]["), 1);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn http_if_match_conditions_are_read_or_refused_and_never_ignored() {
+    fn invalid_if_match_header_of_a_request_is_refused_and_never_ignored() {
         let headers = |pairs: &[(&'static str, &str)]| -> HeaderMap {
             let pair = |&(name, value): &(&'static str, &str)| {
                 (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())

@@ -32,7 +32,7 @@ pub(super) struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Counts a request on a route with this status and duration.
+    /// Counts an answered request with its route, HTTP status and duration.
     pub(super) fn count(&mut self, route: &str, status: u16, took: Duration) {
         *self.answers.entry((route.to_owned(), status)).or_default() += 1;
         self.took.observe(Span::from_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
@@ -391,10 +391,10 @@ impl All {
 /// Labels of a metric that has a single sample without labels.
 const NO_LABELS: [Label<'static>; 0] = [];
 
-/// Name and value of a label.
+/// Name and value of one label of a sample.
 type Label<'a> = (&'a str, &'a str);
 
-/// Labels of a vCPU.
+/// Labels of the metrics of a vCPU.
 struct Labels<'a> {
     reservation: &'a str,
     vcpu: String,
@@ -467,8 +467,8 @@ fn histograms<'a, 'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
     })
 }
 
-/// Converts nanoseconds to seconds for display. No other part of the program represents time as a
-/// fraction.
+/// Converts nanoseconds to seconds for the metrics. No other part of the daemon represents time as
+/// a fraction.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_metric_names_carry_their_units() {
+    fn names_of_prometheus_metrics_contain_their_units() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let text = text(numbers(1), served).unwrap();
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn unmeasured_cpu_overhead_has_no_metric_sample() {
+    fn cpu_overhead_that_is_not_measured_has_no_metric_sample() {
         let mut numbers = numbers(1);
         numbers.cpus[0].overhead_ppm = None;
         let page = text(numbers, RequestMetrics::default()).unwrap();
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn older_prometheus_format_has_the_same_samples() {
+    fn metrics_in_the_older_prometheus_format_have_equal_samples() {
         let new = text(numbers(1), RequestMetrics::default()).unwrap();
         let old = older(&new);
         let samples = |text: &str| -> Vec<String> {
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn promtool_accepts_the_metrics_page_and_alerts_fire_as_tested() {
+    fn promtool_accepts_the_metrics_page_and_the_alert_rules() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = older(&text(numbers(2), served).unwrap());
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn dashboard_and_alerts_name_only_metrics_of_the_page() {
+    fn dashboard_and_alert_rules_use_only_metrics_that_the_daemon_exports() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = text(numbers(1), served).unwrap();

@@ -28,10 +28,11 @@ use super::caller::Caller;
 use super::tls::certificate_in;
 use super::{accounts, events, metrics, recordings};
 
-/// Stored OpenAPI description. Within a version only additions are allowed.
+/// OpenAPI description that is stored in the repository. Within a version it may only get
+/// additions.
 pub const STORED: &str = include_str!("../../openapi.json");
 
-/// Maximum length of the text that listed VMs must contain.
+/// Maximum length of the filter text in a request to list VMs.
 const LONGEST_TEXT: usize = 256;
 
 /// Default number of events on a page of the log.
@@ -74,7 +75,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
-/// Returns the pages of the loopback address for metrics.
+/// Returns the router for the loopback address for metrics.
 pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
     Router::new()
         .route("/metrics", get(scrape))
@@ -84,13 +85,13 @@ pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
-/// Refuses every other page.
+/// Refuses a page other than the metrics, on the loopback address for metrics.
 async fn only_metrics() -> No {
     let problem = Problem::new(Kind::NoSuchPage, "only /metrics is served here, without TLS");
     No(problem.hinting("use the socket of the daemon for everything else"))
 }
 
-/// Reports the route of a request to the metrics.
+/// Adds the route of a request to its response, so that the metrics can count requests by route.
 async fn remember_route(request: Sent, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
@@ -381,7 +382,8 @@ pub(super) async fn resume(
     front.write(&caller, &headers, Request::Resume { name, if_revision }).await
 }
 
-/// Returns the name and the revision of a request that has no body.
+/// Parses a request without a body. Returns the name of its reservation and the revision in
+/// `If-Match`.
 async fn bare(
     path: Named,
     headers: &HeaderMap,

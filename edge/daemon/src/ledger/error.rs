@@ -80,7 +80,7 @@ pub enum LedgerError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The ledger file was removed or replaced while it was open.
+    /// The ledger file was removed or replaced by another program while it was open.
     #[error("cannot write {}: it was moved or replaced while open", path.display())]
     TakenAway {
         /// Path of the file.

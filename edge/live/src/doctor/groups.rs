@@ -1,4 +1,4 @@
-//! Probes of cgroups, and of freezing a single thread by a cgroup.
+//! Probes of cgroups, and of the ability to freeze a single thread with a cgroup.
 
 use std::fs;
 use std::io;
@@ -59,7 +59,7 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// A cgroup that the probe made. It is removed when this is dropped.
+/// A cgroup that the probe created. It is removed when this value is dropped.
 struct Group(PathBuf);
 
 impl Group {

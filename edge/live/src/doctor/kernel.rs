@@ -1,4 +1,4 @@
-//! Probes of the kernel: its version, and support for loading schedulers.
+//! Probes of the kernel: its version, and its support for loadable schedulers (`sched_ext`).
 
 use super::probe::{Host, ProbeError, Verdict, read_if_there};
 use slackline_linux::sys::{own_tid, pidfd_of_process, pidfd_of_thread, process_of};

@@ -58,7 +58,7 @@ pub(super) fn qemu(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// Returns the emulators in a folder of `PATH`. Empty if the folder cannot be read.
+/// Returns the QEMU emulators in one folder of `PATH`. Empty if the folder cannot be read.
 fn in_folder(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let emulators = entries.flatten().filter(|entry| {

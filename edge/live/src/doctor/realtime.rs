@@ -1,5 +1,4 @@
-//! Probes of real-time priorities, and of the CPU time that the kernel withholds from real-time
-//! threads.
+//! Probes of real-time priorities, and of the CPU time that the kernel denies to real-time threads.
 
 use std::fs;
 use std::io;
@@ -79,12 +78,11 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(with_machines(verdict, &budgets_of_machines()))
 }
 
-/// Process id of a VM, and the largest real-time budget that the cgroup of one of its vCPUs could
-/// get.
+/// Process id of a VM, and the largest real-time budget that the cgroup of its vCPUs could get.
 type MachineRoom = (i32, Result<BudgetLimit, String>);
 
-/// Returns the smallest possible real-time budget of each VM on this host. Only VMs whose vCPU
-/// threads have names and are in cgroups with budgets are listed.
+/// Returns for each VM on this host the smallest of its vCPUs' largest possible real-time budgets.
+/// Only VMs whose vCPU threads have names and are in cgroups with budgets are listed.
 fn budgets_of_machines() -> Vec<MachineRoom> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -105,8 +103,8 @@ fn budgets_of_machines() -> Vec<MachineRoom> {
     found
 }
 
-/// Adds the VMs to the verdict on the cgroup of this process. A VM in a cgroup that cannot get a
-/// real-time budget cannot be scheduled.
+/// Returns the verdict about this process's own cgroup, extended by the VMs. A VM in a cgroup that
+/// cannot get a real-time budget cannot be scheduled.
 fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     if machines.is_empty() {
         return own;
@@ -135,8 +133,8 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     )
 }
 
-/// Returns the verdict on real-time budgets on a host without the version 1 controller `cpu`. There
-/// no group's budget can be read or set.
+/// Returns the verdict about real-time budgets on a host without the version 1 controller `cpu`. On
+/// such a host no cgroup's budget can be read or set.
 fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     if !host.is_built_with("CONFIG_RT_GROUP_SCHED")? {
         return Ok(Verdict::good("cgroups have no real-time budgets on this kernel"));
@@ -150,8 +148,9 @@ fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     .hint("keep all real-time threads in the root cgroup, or boot with rt_group_sched=0"))
 }
 
-/// Returns the maximum share of each CPU that the kernel gives to real-time threads. Without a
-/// limit that is the whole CPU. If the limit cannot be read, returns the kernel's default.
+/// Returns the maximum share of each CPU that the kernel gives to real-time threads. If the kernel
+/// has no limit, the share is one CPU. If the limit cannot be read, the kernel's default is
+/// returned.
 #[must_use]
 pub fn real_time_limit() -> CpuShare {
     const DEFAULT: CpuShare = CpuShare::from_ppm(950_000);
@@ -265,8 +264,7 @@ fn server_span(cpu: &Path, name: &'static str) -> Result<Span, ProbeError> {
     Ok(Span::from_ns(number))
 }
 
-/// Mounts debugfs for this process only and attaches it to no directory, so that the host stays
-/// unchanged.
+/// Mounts debugfs for this process only, without a mount point, so that the host is not changed.
 fn own_debugfs() -> Result<OwnedFd, Errno> {
     let filesystem = fsopen("debugfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&filesystem)?;
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_verdict_is_limited_if_a_vm_gets_no_real_time_budget() {
+    fn doctor_command_calls_real_time_scheduling_limited_if_a_vm_gets_no_budget() {
         let own = || Verdict::good("950000 us every 1000000 us for /cpu");
         let alone = with_machines(own(), &[]);
         assert_eq!((alone.state, alone.found), (State::Good, own().found));

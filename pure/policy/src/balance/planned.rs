@@ -240,9 +240,9 @@ impl<'a> PlanPacking<'a> {
         item.rate <= self.room[place] + self.tolerance(place)
     }
 
-    /// Returns the place of the vCPU's current CPU if `stays` and it fits there. Otherwise returns
-    /// the place with the least room in which it fits. A tied vCPU that fits nowhere gets the place
-    /// with the most room.
+    /// Returns the index of the CPU for a vCPU that is not split. Its current CPU if `stays` and
+    /// the vCPU fits there. Otherwise the CPU with the least room in which the vCPU fits. A tied
+    /// vCPU that fits nowhere gets the CPU with the most room.
     fn place_for(&self, item: &Item, stays: bool) -> Option<usize> {
         if stays && self.fits(item, item.home) {
             return Some(item.home);
@@ -265,13 +265,14 @@ impl<'a> PlanPacking<'a> {
         rate <= room + self.most_tolerance
     }
 
-    /// Returns the place of the vCPU's current CPU if it has the same room, otherwise `place`.
+    /// Returns the index of the vCPU's current CPU if that has the same room as `place`, otherwise
+    /// `place`.
     fn home_or(&self, item: &Item, (room, place): (u64, usize)) -> usize {
         let is_equal = self.room[item.home] == room && self.may_go(item, item.home);
         if is_equal { item.home } else { place }
     }
 
-    /// Takes `rate` from the room of a place, or all its room if that is less.
+    /// Takes `rate` from the room of a place (CPU), or all of its room if that is less.
     fn take(&mut self, place: usize, rate: u64) {
         let before = (self.room[place], place);
         let after = (before.0.saturating_sub(rate), place);
@@ -289,8 +290,8 @@ impl<'a> PlanPacking<'a> {
         self.whole.push((item.vcpu, self.loads[place].cpu));
     }
 
-    /// Returns the best place for the next piece of a vCPU that is being split. `None` if no place
-    /// that the vCPU may use has room.
+    /// Returns the index of the best CPU for the next piece of a vCPU that is being split. `None`
+    /// if no CPU that the vCPU may use has room.
     fn next_piece(&self, item: &Item, left: u64, taken: &[(usize, u64)]) -> Option<usize> {
         let mut best: Option<(bool, bool, u64, usize)> = None;
         for &(room, place) in self.open.iter().rev().take_while(|&&(room, _)| room > 0) {
