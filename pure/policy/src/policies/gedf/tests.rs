@@ -241,8 +241,9 @@ fn gedf_vcpu_barred_from_one_cpu_runs_on_another() {
     assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
 }
 
-/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share is held while another, blocked
-/// vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the nanosecond.
+/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share stays reserved while another,
+/// blocked vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the
+/// nanosecond.
 #[test]
 fn gedf_leavers_share_stays_reserved_while_a_blocked_vcpu_has_budget() {
     let ns = Span::from_ns(1);
