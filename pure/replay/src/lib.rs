@@ -29,7 +29,7 @@ pub enum ReplayError {
     /// No policy has the name in the trace.
     #[error("this program has no policy `{name}`")]
     UnknownPolicy {
-        /// Name in the trace.
+        /// Name of the policy in the trace.
         name: String,
     },
     /// The policy parameters in the trace do not fit its policy.

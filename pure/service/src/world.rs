@@ -1,5 +1,5 @@
-//! Interface by which the service acts on the host and the ledger: it changes them only by calls of
-//! [`World`].
+//! Interface by which the service acts on the host and the ledger: the service changes them only by
+//! calls of [`World`].
 
 use slackline_units::{DomId, Span, Time};
 
@@ -79,8 +79,8 @@ pub trait World {
     /// If the host declines. All threads then stay paused.
     fn resume(&mut self, domain: DomId) -> Result<(), WorldError>;
 
-    /// Removes a domain from the scheduler and restores its threads. The policy keeps back only the
-    /// capacity for excess that the domain received.
+    /// Removes a domain from the scheduler and restores its threads. Only the capacity that covers
+    /// excess CPU time of the domain stays reserved.
     fn leave(&mut self, domain: DomId);
 
     /// Returns how far the wall clock is ahead of the service's clock. A later step of the wall

@@ -12,8 +12,8 @@ use core::cmp::Ordering;
 
 use super::super::{BalancerCpu, Member, Tau};
 
-/// Computes the rate of each vCPU of a group and calls `tell` with it. Deducts the rates of vCPUs
-/// that may not migrate from the room of their CPUs.
+/// Computes the rate of each vCPU of a group and calls `tell` with it. If a vCPU may not migrate,
+/// its rate is deducted from the unplanned time of its CPU.
 pub(super) fn set(
     loads: &[BalancerCpu],
     group: &[usize],

@@ -182,7 +182,8 @@ mod random {
     }
 
     proptest! {
-        /// The search in order of room finds the same CPUs and pieces as a search of all CPUs.
+        /// The search in order of unplanned time finds the same CPUs and pieces as a search of all
+        /// CPUs.
         #[test]
         fn bin_packing_of_the_balancer_agrees_with_exhaustive_search(
             cpus in prop::collection::vec((time(), time()), 1..16),
@@ -223,7 +224,8 @@ mod random {
         }
 
         /// Each vCPU is in the plan exactly once. Its quotas add up to its rate. If all vCPUs may
-        /// run on all CPUs, no CPU is planned beyond its room plus the tolerance (`SLOP`).
+        /// run on all CPUs, no CPU is planned beyond its available time plus the tolerance
+        /// (`SLOP`).
         #[test]
         fn balancer_plan_gives_each_vcpu_its_rate_and_overloads_no_cpu(
             cpus in prop::collection::vec(

@@ -241,8 +241,9 @@ fn gedf_vcpu_that_the_host_refuses_on_one_cpu_runs_on_another_cpu() {
     assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
 }
 
-/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share is held while another, blocked
-/// vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the nanosecond.
+/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share stays reserved while another,
+/// blocked vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the
+/// nanosecond.
 #[test]
 fn gedf_share_of_a_departed_vcpu_is_reserved_while_a_vcpu_may_claim_budget() {
     let ns = Span::from_ns(1);

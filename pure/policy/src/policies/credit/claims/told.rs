@@ -59,8 +59,8 @@ impl GuestReport {
     }
 
     /// Returns the times at which I/O woke the tasks in `told.woken`. A task that is new in the
-    /// list was woken now. So was the first task of the list if it was blocked at the last report
-    /// and is not any more.
+    /// list was woken now. The first task of the list was also woken now if it was blocked at the
+    /// last report and no longer is.
     fn wakes(&self, now: Time, told: &Tasks) -> [Time; TASKS] {
         let waits = |tasks: &[Option<Task>], id| tasks.iter().flatten().any(|task| task.id == id);
         core::array::from_fn(|place| {
