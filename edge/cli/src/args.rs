@@ -258,7 +258,7 @@ pub(crate) struct Hold {
 
 /// Options of the daemon.
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("serve"))]
+#[command(after_help = crate::notes::notes("serve"))]
 pub(crate) struct Serve {
     /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one serves requests.
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]

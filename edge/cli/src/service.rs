@@ -36,7 +36,6 @@ pub(crate) use apply::apply;
 pub(crate) use gang::gang;
 pub(crate) use history::history;
 pub(crate) use place::place;
-pub(crate) use show::HEADINGS;
 
 /// Pause before a request that exceeded a rate limit is repeated, and how often it is.
 const RATE_PAUSE: Duration = Duration::from_millis(50);
@@ -246,7 +245,7 @@ pub(crate) fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
 fn table(all: &[Reservation]) -> String {
     match all {
         [] => "there are no reservations\n".into(),
-        all => show::reservations(all).without_blank(show::UNTIL).text(),
+        all => show::reservations(all).without_blank(crate::headings::UNTIL).text(),
     }
 }
 

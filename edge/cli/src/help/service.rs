@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use slackline_control::{Kind, NAME, State};
 
-use super::pages::entries;
+use crate::entries::entries;
 
 const INTRO: &str = "\
 The daemon (`slackline serve`) keeps CPU reservations for the VMs of a host.

@@ -6,13 +6,13 @@ use slackline_terminal::Cell;
 use slackline_units::Span;
 
 use super::args::{History, Since, Step};
-use super::show::{
-    CONTESTED, DELIVERED, DELIVERED_TIME, DUE, EXISTED, FROM, LATE, MISSED, RESERVED_TIME, UNKNOWN,
-    column, moment, part, text,
-};
+use super::show::{column, moment, part, text};
 use super::view::Table;
 use super::{answer, connect};
 use crate::date::now;
+use crate::headings::{
+    CONTESTED, DELIVERED, DELIVERED_TIME, DUE, EXISTED, FROM, LATE, MISSED, RESERVED_TIME, UNKNOWN,
+};
 use crate::problem::Problem;
 use crate::terminal;
 

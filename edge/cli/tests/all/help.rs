@@ -66,18 +66,8 @@ fn every_workload_and_each_of_its_keys_is_explained_in_help() {
     }
 }
 
-<<<<<<< a
-#[test]
-fn every_metric_in_json_and_claims_is_explained_in_help() {
-    let (metrics, claims) = (page("metrics"), page("claims"));
-||||||| o
-#[test]
-fn every_metric_of_json_and_claims_has_help() {
-    let (metrics, claims) = (page("metrics"), page("claims"));
-=======
 /// Returns the JSON fields of the run, the vCPUs, the CPUs and the domains of a simulation.
 fn json_fields() -> Vec<String> {
->>>>>>> b
     let json = Place::with(GOOD).run(&["sim", "it.toml", "--xenmon", "--json"]).good();
     let whole: Value = serde_json::from_str(&json).expect("JSON");
     let run = &whole["runs"][0];
@@ -94,7 +84,7 @@ fn json_fields() -> Vec<String> {
 }
 
 #[test]
-fn every_metric_of_json_and_claims_has_help() {
+fn every_metric_in_json_and_claims_is_explained_in_help() {
     let metrics = page("metrics");
     let book = include_str!("../../../../docs/metrics.md");
     for field in json_fields() {
@@ -126,17 +116,9 @@ fn every_metric_of_json_and_claims_has_help() {
 }
 
 #[test]
-<<<<<<< a
 fn every_table_column_is_explained_in_the_metrics_help_page() {
-    let page = page("metrics");
-||||||| o
-fn every_table_column_is_explained_in_help_metrics() {
-    let page = page("metrics");
-=======
-fn every_table_column_is_explained_in_the_help_of_a_metric() {
     let meanings: String = json_fields().iter().map(|field| page(field)).collect();
     let page = page("metrics") + &meanings;
->>>>>>> b
     let place = Place::with(GOOD);
     for arguments in [&["sim", "it.toml"][..], &["sim", "it.toml", "--seeds", "2"]] {
         let table = place.run(arguments).good();
