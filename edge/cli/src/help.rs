@@ -14,7 +14,7 @@ use crate::args::Cli;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// A help page that is not about a policy or a command.
+/// A help page about a topic, which is neither a policy nor a command.
 struct Topic {
     names: &'static [&'static str],
     says: &'static str,
@@ -96,7 +96,7 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     })
 }
 
-/// Returns the visible commands, each with its summary.
+/// Returns the names of the visible commands, each with its summary.
 fn commands() -> Vec<(String, String)> {
     let cli = Cli::command();
     let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());

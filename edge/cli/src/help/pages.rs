@@ -11,8 +11,8 @@ use crate::terminal;
 
 /// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
 const WIDTH: usize = 80;
-/// Maximum width of the column of names, in columns of text. The text of a longer name starts on
-/// the next line.
+/// Maximum width of the column of names, in characters. The text after a longer name starts on the
+/// next line.
 const NAMES: usize = 26;
 
 const SCENARIO: &str = "\
@@ -236,7 +236,8 @@ fn claimed(term: &Term) -> String {
     format!("{}{end}", term.claimed_as())
 }
 
-/// Returns a page of `slackline-scenario` without the code fences of its examples.
+/// Returns a help page of the crate `slackline-scenario` without the code fences around its
+/// examples.
 pub(super) fn without_marks(page: &str) -> String {
     let lines = page.lines().filter(|line| !line.starts_with("```"));
     lines.flat_map(|line| [line, "\n"]).collect()
@@ -277,7 +278,7 @@ fn keys(text: &mut String, table: &KeyTable) {
     entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
 }
 
-/// Appends entries in two columns: names, and the text of each name.
+/// Appends entries in two columns: a name, and the text that explains it.
 pub(super) fn entries<'a>(
     text: &mut String,
     entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -295,7 +296,7 @@ pub(super) fn entries<'a>(
     }
 }
 
-/// Appends words, wrapped into lines with this indent.
+/// Appends words, wrapped into lines that are indented by `indent`.
 fn wrapped(text: &mut String, indent: usize, words: &str) {
     let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
     let mut column = 0;

@@ -1,4 +1,5 @@
-//! Help page about the daemon. Its lists of verbs, states, columns and refusals come from the code.
+//! Help page about the daemon. Its lists of commands, states, columns and refusals come from the
+//! code.
 
 use std::fmt::Write as _;
 
@@ -192,7 +193,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
     text + WHO
 }
 
-/// Command that starts the daemon, and commands that send requests to it.
+/// The command that starts the daemon, and the commands that send requests to it.
 pub(super) const VERBS: [&str; 16] = [
     "serve", "find", "reserve", "place", "gang", "apply", "change", "pause", "resume", "release",
     "list", "watch", "room", "log", "history", "access",
