@@ -1,4 +1,4 @@
-//! Answers of the daemon as tables.
+//! Answers of the daemon, formatted as tables.
 
 use slackline_control::{
     Access, AppliedChange, Cost, Delivery, Event, Host, Machine, Overload, Reservation, Room,
@@ -9,7 +9,7 @@ use slackline_units::Span;
 use super::view::Table;
 use crate::date::date;
 
-/// Meanings of the columns, by table, for the help page.
+/// Meanings of all columns, by table, for the help page.
 pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
     (
         "list, watch",
@@ -150,9 +150,9 @@ pub(super) const DUE: &str = "due";
 pub(super) const DELIVERED_TIME: &str = "delivered";
 pub(super) const LATE: &str = "late";
 
-/// Explanation of an amount that is missing in a table.
+/// Text in place of an amount that is not known.
 const NOTHING_YET: &str = "not known yet";
-/// Explanation of a missing percentage of deadlines.
+/// Text in place of a percentage of deadlines if there were none.
 const NO_DEADLINES: &str = "no deadline passed in this time";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
@@ -204,7 +204,7 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
     Table { names: column(NAME, all, |one| text(&one.name)), groups }
 }
 
-/// Returns the reasons for the states of reservations, one sentence each.
+/// Returns the reason for each reservation's state, one sentence each.
 pub(super) fn reasons(all: &[Reservation]) -> String {
     let reason = |one: &Reservation| {
         let why = one.why.as_ref()?;
@@ -294,8 +294,8 @@ pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {
     format!("With a period of {period}:\n{table}")
 }
 
-/// Returns a table of events in the order of their numbers. If `has_all` is true, each number
-/// without an event has a line of its own.
+/// Returns a table of events in the order of their numbers. If `has_all` is true, the table also
+/// has a line for each event number that was not used.
 pub(super) fn events(all: &[Event], has_all: bool) -> Table {
     let mut rows: Vec<Row> = Vec::new();
     for event in all {
@@ -338,10 +338,10 @@ pub(super) fn events(all: &[Event], has_all: bool) -> Table {
     Table { names: column(EVENT, &rows, |row| text(row.number().to_string())), groups }
 }
 
-/// Line of the table of events.
+/// A line in the table of events.
 enum Row<'a> {
     Event(&'a Event),
-    /// Number of an event that was used up without a change.
+    /// Event number that was used up without an event.
     Unused(u64),
 }
 
@@ -354,7 +354,7 @@ impl Row<'_> {
     }
 }
 
-/// Description of a number without an event in the table.
+/// Text for an event number without an event.
 const UNUSED: &str = "no change (a repeated request, or a gang that did not begin)";
 
 /// Returns a table of the changes that `apply` makes.
@@ -399,7 +399,8 @@ pub(super) fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) 
     Plain { heading, cells: rows.iter().map(cell).collect() }
 }
 
-/// Returns a text that another user may have chosen as a cell, without control characters.
+/// Returns a table cell for a text that another user may have chosen. Control characters are
+/// removed.
 pub(super) fn text(text: impl AsRef<str>) -> Cell {
     let is_plain = |letter: char| !letter.is_control();
     Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())
@@ -421,14 +422,14 @@ fn missed(delivered: &Delivery) -> Cell {
     if missed == 0 { Cell::Met(shown) } else { Cell::Missed(shown) }
 }
 
-/// Returns the reservation of all vCPUs together, in millionths of a CPU.
+/// Returns the total reservation of all vCPUs, in millionths of a CPU.
 fn promised_ppm(one: &Reservation) -> u64 {
     let ns = u128::from(one.slice_ns) * u128::from(one.vcpus) * 1_000_000;
     let ppm = (ns + u128::from(one.period_ns) / 2).checked_div(u128::from(one.period_ns));
     u64::try_from(ppm.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// Formats a moment in UTC, as `2007-09-30 12:00:59`.
+/// Formats a time in UTC, such as `2007-09-30 12:00:59`.
 pub(super) fn moment(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (day, rest) = (seconds / 86_400, seconds % 86_400);
