@@ -203,7 +203,7 @@ pub(crate) struct RunArgs {
     pub(crate) keeping: Keeping,
 }
 
-/// Options of `hold` that name its target. A user gives exactly one of them.
+/// Options of `hold` that name its target. The user must give exactly one of them.
 const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 
 /// Reserve CPU time for a process, unit, cgroup or command until Ctrl-C. Needs root.

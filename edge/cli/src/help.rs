@@ -17,7 +17,7 @@ use crate::entries::entries;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// A help page that is not about a policy or a command.
+/// A help page about a topic, which is neither a policy nor a command.
 struct Topic {
     names: &'static [&'static str],
     says: &'static str,
@@ -115,6 +115,7 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     })
 }
 
+<<<<<<< a
 /// Returns the pages of all topics, policies and commands, each with the name that opens it.
 fn titled_pages() -> Vec<(String, String)> {
     let topics = TOPICS.iter().map(|topic| (topic.names[0].to_owned(), (topic.page)()));
@@ -128,6 +129,11 @@ fn titled_pages() -> Vec<(String, String)> {
 }
 
 /// Returns the visible commands, each with its summary.
+||||||| o
+/// Returns the visible commands, each with its summary.
+=======
+/// Returns the names of the visible commands, each with its summary.
+>>>>>>> b
 fn commands() -> Vec<(String, String)> {
     let cli = Cli::command();
     let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());

@@ -1,4 +1,5 @@
-//! `slackline`: the only binary. Each command is a module, and this file dispatches to them.
+//! The program `slackline`. Each command is a module, and this file calls the one that the user
+//! named.
 
 mod agent;
 mod alert;

@@ -1,10 +1,11 @@
-//! Help pages are complete: every key, workload, claim, metric, policy and command is on one of
-//! them.
+//! Tests that help pages are complete: every key, workload, claim, metric, policy and command is on
+//! one of them.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the keys that a table of a scenario may have, from the error for an unknown one.
+/// Returns the keys that are allowed in a table of a scenario. They are taken from the error for an
+/// unknown key.
 fn keys_of(scenario: &str) -> Vec<String> {
     let said = Place::with(scenario).run(&["check", "it.toml"]).refused(2);
     let keys =
@@ -13,7 +14,7 @@ fn keys_of(scenario: &str) -> Vec<String> {
     keys.split(", ").map(str::to_owned).collect()
 }
 
-/// Returns a help page, after it has checked the page's width.
+/// Returns a help page. Asserts that its lines are not too wide.
 fn page(topic: &str) -> String {
     let page = Place::new().run(&["help", topic]).good();
     let widest = page.lines().map(|line| line.chars().count()).max().unwrap_or(0);
