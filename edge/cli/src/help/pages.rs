@@ -13,7 +13,7 @@ const WIDTH: usize = 80;
 /// the next line.
 const NAMES: usize = 26;
 
-/// Tables of a scenario that have the page `domain` or `live` of their own.
+/// Headings of the tables of a scenario that are on the page `domain`.
 const DOMAIN_TABLES: [&str; 4] =
     ["[[domain]]", "[[domain.vcpu]]", "[[domain.task]]", "tells = { ... }"];
 
