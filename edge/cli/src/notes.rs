@@ -140,7 +140,7 @@ pub(crate) fn notes(command: &str) -> String {
     }
     .to_owned();
     let is_of = |tables: &str| tables.split(", ").any(|table| table == command);
-    for (_, columns) in HEADINGS.iter().filter(|(tables, _)| is_of(tables)) {
+    for (_, columns) in HEADINGS.iter().filter(|&&(tables, _)| is_of(tables)) {
         let gap = if text.is_empty() { "" } else { "\n" };
         let _ = writeln!(text, "{gap}Columns of the table:");
         entries(&mut text, columns.iter().copied());

@@ -8,7 +8,7 @@ use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, RELAY, TABLES, TESTS,
 use crate::entries::{entries, wrapped};
 
 <<<<<<< a
-/// Tables of a scenario that have the page `domain` or `live` of their own.
+/// Headings of the tables of a scenario that are on the page `domain`.
 const DOMAIN_TABLES: [&str; 4] =
     ["[[domain]]", "[[domain.vcpu]]", "[[domain.task]]", "tells = { ... }"];
 
