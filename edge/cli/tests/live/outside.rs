@@ -162,7 +162,7 @@ fn scenario_feature_that_exists_only_in_simulation_is_refused_in_a_live_run() {
     live.nothing_is_left();
 }
 
-/// When the run begins, the threads of the VM compute on all CPUs, and the policy has not picked
+/// At the start of the run, the threads of the VM compute on all CPUs, and the policy has not picked
 /// the VM yet. The CPU time beyond its share is charged, and the VM is stopped until that is paid
 /// back.
 #[test]
