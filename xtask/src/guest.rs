@@ -470,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guest_archive_equals_the_output_of_cpio() {
+    fn guest_archive_is_written_in_the_format_of_cpio() {
         let mut archive = Vec::new();
         append(&mut archive, 1, "init", &Entry::Program(b"hello"));
         let expected = "07070100000001000081ed0000000000000000000000010000000000000005\
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn comma_in_a_qemu_option_path_is_doubled() {
+    fn comma_in_a_path_within_a_qemu_option_is_doubled() {
         let option = with_path("unix:", Path::new("a,b"), ",server=on");
         assert_eq!(option, "unix:a,,b,server=on");
     }

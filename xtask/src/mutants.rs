@@ -153,7 +153,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn mutants_arguments_select_crates_shards_and_files() {
+    fn arguments_of_xtask_mutants_select_crates_shards_and_files() {
         let part = MutantSelection::read(&[
             "host", "--shard", "1/4", "--file", "edf.rs", "--stages", "2", "sim",
         ]);
@@ -166,7 +166,7 @@ mod unit {
     }
 
     #[test]
-    fn unknown_mutants_arguments_are_refused() {
+    fn unknown_argument_of_xtask_mutants_is_refused() {
         let says =
             |words: &[&str]| MutantSelection::read(words).expect_err("not known").to_string();
         assert_eq!(says(&["--all"]), "mutants has no option `--all`");

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn observe_refuses_invalid_minutes_before_building() {
+    fn xtask_observe_refuses_invalid_minutes_before_it_builds() {
         for minutes in ["0", "-1", "many", ""] {
             assert!(run(minutes).is_err(), "{minutes}");
         }

@@ -43,7 +43,7 @@ mod unit {
     use crate::metadata::Crate;
 
     #[test]
-    fn quick_tests_crates_of_modified_renamed_and_new_files() {
+    fn xtask_quick_tests_crates_with_modified_renamed_or_new_files() {
         let named = |package: &str, folder: &str| Crate {
             package: package.into(),
             folder: folder.into(),

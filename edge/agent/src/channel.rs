@@ -131,7 +131,7 @@ mod tests {
 
     /// If the host does not read, the agent is not blocked: a frame that does not fit is not sent.
     #[test]
-    fn agent_drops_a_frame_for_a_full_channel_without_blocking() {
+    fn agent_drops_a_report_instead_of_blocking_if_the_channel_is_full() {
         let folder = std::env::temp_dir().join(format!("slackline-agent-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join("socket");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_virtio_serial_port_is_named_in_the_error() {
+    fn error_about_a_missing_virtio_serial_port_names_the_port() {
         let error =
             Channel::open(&ChannelPlace::Port("slackline.none".into())).err().expect("no port");
         assert!(

@@ -76,7 +76,8 @@ pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChanne
     let trace = Trace::begin();
     if let Err(error) = &trace {
         says(&format!(
-            "cannot use tracing ({error}): tasks are polled every 5 ms, without wake-ups by I/O"
+            "cannot trace task wake-ups ({error}): tasks are polled every 5 ms, and wake-ups by \
+             I/O go unreported"
         ));
     }
     let trace = trace.ok();
@@ -329,7 +330,7 @@ mod tests {
     /// A report that the full channel rejected is retried before the previous report expires at the
     /// host, which is earlier than the next scan.
     #[test]
-    fn unsent_agent_report_is_retried_before_its_claim_lapses() {
+    fn agent_sends_a_report_again_before_the_urgency_claim_in_it_expires() {
         let (options, path) = options("full");
         let (mut agent, _host) = agent(&options, &path, 1);
         while agent.channel.send(&[0; FRAME]) {}
@@ -341,7 +342,7 @@ mod tests {
     /// A report for one vCPU that follows a report for another is delayed until a millisecond has
     /// passed.
     #[test]
-    fn agent_reports_of_different_vcpus_are_a_millisecond_apart() {
+    fn agent_sends_reports_about_different_vcpus_a_millisecond_apart() {
         let (options, path) = options("three");
         let (mut agent, _host) = agent(&options, &path, 3);
         let mut now = Instant::now();

@@ -119,7 +119,7 @@ mod tests {
     /// The guest has two servers in one class, one in the next, and a busy task. I/O wakes the
     /// first server on vCPU 1.
     #[test]
-    fn task_woken_by_io_is_reported_for_its_vcpu_only() {
+    fn agent_reports_a_task_woken_by_io_only_for_the_vcpu_of_that_task() {
         let mut tasks = Tasks::default();
         let all = [(7, task(0, 100, 0)), (8, task(0, 99, 0)), (9, task(1, 90, 0))];
         tasks.set(all.into(), 1);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_report_of_600_tasks_is_a_valid_frame() {
+    fn agent_report_about_600_tasks_is_a_valid_frame() {
         let mut tasks = Tasks::default();
         tasks.set((0..600).map(|tid| (tid, task(tid as usize % 4, 140, 0))).collect(), 1_000);
         let frame = slackline_units::frame::Frame { vcpu: 0, sequence: 1, says: tasks.of(0) };

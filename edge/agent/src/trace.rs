@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agent_removes_only_trace_instances_of_killed_agents() {
+    fn agent_removes_only_the_trace_instances_of_agents_that_were_killed() {
         let folder = std::env::temp_dir().join(format!("{PREFIX}trace-{}", std::process::id()));
         // No process has an id above 2^22.
         let own = format!("{PREFIX}{}", std::process::id());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_lines_are_parsed_for_any_task_name() {
+    fn kernel_trace_line_is_parsed_for_any_task_name() {
         let woke = "          <idle>-0       [001] d.h2.    12.345678: sched_waking: \
                     comm=a pid=9 pid=77 prio=120 target_cpu=003";
         let expected = Event::Woke { tid: 77, cpu: 3, by_interrupt: true };

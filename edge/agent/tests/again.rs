@@ -50,7 +50,7 @@ fn hear(host: &mut UnixStream) -> Vec<Frame> {
 /// The host cannot tell the two agents apart, as with a virtio-serial port. So the second agent's
 /// sequence numbers must come after the first one's, and it must send as many reports.
 #[test]
-fn restarted_agent_continues_the_frame_sequence_of_the_first() {
+fn restarted_agent_continues_the_frame_numbers_of_the_previous_agent() {
     let place = std::env::temp_dir().join(format!("slackline-again-{}", std::process::id()));
     std::fs::create_dir_all(&place).expect("a folder");
     let (program, socket) = (place.join("again-urgent"), place.join("socket"));

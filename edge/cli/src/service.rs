@@ -36,7 +36,6 @@ pub(crate) use apply::apply;
 pub(crate) use gang::gang;
 pub(crate) use history::history;
 pub(crate) use place::place;
-pub(crate) use show::HEADINGS;
 
 /// Pause before a request that exceeded a rate limit is repeated. The next constant is the number
 /// of repetitions.
@@ -248,7 +247,7 @@ pub(crate) fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
 fn table(all: &[Reservation]) -> String {
     match all {
         [] => "there are no reservations\n".into(),
-        all => show::reservations(all).without_blank(show::UNTIL).text(),
+        all => show::reservations(all).without_blank(crate::headings::UNTIL).text(),
     }
 }
 
@@ -292,7 +291,9 @@ pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Problem> {
 pub(crate) fn predictions(args: &PredictionsArgs) -> Result<(), Problem> {
     let (all, text) = connect(&args.at)?.predictions()?;
     answer(&args.at, &text, || match &all[..] {
-        [] => "there are no predictions; `slackline apply` of a plan makes some\n".into(),
+        [] => "there are no predictions; they come from `slackline apply` of a plan that `whatif` \
+             saved\n"
+            .into(),
         all => predictions::shown(all),
     })
 }
@@ -316,7 +317,7 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
         AccessCommand::List { at } => {
             let (all, text) = connect(at)?.access()?;
             answer(at, &text, || match &all[..] {
-                [] => "there are no grants; groups decide\n".into(),
+                [] => "there are no grants; roles follow from the groups of users\n".into(),
                 all => show::access(all),
             })
         }

@@ -528,7 +528,10 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
             .hinting("run as root, or as a member of the groups slackline or slackline-admin"),
         StatusCode::UNAUTHORIZED => {
             Problem::new(Kind::NotKnown, "the daemon does not know this token or certificate")
-                .hinting("check grants and their expiry with `slackline access list` on its host")
+                .hinting(
+                    "check grants and their expiry with `slackline access list` on the daemon's \
+                     host",
+                )
         }
         StatusCode::TOO_MANY_REQUESTS => {
             Problem::new(Kind::TooMany, "the daemon receives too many requests")
@@ -537,7 +540,7 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
         // Another program may listen there, or a proxy may be in between.
         _ => {
             return ClientError::Garbled(format!(
-                "status {status} without a reason, which a daemon would state"
+                "HTTP status {status} without a reason, probably not from the daemon"
             ));
         }
     };
@@ -572,7 +575,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_error_without_a_problem_body_is_a_garbled_answer() {
+    fn http_error_without_a_problem_body_is_reported_as_garbled() {
         for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
             let error = refused(StatusCode::from_u16(status).unwrap(), text);
             assert!(
@@ -584,13 +587,13 @@ mod tests {
     }
 
     #[test]
-    fn reservation_name_is_escaped_as_one_segment_of_the_url() {
+    fn reservation_name_in_a_url_is_escaped_as_one_path_segment() {
         assert_eq!(of("web-1.a_b"), "/v1/reservations/web-1.a_b");
         assert_eq!(of("../host?x=1&y#ü"), "/v1/reservations/..%2Fhost%3Fx%3D1%26y%23%C3%BC");
     }
 
     #[test]
-    fn missing_daemon_is_reported_with_the_socket_path() {
+    fn error_about_a_missing_daemon_states_the_socket_path() {
         let folder = std::env::temp_dir().join("nothing-is-here.sock");
         let error = Client::connect(&folder).unwrap_err();
         assert!(matches!(error, ClientError::NoDaemon { .. }), "{error}");
@@ -598,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn idempotency_keys_of_requests_are_unique() {
+    fn idempotency_keys_of_1000_requests_are_all_different() {
         let keys: std::collections::BTreeSet<String> = (0..1000).map(|_| new_key()).collect();
         assert_eq!(keys.len(), 1000);
     }

@@ -200,8 +200,8 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
             let length = lost.len();
             if length > LONGEST_LOST || lost.chars().any(char::is_control) {
                 let detail = format!(
-                    "`lost` has {length} bytes, or control characters; at most \
-                             {LONGEST_LOST} bytes are allowed"
+                    "`lost` has {length} bytes, or control characters; it may have {LONGEST_LOST} \
+                     bytes and no control characters"
                 );
                 return Err(bad(detail, "write one line of at most 256 bytes"));
             }
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_change_keeps_an_omitted_slice_or_period() {
+    fn reservation_change_that_omits_slice_or_period_keeps_the_old_value() {
         let now = Some(each(2, 10));
         let to = |text| change(text, now).unwrap();
         assert_eq!(to(r#"{"slice":"3ms"}"#), Some(Amount::Each(each(3, 10))));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_request_needs_exactly_one_amount_and_valid_texts() {
+    fn reservation_request_must_contain_exactly_one_amount_and_valid_texts() {
         let reserve = |name: &str, text: &str| {
             let wanted = serde_json::from_str(text).unwrap();
             Request::Reserve { name: name.into(), wanted }.in_service(|_| None, Span::ZERO)
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_with_direction_marks_is_refused_and_shown_escaped() {
+    fn binding_with_direction_characters_is_refused_and_shown_escaped() {
         let wanted = |binding: &str| {
             let text = format!(r#"{{"slice":"1ms","for":"{binding}"}}"#);
             reserve("web".parse().unwrap(), &serde_json::from_str(&text).unwrap())
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_problem_states_both_numbers_and_the_largest_slice() {
+    fn refusal_for_lack_of_capacity_states_both_shares_and_the_largest_slice() {
         let refusal = Refusal::NoRoom {
             asked: each(5, 10),
             promised: CpuShare::from_ppm(600_000),

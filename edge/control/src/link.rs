@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemon_link_messages_round_trip_for_any_chunk_size() {
+    fn messages_between_daemon_processes_are_parsed_for_any_chunk_size() {
         let request = Request::Log { name: Some("web".into()), before: None, limit: 7 };
         let ask = |ticket| {
             let who = CallerIdentity::User { uid: 0, gids: vec![0] };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_link_line_above_the_maximum_length_is_refused_unfinished() {
+    fn message_between_daemon_processes_is_refused_once_it_is_too_long() {
         let mut lines = Lines::new(100);
         lines.push(&[b'x'; 100]);
         assert_eq!(lines.next_line(), Ok(None));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_link_message_with_unknown_keys_or_request_is_refused() {
+    fn message_between_daemon_processes_with_unknown_keys_is_refused() {
         for text in [
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"reboot"}"#,
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"host","more":1}"#,

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn host_placement_orders_only_hosts_with_enough_capacity() {
+    fn placement_among_hosts_considers_only_hosts_with_enough_capacity() {
         let hosts = [room(&[100]), room(&[500]), None, room(&[300]), room(&[150, 150])];
         let order = |fit, ms, vcpus| order(fit, &hosts, each(ms), vcpus);
         assert_eq!(order(Fit::First, 120, 1), [1, 3, 4]);
@@ -112,7 +112,7 @@ mod tests {
     /// hosts. The test places the reservations one after another, and compares the total that fits
     /// with the optimum, for which all sizes are known in advance.
     #[test]
-    fn online_placement_reaches_most_of_the_optimum() {
+    fn placement_of_reservations_one_by_one_reaches_80_percent_of_optimum() {
         for (fit, least_percent) in [(Fit::First, 90), (Fit::Best, 90), (Fit::Worst, 80)] {
             let (mut placed, mut optimum, mut state) = (0, 0, 1);
             for _ in 0..100 {

@@ -93,10 +93,10 @@ impl Kind {
             Kind::Exists => ("exists", 409, "name or VM already has another reservation", 2),
             Kind::NoRoom => ("no-room", 409, "not enough available capacity", 4),
             Kind::OverBudget => ("over-budget", 403, "request exceeds a limit of its owner", 4),
-            Kind::Stale => ("stale", 412, "reservation has been changed since", 2),
+            Kind::Stale => ("stale", 412, "reservation was changed after the given revision", 2),
             Kind::TooLarge => ("too-large", 413, "body is too long", 2),
             Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
-            Kind::NotNow => ("not-now", 503, "cannot be done now", 3),
+            Kind::NotNow => ("not-now", 503, "service cannot do this now", 3),
             Kind::NotAnswered => {
                 ("not-answered", 504, "core did not answer; the request may or may not be done", 3)
             }
@@ -115,7 +115,7 @@ impl Kind {
     }
 }
 
-/// Numbers of a `no-room` refusal.
+/// Numbers of a refusal of kind `no-room`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NoRoom {
@@ -127,60 +127,60 @@ pub struct NoRoom {
     pub asked_period: Length,
     /// The requested period in nanoseconds.
     pub asked_period_ns: u64,
-    /// Capacity already reserved, in millionths of a CPU.
+    /// Capacity that is already reserved, in millionths of a CPU.
     pub promised_ppm: u32,
     /// Capacity that can be reserved in total, in millionths of a CPU.
     pub capacity_ppm: u32,
-    /// Largest slice with this period that fits; `0s` if none does.
+    /// Largest slice that fits with the requested period. `0s` if none fits.
     pub largest: Length,
     /// The largest slice in nanoseconds.
     pub largest_ns: u64,
 }
 
-/// Numbers of an `over-budget` refusal.
+/// Numbers of a refusal of kind `over-budget`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OverBudget {
     /// CPU of all reservations of the owner, in millionths of a CPU.
     CpuPpm {
-        /// Total with the request.
+        /// Total of the owner if the request were granted.
         asked: u32,
         /// Limit of the owner.
         most: u32,
     },
     /// Number of reservations of the owner.
     Machines {
-        /// Number with the request.
+        /// Number of reservations if the request were granted.
         asked: u64,
         /// Limit of the owner.
         most: u16,
     },
 }
 
-/// Reason why a request was not done.
+/// Reason why the service did not do a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
     /// Kind of the refusal.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// Meaning of the kind.
+    /// Meaning of the kind of refusal.
     pub title: String,
     /// HTTP status of the answer.
     pub status: u16,
     /// Description of the problem with this request, with its numbers.
     pub detail: String,
-    /// Advice on what to do.
+    /// Advice on what to do about the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Numbers of a `no-room` refusal.
+    /// Numbers of a refusal of kind `no-room`.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Box<NoRoom>>,
-    /// Numbers of an `over-budget` refusal.
+    /// Numbers of a refusal of kind `over-budget`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Box<OverBudget>>,
-    /// Current revision, for `stale`.
+    /// Current revision of the reservation, for the kind `stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
 }
@@ -222,15 +222,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problem_kinds_serialize_as_words_with_an_http_error_status() {
+    fn every_problem_kind_is_written_as_a_word_with_an_http_error_status() {
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
             assert!((400..600).contains(&kind.about().1), "{kind:?}");
         }
         let problem = Problem::new(Kind::Stale, "revision 3 was expected, 4 is there");
         let text = serde_json::to_string(&Problem { revision: Some(4), ..problem }).unwrap();
-        let begin = r#"{"type":"stale","title":"reservation has been changed since","status":412,"#;
-        let end = r#""detail":"revision 3 was expected, 4 is there","revision":4}"#;
+        let begin =
+            r#"{"type":"stale","title":"reservation was changed after the given revision","#;
+        let end = r#""status":412,"detail":"revision 3 was expected, 4 is there","revision":4}"#;
         assert_eq!(text, format!("{begin}{end}"));
     }
 }

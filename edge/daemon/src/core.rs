@@ -193,13 +193,13 @@ pub fn serve(
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
         Err(error) => {
-            tell(&format!("cannot write a heartbeat, so lapses are not counted: {error}"));
+            tell(&format!("cannot write a heartbeat, so daemon down time is not counted: {error}"));
             (None, None)
         }
     };
     host.restarts = alive.as_ref().map_or(0, |alive| alive.restarts);
     if let Some(lapse) = host.note_lapse(&service, last) {
-        tell(&format!("no reservation was enforced for {lapse}"));
+        tell(&format!("no reservation was enforced for {lapse}, because no daemon ran"));
     }
     let front = FrontProcess::start(options.front.clone(), listener, others);
     host.front = Some(front.map_err(not_started("the front"))?);
@@ -587,7 +587,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemon_with_fewer_than_128_file_descriptors_refuses_to_start() {
+    fn daemon_refuses_to_start_with_fewer_than_128_file_descriptors() {
         assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
         let error = enough_descriptors(Some(127)).unwrap_err();
         let says = "cannot start: a process may open 127 files here, and 128 are needed";

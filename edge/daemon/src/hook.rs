@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn domain_metadata_is_parsed_into_a_reservation() {
+    fn domain_metadata_of_libvirt_is_parsed_into_a_reservation() {
         let found = ours("slice='2ms' period='20ms' exact='yes' phase='3ms'").unwrap().unwrap();
         let wanted = ReservationParameters {
             slice: Some(Length(Span::from_ms(2))),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn domain_metadata_in_other_namespaces_is_ignored() {
+    fn domain_metadata_in_a_foreign_xml_namespace_is_ignored() {
         assert_eq!(read(DOMAIN.as_bytes()), Ok(None));
         for element in [
             "<reservation slice='2ms'/>",
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_domain_metadata_is_refused_with_line_and_column() {
+    fn refusal_of_invalid_domain_metadata_states_line_and_column() {
         assert!(says("").contains("write slice='2ms' or cpu='40%'"), "{}", says(""));
         assert!(says("").starts_with("5:"), "{}", says(""));
         assert!(says("slice='2'").contains("`2` has no unit"));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn oversized_deep_and_malformed_xml_is_refused() {
+    fn domain_xml_that_is_too_large_too_deep_or_malformed_is_refused() {
         let refused = |xml: &[u8]| read(xml).unwrap_err().to_string();
         assert!(refused(&vec![b' '; LONGEST + 1]).contains("1048577 bytes; at most 1048576"));
         assert!(refused(&[0xff]).contains("is not text"));
@@ -253,13 +253,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_domain_xml_is_parsed_without_panic(bytes in vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_given_as_domain_xml_cause_no_panic(bytes in vec(any::<u8>(), 0..300)) {
             let _ = read(&bytes);
         }
 
         /// The domain XML is damaged: a part of it is removed, repeated or changed.
         #[test]
-        fn damaged_libvirt_domain_xml_is_parsed_or_refused(
+        fn domain_xml_damaged_at_any_place_is_parsed_or_refused(
             at in any::<prop::sample::Index>(),
             length in 0_usize..60,
             by in vec(any::<u8>(), 0..8),

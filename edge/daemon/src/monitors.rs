@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_qmp_monitor_is_retried_after_growing_delays() {
+    fn qmp_monitor_that_never_answers_is_retried_after_growing_delays() {
         let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
         assert_eq!(silent.left(process(7), begin), None);
         let mut rests = Vec::new();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_remembered_silent_monitors_is_limited() {
+    fn number_of_remembered_qmp_monitors_that_never_answer_is_limited() {
         let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
         for pid in 1..3_000 {
             silent.note(process(pid), true, begin);

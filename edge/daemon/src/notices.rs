@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notice_reaches_the_systemd_journal_with_its_id_and_priority() {
+    fn notice_is_sent_to_the_systemd_journal_with_its_id_and_priority() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let journal = UnixDatagram::bind(&path).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn notice_ids_are_unique_and_each_notice_is_used_by_the_daemon() {
+    fn every_notice_id_is_unique_and_used_by_the_daemon() {
         let ids: BTreeSet<&str> = NOTICES.iter().map(|notice| notice.id).collect();
         assert_eq!(ids.len(), NOTICES.len());
         assert!(ids.iter().all(|id| id.len() == 32 && id.bytes().all(|it| it.is_ascii_hexdigit())));
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn stderr_is_the_journal_only_if_journal_stream_names_its_inode() {
+    fn stderr_is_the_systemd_journal_only_if_journal_stream_names_it() {
         assert!(!is_stderr("1:2") && !is_stderr(""));
         let stat = rustix::fs::fstat(io::stderr().as_fd()).unwrap();
         assert!(is_stderr(&format!("{}:{}", stat.st_dev, stat.st_ino)));
     }
 
     #[test]
-    fn every_notice_id_is_in_the_operations_manual() {
+    fn every_notice_id_is_explained_in_the_operations_manual() {
         let manual = include_str!("../../../docs/operations.md");
         for Notice { begin, id, .. } in NOTICES {
             assert!(manual.contains(id), "{begin} {id}");

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn real_time_budget_of_a_parent_cgroup_covers_all_children() {
+    fn real_time_budget_of_a_parent_cgroup_covers_all_child_cgroups() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -420,7 +420,7 @@ mod tests {
 
     /// The largest budget that `room` returns is also the largest budget that `plan` accepts.
     #[test]
-    fn reported_available_real_time_budget_is_the_largest_accepted() {
+    fn reported_available_real_time_budget_is_the_largest_that_is_accepted() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn restore_resets_every_cgroup_budget_and_removes_the_journal() {
+    fn restore_resets_every_real_time_budget_and_removes_the_journal() {
         let root = groups(&[("a", 500_000), ("a/b", 300_000)]);
         let (a, b) = (root.path().join("a"), root.path().join("a/b"));
         let journal = root.path().join("1-2.budgets");
@@ -464,7 +464,7 @@ mod tests {
 
     /// A daemon schedules the same VM many times, with different reservations.
     #[test]
-    fn cgroup_budgets_shrink_when_a_thread_leaves_or_reservation_shrinks() {
+    fn real_time_budgets_shrink_if_a_thread_leaves_or_a_reservation_shrinks() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_budget_of_a_reservation_is_share_plus_slice_and_margin() {
+    fn real_time_budget_for_a_reservation_is_share_plus_slice_plus_margin() {
         let of = |slice, period| Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
         assert_eq!(needed(of(2, 10), 1_000_000, 950_000), 212_000);
         assert_eq!(needed(of(9, 10), 1_000_000, 950_000), 919_000);

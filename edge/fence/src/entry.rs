@@ -288,13 +288,13 @@ mod tests {
     }
 
     #[test]
-    fn journal_entry_line_has_the_documented_format() {
+    fn line_of_a_journal_entry_has_the_documented_format() {
         let line = entry(Scheduling::Other { nice: -5 }, HoldMethod::Process).to_line();
         assert_eq!(line, "hold 10 99 11 100 other,-5 keep 0,3,200 process");
     }
 
     #[test]
-    fn every_journal_entry_reads_back_as_written() {
+    fn every_journal_entry_is_unchanged_if_written_and_read() {
         let ms = Span::from_ms;
         let place = |controller, version| {
             let (group, origin) = ("/a b/100%/\u{e9}\n".into(), "/a b".into());
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_journal_line_is_refused() {
+    fn journal_line_that_is_cut_off_is_refused() {
         let (version, controller) = (Version::V2, Controller::Freezer);
         let (group, origin) = ("/own".into(), "/first".into());
         let place = Place { version, controller, group, origin };

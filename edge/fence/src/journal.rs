@@ -32,7 +32,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// A line is not a valid entry. Probably another version of the program has written it.
-    #[error("{path}:{line}: not a valid entry of a held thread")]
+    #[error("{path}:{line}: not a valid entry of a scheduled thread")]
     Garbled {
         /// Path of the journal.
         path: PathBuf,

@@ -52,14 +52,14 @@ pub fn keeper_main() -> ExitCode {
     let link = match link {
         Ok(link) => link,
         Err(error) => {
-            complain(&format!("the keeper cannot read from its owner: {error}"));
+            complain(&format!("the keeper cannot read from the process that schedules: {error}"));
             return ExitCode::FAILURE;
         }
     };
     let mut keeper = Keeper::default();
     // However the connection ended, the threads on the list must be restored now.
     if let Err(error) = keeper.listen(&link) {
-        complain(&format!("the keeper lost its owner: {error}"));
+        complain(&format!("the keeper lost its connection to the process that schedules: {error}"));
     }
     keeper.give_all_back()
 }
@@ -280,7 +280,10 @@ impl Keeper {
                 self.older = journal::read(&path).unwrap_or_default();
                 self.journal = Some(path);
             }
-            Err(error) => complain(&format!("threads are held without a journal: {error}")),
+            Err(error) => complain(&format!(
+                "scheduled threads are not in a journal, so a kill of the keeper would leave them \
+                 as they are: {error}"
+            )),
         }
         true
     }
@@ -296,7 +299,7 @@ impl Keeper {
         match journal::write(path, &entries) {
             Ok(()) => true,
             Err(error) => {
-                complain(&format!("the journal of held threads is not up to date: {error}"));
+                complain(&format!("the journal of scheduled threads is not up to date: {error}"));
                 false
             }
         }
@@ -421,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn replacement_keeper_process_keeps_journal_until_it_knows_all_threads() {
+    fn new_keeper_process_keeps_the_journal_until_it_knows_all_threads() {
         for (told_all, stopped_after) in [(false, false), (true, true)] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
@@ -440,7 +443,7 @@ mod tests {
     /// The owner is killed while its keeper starts. The keeper then restores the threads in the
     /// journal.
     #[test]
-    fn keeper_process_of_a_dead_owner_restores_threads_in_its_journal() {
+    fn keeper_process_restores_threads_if_the_scheduler_died_before_it_started() {
         let directory = tempfile::tempdir().unwrap();
         let (sleeper, entry) = held_sleeper();
         let owner = held_sleeper().1.process; // Killed by now.
@@ -454,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn keeper_process_refuses_a_malformed_message() {
+    fn keeper_process_that_receives_a_malformed_message_refuses_it() {
         let mut keeper = Keeper::default();
         let lines = ["all", "no", "free 7"].into_iter();
         assert_eq!(keeper.hear(lines), [UNWRITTEN, WHAT, UNWRITTEN].concat());

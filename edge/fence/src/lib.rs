@@ -1,5 +1,4 @@
-//! The fence: restores every thread that a process has changed when that process ends, panics or is
-//! killed.
+//! The fence: restores each thread that a process has changed when the process ends or is killed.
 //!
 //! The process that holds threads is the *owner*. A thread that the owner may change is *held*.
 //! Before the owner changes it for the first time, it reports the thread's original state to its
@@ -20,9 +19,8 @@
 //! list, on the keeper's list (unless the keeper is dead) and in the journal (unless there is
 //! none).
 //!
-//! The affinity of threads and processes that a *pinned* thread starts is not restored. They
-//! inherit it, and an inherited affinity cannot be distinguished from one that they chose
-//! themselves.
+//! The affinity that threads and processes inherit from a *pinned* thread is not restored. It looks
+//! like an affinity that they chose themselves.
 
 mod at_work;
 mod budget;
@@ -85,29 +83,28 @@ pub enum FenceError {
     #[error(transparent)]
     Keeper(#[from] KeeperError),
     /// This fence holds the thread already, so its original state was recorded before.
-    #[error("cannot hold thread {tid}: it is held already")]
+    #[error("cannot schedule thread {tid}: this process schedules it already")]
     HeldAlready {
         /// Id of the thread.
         tid: Tid,
     },
     /// Another owner's journal lists the thread. So its current state may not be its original one.
-    #[error("cannot hold thread {tid}: process {owner} holds it, or was killed while it did")]
+    #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
         tid: Tid,
         /// Process id of the other owner.
         owner: Tid,
     },
-    /// The process would have to be stopped for two of its threads. Only one thread of a process
-    /// can be held by stopping the process.
-    #[error("cannot hold two threads of process {pid} by signals, which stop the whole process")]
+    /// Only one thread of a process can be held by stopping the process. A second one was asked.
+    #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
         pid: Tid,
     },
     /// Another program has stopped the process. The fence cannot hold its threads, because
     /// restoring them would continue the process.
-    #[error("cannot hold process {pid}: it is stopped")]
+    #[error("cannot schedule process {pid}: a signal has stopped it")]
     Stopped {
         /// Id of the process.
         pid: Tid,
@@ -190,8 +187,7 @@ impl Fence {
         self.keeper.id()
     }
 
-    /// Replaces the keeper by a new one, and sends it the list of all held threads. An old keeper
-    /// that is still alive is killed and restores nothing.
+    /// Starts a new keeper with the list of all held threads. A living old keeper is killed first.
     ///
     /// # Errors
     /// If the new keeper cannot be started or does not answer. The threads stay held.
@@ -557,8 +553,7 @@ impl Drop for Fence {
     }
 }
 
-/// Converts an error of reading a thread's state: either the thread has exited, or the kernel has
-/// refused.
+/// Converts an error of reading a thread's state: the thread has exited, or the kernel refused.
 fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     if means_gone(&source) {
         ThreadError::Gone { pid, tid }.into()

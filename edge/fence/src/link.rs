@@ -73,7 +73,7 @@ pub enum KeeperError {
         waited: Duration,
     },
     /// The keeper answered with a line that is not in the protocol.
-    #[error("the keeper answered `{answer}` to `{told}`")]
+    #[error("the keeper sent the unexpected answer `{answer}` to `{told}`")]
     Confused {
         /// Line that was sent to the keeper.
         told: String,

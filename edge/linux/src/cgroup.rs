@@ -105,7 +105,7 @@ pub enum CgroupError {
         group: PathBuf,
     },
     /// The thread is already in a cgroup that Slackline made.
-    #[error("cannot hold thread {tid}: it is held already, in cgroup {group}")]
+    #[error("cannot schedule thread {tid}: it is scheduled already, in cgroup {group}")]
     AlreadyHeld {
         /// Id of the thread.
         tid: Tid,
@@ -149,21 +149,21 @@ pub enum CgroupError {
         group: PathBuf,
     },
     /// This process is in the cgroup, so it would stop itself.
-    #[error("cannot hold cgroup {group}: this program is in it")]
+    #[error("cannot schedule cgroup {group}: this program itself is in it")]
     HoldsOurselves {
         /// Path of the group.
         group: PathBuf,
     },
     /// The cgroup is frozen already, and only the program that froze it should thaw it.
-    #[error("cannot hold cgroup {group}: it is frozen")]
+    #[error("cannot schedule cgroup {group}: it is frozen")]
     FrozenAlready {
         /// Path of the group.
         group: PathBuf,
     },
     /// The processes of a tree are in several cgroups, so they cannot be scheduled as one vCPU.
     #[error(
-        "cannot hold a process tree in several cgroups: process {pid} is in {group}, its root in \
-         {origin}"
+        "cannot schedule a process tree in several cgroups: process {pid} is in {group}, the first \
+         process in {origin}"
     )]
     Elsewhere {
         /// Id of the process.
@@ -349,18 +349,19 @@ impl CgroupError {
             CgroupError::NotMounted { version: Version::V2, .. } => {
                 Some("add version 2 with `mount -t cgroup2 none DIRECTORY` on an empty directory")
             }
-            CgroupError::NoSuchGroup { .. } => {
-                Some("write its folder, or its path as after `0::` in `/proc/PID/cgroup`")
-            }
-            CgroupError::NoSuchUnit { .. } => {
-                Some("write its full name, e.g. `web.service`, as `systemctl list-units` shows it")
-            }
-            CgroupError::SeveralUnits { .. } => Some("name one of them by its cgroup path"),
+            CgroupError::NoSuchGroup { .. } => Some(
+                "write the folder of the cgroup, or its path as after `0::` in `/proc/PID/cgroup`",
+            ),
+            CgroupError::NoSuchUnit { .. } => Some(
+                "write the full name of the unit, e.g. `web.service`, as `systemctl \
+                     list-units` shows it",
+            ),
+            CgroupError::SeveralUnits { .. } => Some("name one of the two by its cgroup path"),
             CgroupError::Empty { .. } => Some("start a process in the cgroup or unit first"),
             CgroupError::HoldsOurselves { .. } => {
                 Some("run slackline in another cgroup, or name a smaller target")
             }
-            CgroupError::Elsewhere { .. } => Some("hold each of these cgroups by its path"),
+            CgroupError::Elsewhere { .. } => Some("schedule each cgroup of the tree by its path"),
             _ => None,
         }
     }

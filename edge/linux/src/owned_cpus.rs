@@ -20,7 +20,11 @@ const FOLDER: &str = "/run/slackline/cpus";
 #[derive(Debug, Error)]
 pub enum NotOwned {
     /// Another program already schedules the CPU.
-    #[error("cannot schedule CPU {}: another slackline{} does already", cpu.index(), process(*by))]
+    #[error(
+        "cannot schedule CPU {}: another slackline{} schedules it already",
+        cpu.index(),
+        process(*by)
+    )]
     Taken {
         /// Number of the CPU in the kernel.
         cpu: CpuId,
@@ -96,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_of_a_cpu_in_use_names_the_owning_process() {
+    fn refusal_of_a_cpu_that_is_in_use_names_the_process_that_uses_it() {
         let folder = tempfile::tempdir().unwrap();
         let take = |index| OwnedCpu::take_in(folder.path(), CpuId::new(index));
         let one = take(1).unwrap();
@@ -105,14 +109,14 @@ mod tests {
         let us = std::process::id();
         assert_eq!(
             said,
-            format!("cannot schedule CPU 1: another slackline, process {us}, does already")
+            format!("cannot schedule CPU 1: another slackline, process {us}, schedules it already")
         );
         drop(one);
         take(1).unwrap();
     }
 
     #[test]
-    fn cpu_cannot_be_claimed_without_a_lock_file() {
+    fn cpu_cannot_be_claimed_if_its_lock_file_cannot_be_created() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = OwnedCpu::take_in(file.path(), CpuId::new(0)).unwrap_err();
         assert!(matches!(error, NotOwned::NotNoted { .. }), "{error}");

@@ -130,13 +130,13 @@ pub enum ActError {
         source: io::Error,
     },
     /// The thread was restored already, so it accepts no more orders.
-    #[error("thread {tid} is restored and no longer held")]
+    #[error("thread {tid} is restored and no longer scheduled")]
     GivenBack {
         /// Id of the thread.
         tid: Tid,
     },
     /// The means chosen for the thread cannot stop it, so an order to stop it fails.
-    #[error("cannot stop thread {tid}: it is held without a hard limit, which never stops it")]
+    #[error("cannot stop thread {tid}: it has no hard limit, so it may never be stopped")]
     NeverHeldBack {
         /// Id of the thread.
         tid: Tid,

@@ -500,14 +500,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_cpu_lists_may_be_empty_and_have_gaps() {
+    fn cpu_list_of_the_kernel_is_parsed_if_empty_or_with_gaps() {
         assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(cpu_list("\n"), Some(vec![]));
         assert_eq!(cpu_list("0-"), None);
     }
 
     #[test]
-    fn thread_scheduling_class_reads_back_as_it_was_set() {
+    fn scheduling_class_of_a_thread_is_unchanged_if_set_and_read() {
         // On a thread of its own, whose scheduling ends with it.
         std::thread::spawn(|| {
             let own = own_tid();
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_affinity_reads_back_as_it_was_set() {
+    fn affinity_of_a_thread_is_unchanged_if_set_and_read() {
         std::thread::spawn(|| {
             let one = CpuSet::one(get_affinity(own_tid()).unwrap().first().unwrap());
             set_affinity(own_tid(), &one).unwrap();
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_cpu_time_is_monotonic_and_readable_for_other_users() {
+    fn cpu_time_of_a_thread_never_decreases_and_is_readable_for_other_users() {
         let own = own_tid();
         let before = thread_cpu_time(own).unwrap();
         assert!(thread_cpu_time(own).unwrap() >= before);

@@ -59,7 +59,7 @@ pub enum ThreadError {
     },
     /// The thread is a kernel thread. Kernel threads keep the host running, and stopping one can
     /// stop the whole host.
-    #[error("cannot schedule {tid}: it is a thread of the kernel")]
+    #[error("cannot schedule thread {tid}: it is a kernel thread")]
     Kernel {
         /// Id of the thread.
         tid: Tid,
@@ -223,7 +223,7 @@ impl ThreadError {
             ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
                 "name a process that the host does not depend on"
             }
-            ThreadError::FirstEnded { .. } => "hold the cgroup or unit of the process",
+            ThreadError::FirstEnded { .. } => "schedule the cgroup or unit of the process instead",
             ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
         }
     }
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parentheses_and_spaces_in_a_thread_name_shift_no_stat_field() {
+    fn thread_name_with_parentheses_and_spaces_does_not_break_stat_parsing() {
         let text = b"42 (a) R 1 (b) S 7 42 42 0 -1 2097216 0 0 0 0 5 6 0 0 20 0 1 0 86743 0 0";
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat, Stat { state: b'S', kernel: true, started: StartTime(86743) });
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_references_to_init_and_own_process_are_refused() {
+    fn thread_reference_to_init_or_the_own_process_is_refused() {
         let tid = |number| Tid::new(number).unwrap();
         assert!(matches!(ThreadRef::open(tid(1), tid(1)), Err(ThreadError::Init)));
         let own = tid(i32::try_from(process::id()).unwrap());

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_versions_are_compared_by_number() {
+    fn kernel_versions_are_compared_as_numbers_and_not_as_text() {
         let version = |major, minor| Some(KernelVersion { major, minor });
         assert_eq!(KernelVersion::parse("6.18.44-fc-v669"), version(6, 18));
         assert_eq!(KernelVersion::parse("6.1-rc3"), version(6, 1));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_timer_wait_doubles_while_the_chosen_vcpu_does_not_run() {
+    fn minimum_timer_wait_doubles_while_the_picked_vcpu_does_not_start() {
         let mut clock = AlarmClock::new();
         let mut waits = Vec::new();
         for has_run in [false, false, true, true, true] {
@@ -132,7 +132,7 @@ mod tests {
     /// In the model, a vCPU starts to run 20 us after the dispatcher pass, and the timer for the
     /// end of its slice is late by 0 to 15 us.
     #[test]
-    fn margin_adapts_until_one_timer_in_nine_expires_before_slice_end() {
+    fn timer_margin_adapts_until_one_timer_in_nine_expires_before_slice_end() {
         let mut clock = AlarmClock::new();
         let (slice, start, mut early) = (Span::from_ms(2), Span::from_us(20), 0);
         for round in 0..2000_u64 {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn timer_margin_of_a_short_slice_is_short_and_learns_nothing() {
+    fn timer_margin_of_a_short_slice_is_short_and_is_not_adapted() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         for _ in 0..10 {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn expensive_dispatcher_passes_do_not_delay_the_slice_end_timer() {
+    fn timer_for_the_end_of_a_slice_is_not_delayed_by_costly_dispatcher_passes() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         clock.costs(MOST);
@@ -176,7 +176,7 @@ mod tests {
     /// The slice is one day in a period of seven days. The run began a year ago, so times are
     /// large.
     #[test]
-    fn alarm_clock_supports_seven_day_periods() {
+    fn dispatcher_timer_can_be_set_seven_days_ahead() {
         let day = Span::from_secs(24 * 3_600);
         let now = START.after(day * 365);
         let wanted = |slice| PassTimes {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_timer_wait_is_capped_after_repeated_stalls() {
+    fn minimum_timer_wait_has_an_upper_bound_after_repeated_stalls() {
         let mut clock = AlarmClock::new();
         for _ in 0..1000 {
             clock.set(START, limit(START));

@@ -121,7 +121,7 @@ mod tests {
                         cpu10 0 0 0 100 0 0 0 0 0 0\nintr 12 13 14\n";
 
     #[test]
-    fn proc_stat_idle_and_stolen_time_is_read_per_cpu() {
+    fn idle_and_stolen_time_of_each_cpu_is_parsed_from_proc_stat() {
         let read = |text, cpu| counted(text, CpuId::new(cpu), Span::from_ms(10));
         let ms = Span::from_ms;
         assert_eq!(read(STAT, 0), Some((ms(1_020), ms(400))));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_accounting_records_are_contiguous_and_never_negative() {
+    fn kernel_accounting_records_follow_without_gaps_and_are_never_negative() {
         let ms = Span::from_ms;
         let (cpu, real) = (CpuId::new(0), CpuId::new(7));
         let dispatcher = Tid::new(1).expect("thread ids are positive");

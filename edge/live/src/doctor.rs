@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn os_error_numbers_are_removed_from_doctor_findings() {
+    fn doctor_findings_omit_the_numbers_of_operating_system_errors() {
         let text = "a: No such file (os error 2); b: Denied (os error 13)";
         assert_eq!(without_numbers_of_errors(text), "a: No such file; b: Denied");
         assert_eq!(without_numbers_of_errors("nothing wrong (at all)"), "nothing wrong (at all)");

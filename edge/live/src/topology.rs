@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_finds_core_siblings_with_non_adjacent_cpu_numbers() {
+    fn topology_finds_core_siblings_if_their_cpu_numbers_are_not_adjacent() {
         let seen = two_sockets().arrange(&[0, 1, 2, 3, 4, 5, 6, 7]);
         let cores = [[0, 4], [1, 5], [2, 6], [3, 7]];
         assert_eq!(groups(&seen.topology, Level::Core), cores);
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn topology_for_the_policy_contains_only_managed_cpus() {
+    fn topology_given_to_the_policy_contains_only_managed_cpus() {
         let seen = two_sockets().arrange(&[6, 1, 2]);
         assert_eq!(groups(&seen.topology, Level::Core), [vec![0, 2], vec![1]]);
         assert_eq!(groups(&seen.topology, Level::Socket), [vec![0, 2], vec![1]]);
     }
 
     #[test]
-    fn missing_topology_level_equals_the_next_wider_level() {
+    fn topology_level_missing_in_sysfs_is_equal_to_the_next_wider_level() {
         let host = two_sockets().without("cache/").without("node/");
         let seen = host.arrange(&[0, 1, 2, 3]);
         assert_eq!(groups(&seen.topology, Level::Cache), [[0, 1], [2, 3]]);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_is_read_from_file_names_of_older_kernels() {
+    fn topology_is_read_from_the_file_names_that_older_kernels_use() {
         let mut old = BTreeMap::new();
         for (path, text) in two_sockets().0 {
             let path = path.replace("core_cpus_list", "thread_siblings_list");
@@ -213,7 +213,7 @@ mod tests {
     /// The kernel of a virtual machine reports that each CPU is a separate socket, and that all
     /// CPUs share one node and one cache.
     #[test]
-    fn cache_group_reported_across_sockets_is_split_by_socket() {
+    fn cache_group_that_the_kernel_reports_across_sockets_is_split_by_socket() {
         let cpus = [["0", "0-1", "0"], ["1", "0-1", "1"]];
         let seen = Host::new(&cpus, &["0-1"]).arrange(&[0, 1]);
         for level in Level::ALL {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn inconsistent_host_topology_is_an_error() {
+    fn host_topology_that_is_inconsistent_is_refused() {
         let cpus = [["0-1", "0-2", "0-2"], ["1-2", "0-2", "0-2"], ["2", "0-2", "0-2"]];
         let host = Host::new(&cpus, &["0-2"]);
         let real = [0, 1, 2].map(CpuId::new);

@@ -149,7 +149,10 @@ pub enum FindError {
     },
     /// The process acts as several users at once, as a set-user-id program does. So no file named
     /// on its command line is opened.
-    #[error("cannot ask the monitor of process {pid}: its real, effective and saved ids differ")]
+    #[error(
+        "cannot ask the monitor of process {pid}: real, effective and saved user ids of the \
+         process differ"
+    )]
     SeveralUsers {
         /// Id of the process.
         pid: i32,
@@ -207,7 +210,7 @@ pub enum QmpError {
     #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
     Busy,
     /// The listening process is neither the VM's process nor another process of the same user.
-    #[error("process {pid} of uid {uid} listens there, and uid {uid} is not the VM's user")]
+    #[error("process {pid} of uid {uid} listens on the socket, and uid {uid} is not the VM's user")]
     Stranger {
         /// Id of the listening process.
         pid: i32,

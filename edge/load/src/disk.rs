@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disk_reader_wraps_at_the_file_end_and_leaves_no_file() {
+    fn disk_load_reads_from_the_file_start_after_its_end_and_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::new(folder.path()).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_disk_folder_is_named_in_the_error() {
+    fn error_about_a_missing_folder_of_a_disk_load_names_the_folder() {
         let error = Disk::new(Path::new("no such folder")).unwrap_err();
         assert!(error.to_string().contains("in no such folder: "), "{error}");
     }

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bsp_node_continues_before_all_finish_the_round() {
+    fn bsp_node_waits_until_all_nodes_have_finished_the_round() {
         let come = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
             for node in nodes::<4>() {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bsp_nodes_do_not_wait_for_an_ended_node() {
+    fn bsp_nodes_do_not_wait_for_a_node_that_has_ended() {
         let [ends, stays] = nodes::<2>();
         let stays = std::thread::spawn(move || {
             let mut exchange = Exchange::new(stays).expect("a socket");
@@ -180,7 +180,7 @@ mod tests {
     /// Lost messages are repeated. Malformed messages, and messages from addresses that are not
     /// nodes, are ignored.
     #[test]
-    fn bsp_exchange_repeats_lost_messages_and_ignores_foreign_ones() {
+    fn bsp_node_sends_lost_messages_again_and_ignores_foreign_messages() {
         let [one, other] = nodes::<2>();
         let (to, by) =
             (one.socket.local_addr().expect("a bound socket has an address"), other.socket);
@@ -208,7 +208,7 @@ mod tests {
     /// A node that is a round behind has missed a message. The node ahead of it sends the message
     /// again.
     #[test]
-    fn lagging_peer_is_sent_the_current_round() {
+    fn bsp_node_that_is_behind_is_sent_the_message_of_the_current_round() {
         let [ahead, behind] = nodes::<2>();
         let (to, by) =
             (ahead.socket.local_addr().expect("a bound socket has an address"), behind.socket);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn bsp_node_stops_waiting_for_peers_at_the_run_end() {
+    fn bsp_node_stops_waiting_for_others_when_the_run_ends() {
         let [alone, _silent] = nodes::<2>();
         let mut exchange = Exchange::new(alone).expect("a socket");
         let end = End::at(monotonic().after(Span::from_ms(50)));

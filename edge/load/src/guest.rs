@@ -269,7 +269,7 @@ mod tests {
     /// The guest answers a ping. It first reports that a packet is pending, then that its server
     /// runs, and finally that the server is blocked again after being woken by I/O.
     #[test]
-    fn load_guest_answers_packets_and_reports_its_tasks() {
+    fn guest_load_process_answers_packets_and_reports_its_tasks() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("agent");
         let (agent, lies) = (Some(path.clone()), false);

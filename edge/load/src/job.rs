@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn job_records_are_read_whole_for_any_chunk_size() {
+    fn job_records_are_parsed_for_any_chunk_size() {
         let notes: Vec<Note> = (0..5).map(note).collect();
         let bytes: Vec<u8> = notes.iter().flat_map(|note| note.to_bytes()).collect();
         for length in [1, 7, 31, 32, 33, 160] {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn job_record_is_little_endian_and_no_deadline_is_all_ones() {
+    fn job_record_is_little_endian_and_missing_deadline_is_all_ones() {
         let job = Job { released: Time::from_ns(0x0102), deadline: None, done: Time::from_ns(3) };
         let mut expected = [0; 32];
         expected[8..10].copy_from_slice(&[2, 1]);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_job_records_are_skipped() {
+    fn job_records_that_are_invalid_are_skipped() {
         let mut bytes = [0xff; 96];
         bytes[32..64].copy_from_slice(&note(2).to_bytes());
         // A number that is not a valid port.
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_job_record_is_noticed() {
+    fn job_record_that_is_cut_off_is_detected() {
         let mut reader = NoteReader::default();
         assert_eq!(reader.take(&note(1).to_bytes()[..20]), []);
         assert!(reader.is_torn());

@@ -127,7 +127,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// A record was written in part, so no reader can parse the rest.
-    #[error("cannot report a finished job: only {taken} bytes of its record were written")]
+    #[error("cannot report a finished job: only {taken} bytes of the record were written")]
     Torn {
         /// Number of bytes written.
         taken: usize,

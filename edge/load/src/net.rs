@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_header_parses_for_any_chunk_size() {
+    fn http_header_is_parsed_for_any_chunk_size() {
         let whole = answer_header(10) + "0123456789";
         for length in 1..whole.len() {
             let (mut head, mut body) = (Head::default(), 0);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn unsuccessful_or_malformed_http_answer_has_no_length() {
+    fn http_answer_that_is_unsuccessful_or_malformed_has_no_length() {
         for text in [
             "HTTP/1.0 404 Not Found\r\nContent-Length: 10\r\n\r\n",
             "HTTP/1.0 200 OK\r\n\r\n",

@@ -84,7 +84,9 @@ impl fmt::Display for LimitInterface {
 #[derive(Debug, Error)]
 pub enum LimitError {
     /// The share is zero, or more than a CPU.
-    #[error("cannot limit to {share} every {period}: a share is above 0 and at most 1cpu")]
+    #[error(
+        "cannot limit a process to {share} every {period}: a share is above 0 and at most 1cpu"
+    )]
     NoTarget {
         /// Requested share of a CPU.
         share: CpuShare,
@@ -93,7 +95,8 @@ pub enum LimitError {
     },
     /// The share is too small for the kernel at this period.
     #[error(
-        "cannot limit to {share} every {period}: {slice} is below the kernel's minimum of {least}"
+        "cannot limit a process to {share} every {period}: {slice} is below the kernel's minimum \
+         of {least}"
     )]
     TooFine {
         /// Requested share of a CPU.
@@ -148,7 +151,7 @@ pub enum LimitError {
         source: std::io::Error,
     },
     /// The user's command does not contain `{pid}` or `{percent}`.
-    #[error("`{command}` does not contain {missing}")]
+    #[error("the command `{command}` does not contain {missing}")]
     BadCommand {
         /// Command as the user wrote it.
         command: String,

@@ -126,7 +126,7 @@ pub enum LiveError {
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// The scenario contains something that only the simulated host can do.
-    #[error("{what} can only be simulated")]
+    #[error("cannot run {what} live: it can only be simulated")]
     OnlySimulated {
         /// Description of the part that only the simulated host can do.
         what: &'static str,

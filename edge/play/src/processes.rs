@@ -43,7 +43,7 @@ pub enum ProcessError {
         source: io::Error,
     },
     /// A program ended before it could be scheduled.
-    #[error("`{program}` ended at once ({how})")]
+    #[error("`{program}` ended immediately after its start ({how})")]
     EndedAtOnce {
         /// Name of the program.
         program: String,

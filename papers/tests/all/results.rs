@@ -38,7 +38,7 @@ fn all_reproduced<'a>(rows: impl Iterator<Item = &'a KeptRow>, count: usize) {
 /// of both domains. SEDF with a period of 10 ms is left out, since no calibration with these rows
 /// predicts it.
 #[test]
-fn cherkasova_web_server_is_reproduced() {
+fn simulation_reproduces_web_server_results_of_cherkasova_2007() {
     let paper = read("cherkasova-2007");
     let rows = rows(&paper, "fig-2");
     let is_one = |row: &&KeptRow| {
@@ -53,7 +53,7 @@ fn cherkasova_web_server_is_reproduced() {
 /// A factor for two busy CPUs is derived only from the gain of BVT. With it these rows are
 /// predicted.
 #[test]
-fn cherkasova_two_cpus_are_reproduced() {
+fn simulation_reproduces_two_cpu_results_of_cherkasova_2007() {
     let paper = read("cherkasova-2007");
     let (gains, guests) = (rows(&paper, "fig-10"), rows(&paper, "fig-10c"));
     all_reproduced(gains.iter().filter(|row| row.id == "smp.sedf-nwc.gain"), 1);
@@ -67,7 +67,7 @@ fn cherkasova_two_cpus_are_reproduced() {
 }
 
 #[test]
-fn diestelhorst_ttcp_is_reproduced() {
+fn simulation_reproduces_ttcp_throughput_of_diestelhorst_2007() {
     let paper = read("diestelhorst-2007");
     let is_throughput =
         |row: &&KeptRow| row.id.ends_with(".throughput") && row.published.contains("Mbit/s");
@@ -90,7 +90,7 @@ fn diestelhorst_ttcp_is_reproduced() {
 /// Results of compile jobs in a guest, relative to the same jobs in dom0: a single job, and three
 /// at once.
 #[test]
-fn diestelhorst_compile_times_are_reproduced() {
+fn simulation_reproduces_compile_times_of_diestelhorst_2007() {
     let rows = rows(&read("diestelhorst-2007"), "table-3.2");
     all_reproduced(rows.iter().filter(|row| row.id.ends_with(".ratio")), 6);
 }
@@ -98,7 +98,7 @@ fn diestelhorst_compile_times_are_reproduced() {
 /// There are three always runnable vCPUs beside dom0, and in another case without dom0. The three
 /// receive equal shares wherever they start. The share of a single vCPU depends on its CPU.
 #[test]
-fn diestelhorst_balancer_is_reproduced() {
+fn simulation_reproduces_balancer_results_of_diestelhorst_2007() {
     let paper = read("diestelhorst-2007");
     let verdicts = |name| {
         let rows = rows(&paper, name).into_iter();
@@ -119,7 +119,7 @@ fn diestelhorst_balancer_is_reproduced() {
 /// the paper's text is applied, both are false. The numbers of Credit are reproduced, and those of
 /// GAPS except for two.
 #[test]
-fn gaps_is_reproduced_with_kept_turns() {
+fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_timeslices() {
     let paper = read("kim-2008");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-5", "fig-5."), [Verdict::SameShape; 4]);
@@ -135,7 +135,7 @@ fn gaps_is_reproduced_with_kept_turns() {
 /// it receives less than a tenth of another guest's CPU time, and waits for the whole run. With the
 /// bound that Slackline adds, it receives its share for every phase.
 #[test]
-fn gaps_starves_a_guest_by_the_papers_rule_only() {
+fn gaps_starves_a_guest_only_under_the_rule_of_the_paper() {
     let paper = read("kim-2008");
     for (name, by_paper) in [("starvation", "gaps/"), ("liars", "pass/"), ("liars", "turn/")] {
         let mut experiments = paper.experiments().expect("good experiments").into_iter();
@@ -165,7 +165,7 @@ fn gaps_starves_a_guest_by_the_papers_rule_only() {
 /// deadline is missed if periods of days and milliseconds are combined. With Slackline's rules the
 /// possible utilisation of the slower computer is not lower.
 #[test]
-fn vsched_resolution_follows_from_its_timers() {
+fn vsched_resolution_can_be_explained_by_the_timers_of_its_computers() {
     let paper = read("lin-2005");
     let verdicts = |name| rows(&paper, name).iter().map(|row| row.verdict).collect::<Vec<_>>();
     let found = verdicts("fig-9-resolution");
@@ -181,7 +181,7 @@ fn vsched_resolution_follows_from_its_timers() {
 /// half of the CPU is reserved, it keeps half of the rate, even if other load competes on the CPU
 /// of one node.
 #[test]
-fn parallel_program_keeps_the_rate_that_its_nodes_reserve() {
+fn parallel_program_keeps_the_rate_that_its_nodes_have_reserved() {
     let paper = read("lin-2005");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-12", "fig-12.tied."), [Verdict::Reproduced; 10]);
@@ -213,7 +213,7 @@ fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, 
 }
 
 #[test]
-fn written_verdicts_follow_from_written_numbers() {
+fn stored_verdicts_follow_from_the_stored_numbers() {
     let mut wrong = Vec::new();
     for name in ["cherkasova-2007", "diestelhorst-2007", "kim-2008", "lin-2005"] {
         let paper = read(name);

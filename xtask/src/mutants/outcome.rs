@@ -196,7 +196,7 @@ mod unit {
     }
 
     #[test]
-    fn cargo_mutants_output_is_parsed() {
+    fn output_of_cargo_mutants_is_parsed() {
         let text = r#"{"outcomes": [
             {"scenario": "Baseline", "summary": "Success"},
             {"scenario": {"Mutant": {"name": "a.rs:1:2: b", "file": "a.rs"}}, "summary": "Timeout"}
@@ -209,7 +209,7 @@ mod unit {
     }
 
     #[test]
-    fn listed_surviving_mutant_covers_exactly_one_change() {
+    fn listed_survivor_of_mutation_testing_matches_exactly_one_change() {
         let why = "both are the same there".to_owned();
         let change = "replace < with <= in f".to_owned();
         let survivors = vec![Survivor { file: "a.rs".into(), change, why }];
@@ -227,14 +227,14 @@ mod unit {
     }
 
     #[test]
-    fn mutant_threshold_ignores_changes_that_cannot_be_built() {
+    fn mutation_threshold_ignores_changes_that_cannot_be_built() {
         let counts = |caught, missed| Counts { caught, missed, timeouts: 5, unviable: 100 };
         assert!(counts(90, 5).reaches(95));
         assert!(!counts(89, 5).reaches(95));
     }
 
     #[test]
-    fn later_mutant_stage_replaces_only_missed_changes() {
+    fn later_stage_of_mutation_testing_repeats_only_changes_not_yet_detected() {
         let mut all = vec![changed(1, Fate::Missed), changed(2, Fate::Missed)];
         merge(&mut all, vec![changed(2, Fate::Caught)]);
         // The other results are of a change noticed earlier and of one that was not asked for.

@@ -94,7 +94,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn committed_mutants_settings_can_be_read() {
+    fn committed_settings_of_mutation_testing_can_be_parsed() {
         let text = include_str!("../../mutants.toml");
         let settings = parse(text).expect("it is well formed");
         assert_eq!(settings["host"].least, 95);
@@ -107,7 +107,7 @@ mod unit {
     }
 
     #[test]
-    fn surviving_mutant_without_a_reason_is_refused() {
+    fn survivor_of_mutation_testing_without_a_reason_is_refused() {
         let stage = "stages = [{ tests-of = [\"host\"] }]";
         let text = format!("[a]\nleast = 95\n{stage}\nsurvives = [{{ file = \"a\" }}]");
         let error = parse(&text).expect_err("it says nothing");

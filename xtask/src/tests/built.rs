@@ -133,7 +133,7 @@ mod unit {
     }
 
     #[test]
-    fn cargo_messages_distinguish_test_programs_from_other_artifacts() {
+    fn test_programs_are_distinguished_from_other_artifacts_of_cargo() {
         let mut built = BuildResults::default();
         let id = "path+file:///slackline/edge/cli#slackline@0.1.0";
         let messages = [
@@ -155,7 +155,7 @@ mod unit {
     }
 
     #[test]
-    fn package_name_is_read_from_both_forms_of_package_id() {
+    fn package_name_is_parsed_from_two_formats_of_a_package_id() {
         let mut built = BuildResults::default();
         let id = |end: &str| format!("path+file:///slackline/edge/cli#{end}");
         for (end, kind) in [("0.1.0", "lib"), ("slackline-live@0.1.0", "test")] {

@@ -55,7 +55,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn test_totals_are_summed_and_output_of_passing_tests_hidden() {
+    fn test_runner_sums_results_and_hides_output_of_passing_tests() {
         let mut tally = Tally::default();
         let lines = [
             ("test a ... ok", true),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn code_scanner_blanks_comments_and_strings() {
+    fn code_scanner_removes_the_content_of_comments_and_strings() {
         left_of("a // } b\nc", "ac");
         left_of("a /* { /* } */ { */ b", "ab");
         left_of(r#"f("a \" { b", x)"#, "f(,x)");
@@ -152,12 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn code_scanner_takes_no_lifetime_for_a_character_literal() {
+    fn code_scanner_does_not_take_a_lifetime_for_a_character_literal() {
         left_of("fn f<'a>(x: &'a str, y: &'a u8) {", "fnf<'a>(x:&'astr,y:&'au8){");
     }
 
     #[test]
-    fn blanked_strings_keep_the_line_numbers_of_code() {
+    fn code_scanner_keeps_line_numbers_after_strings_of_several_lines() {
         let code = Code::of("let a = \"\n{\n\";\nunsafe {}");
         assert_eq!(code.lines_with("unsafe").collect::<Vec<_>>(), [4]);
     }

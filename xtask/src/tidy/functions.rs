@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn function_length_is_from_signature_to_last_brace() {
+    fn length_of_a_function_is_counted_from_signature_to_last_brace() {
         assert_eq!(lengths("fn a() {}"), [("a".into(), 1)]);
         assert_eq!(lengths("fn a(\n    x: [u8; 4],\n) {\n    // }\n}\n"), [("a".into(), 5)]);
     }
 
     #[test]
-    fn function_without_a_body_is_ignored() {
+    fn function_without_a_body_is_not_counted() {
         assert_eq!(
             lengths("trait T {\n    fn a(&self) -> u8;\n    fn b() {\n    }\n}"),
             [("b".into(), 2)]
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_functions_are_also_counted_separately() {
+    fn nested_function_counts_separately_and_within_the_outer_function() {
         let inner = ("b".to_owned(), 2);
         assert_eq!(lengths("fn a() {\n    fn b() {\n    }\n}\n"), [inner, ("a".into(), 4)]);
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn long_function_must_be_listed_and_may_not_grow() {
+    fn function_above_70_lines_must_be_listed_and_may_not_grow() {
         assert!(check(&[long(70)]).is_empty());
         assert_eq!(check(&[long(71)])[0].line, 1);
         assert!(check(&[long(80), list(80)]).is_empty());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_long_function_that_shrank_is_a_fault() {
+    fn listed_function_that_became_shorter_is_a_fault() {
         assert_eq!(check(&[long(79), list(80)])[0].file, LIST);
         assert_eq!(check(&[long(60), list(80)])[0].file, LIST);
     }

@@ -200,14 +200,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_in_parentheses_of_a_crate_table_cell_are_ignored() {
+    fn notes_in_parentheses_in_a_cell_of_the_crate_table_are_ignored() {
         assert!(items("nothing").is_empty());
         assert_eq!(items("`units`, policy (specs, only)"), ["units", "policy"]);
         assert_eq!(items("anything in edge"), ["anything in edge"]);
     }
 
     #[test]
-    fn table_ends_at_the_first_line_that_is_no_row() {
+    fn crate_table_ends_at_the_first_line_that_is_not_a_row() {
         let text = format!("| {} |\n|---|---|---|\n| `a` | b | |\n\n| c |", HEAD.join(" | "));
         let row = Row { line: 3, name: "a".into(), may: vec!["b".into()], never: vec![] };
         assert_eq!(table(&text), Some(vec![row]));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn crate_table_that_differs_from_cargo_is_a_fault() {
+    fn crate_table_that_differs_from_cargo_metadata_is_a_fault() {
         let metadata = world(&[("pure/a", ""), ("pure/b", "slackline-a rand_core")]);
         assert!(says("| a | nothing | |\n| b | a | |\n", &metadata).is_empty());
         assert_eq!(
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_transitive_dependency_is_a_fault() {
+    fn forbidden_dependency_of_a_crate_is_a_fault_even_if_indirect() {
         let metadata =
             world(&[("edge/c", "slackline-b"), ("edge/b", "slackline-a"), ("edge/a", "")]);
         let rest = "| b | a | |\n| a | | |\n";

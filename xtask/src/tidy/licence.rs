@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn licence_or_needs_one_allowed_part_and_needs_all() {
+    fn licence_expression_with_or_needs_one_allowed_licence_with_and_needs_all() {
         met("MIT", Some(true));
         met("GPL-3.0", Some(false));
         met("GPL-3.0 OR MIT", Some(true));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn licence_and_binds_tighter_than_or() {
+    fn operator_and_binds_more_tightly_than_or_in_licence_expressions() {
         met("MIT OR A AND B", Some(true));
         met("(MIT OR A) AND B", Some(false));
         met("(MIT OR Apache-2.0) AND Unicode-3.0", Some(true));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_licence_expression_is_rejected() {
+    fn licence_expression_that_is_malformed_is_rejected() {
         for wrong in ["", "MIT AND", "OR", "(MIT", "MIT)", "MIT MIT", "MIT WITH"] {
             met(wrong, None);
         }

@@ -89,20 +89,20 @@ mod tests {
     }
 
     #[test]
-    fn link_to_file_folder_and_heading_is_accepted() {
+    fn link_to_an_existing_file_folder_or_heading_is_accepted() {
         assert!(says("[x](../other.md) and [y](../../docs) and [z](https://a.b/c)").is_empty());
         assert!(says("[x](../other.md#the-edf-policy-why)\n# Here\n[y](#here)").is_empty());
     }
 
     #[test]
-    fn link_to_missing_file_or_heading_is_found() {
+    fn link_to_a_missing_file_or_heading_is_a_fault() {
         let expected = "docs/a/one.md:2: links to gone.md, and there is no docs/a/gone.md";
         assert_eq!(says("\n[x](gone.md)"), [expected]);
         assert_eq!(says("[x](../other.md#no)").len(), 1);
     }
 
     #[test]
-    fn link_in_code_is_not_checked() {
+    fn link_inside_code_is_not_checked() {
         assert!(says("`[x](gone.md)` and\n```\n[y](gone.md)\n```\n").is_empty());
     }
 }

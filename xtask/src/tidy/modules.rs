@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn cycle_of_two_modules_is_a_fault() {
+    fn cycle_between_two_modules_is_a_fault() {
         let one = ("a/src/one.rs", "use std::fmt;\n\nuse crate::{other::Thing as Other, third};\n");
         let circle = says(&[one, ("a/src/other.rs", "fn f(x: super::one::Thing) {}\n")]);
         assert_eq!(circle, ["a/src/one.rs:3: a circle of modules: one, other, one"]);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn cycle_of_several_modules_is_reported_once() {
+    fn cycle_of_three_modules_is_reported_once() {
         let files = [
             ("a/src/a.rs", "use crate::b;\n"),
             ("a/src/b.rs", "use crate::{\n    c::{self, D},\n};\n"),
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn nested_module_counts_as_its_parent_in_module_cycles() {
+    fn nested_module_counts_as_its_parent_module_in_cycles() {
         let inner = ("a/src/one/inner.rs", "use crate::other;\n");
         let files = [inner, ("a/src/one.rs", ""), ("a/src/other.rs", "use crate::one::f;\n")];
         assert_eq!(says(&files), ["a/src/one/inner.rs:1: a circle of modules: one, other, one"]);
     }
 
     #[test]
-    fn module_and_its_children_may_use_each_other() {
+    fn module_and_its_child_modules_may_use_each_other() {
         let files = [
             ("a/src/lib.rs", "use one::f;\n"),
             ("a/src/one.rs", "use self::inner::g;\nuse crate::F;\n"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn test_modules_may_use_any_module() {
+    fn test_module_may_use_any_module() {
         let files = [
             ("a/src/one.rs", "use crate::other;\n"),
             ("a/src/other.rs", "#[cfg(test)]\nmod tests {\n    use crate::one;\n}\n"),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn mod_rs_file_is_a_fault() {
+    fn module_in_a_file_named_mod_rs_is_a_fault() {
         let files = [("a/src/one/mod.rs", ""), ("a/tests/common/mod.rs", "")];
         let says = says(&files);
         assert_eq!(says, ["a/src/one/mod.rs:1: a module is `name.rs`, and what is in it `name/`"]);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_specification_evidence_is_reported() {
+    fn evidence_in_the_specification_that_does_not_exist_is_a_fault() {
         assert!(row("held", "test: pure/sim/tests/costs.rs::a_switch_costs").is_empty());
         assert!(row("held", "`test: sim::costs::a_switch_costs`").is_empty());
         assert!(row("held", "`bench: pick`, `scenario: mixed`").is_empty());
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_specification_row_needs_evidence() {
+    fn specification_row_without_evidence_is_a_fault() {
         assert!(row("not measured", "pending").is_empty());
         assert_eq!(row("not reached", "").len(), 1);
         assert_eq!(row("not reached", "[mutants](bench/results/mutants.md)").len(), 1);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn specification_status_is_one_of_four_words() {
+    fn specification_status_must_be_one_of_four_words() {
         for status in STATUSES {
             assert!(row(status, "bench: pick").is_empty(), "{status}");
         }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn specification_ids_are_unique_and_well_formed() {
+    fn specification_ids_must_be_unique_and_well_formed() {
         let table = |ids: [&str; 2]| {
             let row = |id| format!("| {id} | a promise | 1 ms | held | bench: pick |\n");
             reported(&format!("{HEAD}{}\n## More\n\n{HEAD}{}", row(ids[0]), row(ids[1])))
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn specification_cells_are_at_most_160_characters() {
+    fn specification_cell_of_more_than_160_characters_is_a_fault() {
         let table = |promise: &str, target: &str| {
             reported(&format!("{HEAD}| RES-01 | {promise} | {target} | held | bench: pick |\n"))
         };
@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn every_specification_table_has_the_five_columns() {
+    fn specification_table_must_have_the_five_columns() {
         assert_eq!(reported("| What | Number |\n|---|---|\n").len(), 1);
         assert_eq!(reported(&format!("{HEAD}| RES-01 | a promise |\n")), ["2 cells, not 5"]);
     }
 
     #[test]
-    fn specification_notes_name_only_existing_rows_and_evidence() {
+    fn specification_note_may_name_only_existing_rows_and_evidence() {
         let note = |note: &str| {
             let row = "| RES-01 | a promise | 1 ms | held | bench: pick |\n";
             reported(&format!("A `test: NAME` runs.\n\n{HEAD}{row}\n{note}\n"))

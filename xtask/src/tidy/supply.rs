@@ -109,14 +109,14 @@ deny = [{ crate = \"bad\", reason = \"x\" }]
     }
 
     #[test]
-    fn direct_dependencies_and_stated_purposes_must_match() {
+    fn purpose_must_be_stated_for_exactly_the_direct_dependencies() {
         assert!(says("a b", "MIT").is_empty());
         assert_eq!(says("a", "MIT"), ["deny.toml:3: nobody depends on b"]);
         assert_eq!(says("a b c", "MIT"), ["deny.toml:1: does not say what c is for"]);
     }
 
     #[test]
-    fn forbidden_licences_and_banned_crates_are_faults() {
+    fn dependency_with_a_forbidden_licence_or_banned_name_is_a_fault() {
         assert_eq!(says("a b", "GPL-3.0").len(), 2);
         assert!(
             says("a b bad", "MIT").contains(&"Cargo.lock:1: bad 1 is banned, see deny.toml".into())

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn tabs_trailing_blanks_and_unfinished_work_are_faults() {
+    fn tab_trailing_blank_or_unfinished_work_in_a_file_is_a_fault() {
         assert_eq!(says("a.md", "a\tb\n"), ["a.md:1: a tab"]);
         assert_eq!(says("a.toml", "a\nb \n"), ["a.toml:2: a blank at the end"]);
         assert_eq!(says("a.rs", concat!("// TO", "DO x\n")).len(), 1);
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn absolute_machine_paths_are_faults_but_similar_words_are_not() {
+    fn absolute_path_of_a_machine_is_a_fault_but_similar_words_are_not() {
         assert_eq!(says("a.md", concat!("see /ho", "me/me/x\n")).len(), 1);
         assert_eq!(says("a.md", concat!("`/ro", "ot`\n")).len(), 1);
         assert!(says("a.md", "src/work.rs, /workload, ~/work and $X/root\n").is_empty());
     }
 
     #[test]
-    fn package_registry_hosts_are_faults() {
+    fn host_name_of_a_package_registry_is_a_fault() {
         assert_eq!(says("a.txt", concat!("x http://mir", "ror.example/y\n")).len(), 1);
         assert!(says("a.txt", "https://docs.rs/index and https://sh.rustup.rs\n").is_empty());
         let lock = "source = \"registry+https://github.com/rust-lang/crates.io-index\"\n";
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn banned_words_in_comments_and_strings_are_no_faults() {
+    fn banned_word_in_a_comment_or_string_is_not_a_fault() {
         assert!(says("a.rs", "let a = \"dbg!(unsafe)\"; // unsafe todo!()\n").is_empty());
         assert_eq!(says("a.rs", "fn a() {\n    todo!()\n}\n").len(), 1);
         assert_eq!(says("a.rs", "#[ignore = \"slow\"]\nfn a() {}\n").len(), 1);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_crates_may_not_use_hash_maps_floats_or_serde() {
+    fn pure_crate_that_uses_hash_maps_floats_or_serde_is_a_fault() {
         assert_eq!(says("pure/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").len(), 2);
         assert!(says("edge/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").is_empty());
         assert!(says(WITH_FLOATS[0], "let a: f64 = b;\n").is_empty());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn file_length_excludes_test_modules() {
+    fn length_of_a_file_is_counted_without_its_test_modules() {
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// x\n".repeat(500));
         assert!(says("a.rs", &("// x\n".repeat(600) + &tests)).is_empty());
         assert_eq!(says("a.rs", &("// x\n".repeat(601) + &tests)).len(), 1);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn line_width_counts_characters() {
+    fn width_of_a_line_is_counted_in_characters_and_not_in_bytes() {
         assert!(says("a.rs", &"é".repeat(100)).is_empty());
         assert_eq!(says("a.rs", &"é".repeat(101)).len(), 1);
     }

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn doc_comment_that_opens_with_a_pronoun_is_counted() {
+    fn doc_comment_that_begins_with_a_pronoun_is_counted() {
         let text = "//! Whether a thread\n//! sleeps today.\n\n/// `Which` CPU it is on.\n\
                     fn f() {}\n/// Time since the last wake.\nfn g() {}\n// What it is\n";
         assert_eq!(rules_of("pure/a/src/lib.rs", text), [(Rule::Opening, 1), (Rule::Opening, 4)]);
@@ -349,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn test_name_with_a_pronoun_is_counted() {
+    fn test_name_that_contains_a_pronoun_is_counted() {
         let text = "#[test]\nfn who_is_first_runs() {}\n#[test]\nfn whole_slice_is_used() {}\n\
                     fn what_helps() {}\n";
         assert_eq!(rules_of("pure/a/tests/all/x.rs", text), [(Rule::TestName, 2)]);
     }
 
     #[test]
-    fn type_named_by_a_participle_is_counted() {
+    fn type_named_by_a_participle_or_pronoun_is_counted() {
         let text = "pub(crate) struct Wanted;\nenum Seed {}\nstruct SharedState;\ntrait Who {}\n";
         let found = rules_of("pure/a/src/lib.rs", text);
         assert_eq!(found, [(Rule::TypeName, 1), (Rule::TypeName, 4)]);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn second_type_of_the_same_name_in_a_crate_is_counted() {
+    fn second_type_with_an_equal_name_in_a_crate_is_counted() {
         let one = Source::new("pure/a/src/x.rs", "struct Row;\n");
         let two = Source::new("pure/a/src/y.rs", "struct Row;\n");
         let three = Source::new("pure/b/src/y.rs", "struct Row;\n");
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn word_count_above_or_below_the_committed_one_is_a_fault() {
+    fn word_count_above_or_below_the_committed_count_is_a_fault() {
         let file = |count: usize| {
             Source::new(PATH, &format!("# words\ntype-name    pure/a         {count}\n"))
         };

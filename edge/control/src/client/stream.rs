@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn event_stream_parses_the_same_for_any_chunk_size() {
+    fn event_stream_is_parsed_alike_for_any_chunk_size() {
         let text =
             b"id: 7\nevent: event\ndata: {\"a\":1}\n\n: alive\n\nevent: reservations\ndata: []\n\n";
         let wanted = [

@@ -86,9 +86,8 @@ impl Access {
             let own = uid.map(Principal::User);
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
             format!(
-                "{name} is an operator without a grant. `slackline access migrate` makes {name} \
-                 a tenant, who can neither see the log nor change reservations of others, of \
-                 which there are {others}"
+                "{name} is an operator without a grant. `slackline access migrate` makes {name} a \
+                 tenant, who can neither see the log nor change the {others} reservations of others"
             )
         };
         members.take(MOST_LINES).map(line).collect()
@@ -199,7 +198,7 @@ impl Access {
         if is_known || self.granted.len() + self.pending.len() < MOST_GRANTS {
             return Ok(());
         }
-        Err(format!("cannot add a grant: there are {MOST_GRANTS}, which is the maximum"))
+        Err(format!("cannot add a grant: there are {MOST_GRANTS} grants, which is the maximum"))
     }
 
     /// Notes a change that is being written to the ledger. It takes effect in
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn grant_overrides_groups_until_it_expires_and_admits_no_stranger() {
+    fn access_grant_overrides_the_role_by_group_until_the_grant_expires() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let done = added(&mut access, "1000", grant(Word::Viewer, Some(2)), now);
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn new_grants_beyond_the_limit_are_refused_but_existing_grants_can_change() {
+    fn new_access_grant_beyond_the_limit_is_refused_but_old_ones_may_change() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn group_member_without_a_grant_is_a_tenant_after_access_migration() {
+    fn group_member_without_a_grant_becomes_a_tenant_after_access_migration() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         added(&mut access, "1001", grant(Word::Operator, None), now);
@@ -372,7 +371,11 @@ mod tests {
         let owners = [Principal::User(0), Principal::User(1000)];
         let lines = access.would_lose(&members, &owners);
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("ann ") && lines[0].ends_with("there are 1"), "{lines:?}");
+        assert!(
+            lines[0].starts_with("ann ")
+                && lines[0].ends_with("change the 1 reservations of others"),
+            "{lines:?}"
+        );
         access.migrate();
         assert_eq!(role(&access, 1000, 990), Some(Role::Tenant));
         assert_eq!(role(&access, 1001, 990), Some(Role::Operator), "a grant keeps its role");
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn grant_to_root_or_for_invalid_days_is_refused() {
+    fn access_grant_to_root_or_for_an_invalid_number_of_days_is_refused() {
         let now = UNIX_EPOCH;
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn token_is_shown_once_and_only_its_hash_is_kept() {
+    fn access_token_is_shown_once_and_only_its_hash_is_stored() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let Done { shown, what, .. } =

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn restarted_daemon_reads_restart_count_and_last_heartbeat() {
+    fn restarted_daemon_finds_its_restart_count_and_last_heartbeat() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let before = monotonic();

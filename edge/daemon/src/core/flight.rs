@@ -324,9 +324,11 @@ impl FlightThread {
             return Err(Problem::new(Kind::NotAllowed, detail));
         }
         if !self.predictions.watch(now, wall_ns(), predictions) {
-            let problem =
-                Problem::new(Kind::NotNow, "more than 1,000 predictions would be watched");
-            return Err(problem.hinting("apply again in a minute"));
+            let problem = Problem::new(
+                Kind::NotNow,
+                "cannot watch these predictions: the daemon watches at most 1,000 at a time",
+            );
+            return Err(problem.hinting("apply the plan again in a minute"));
         }
         Ok(self.predicted(own))
     }

@@ -201,7 +201,7 @@ impl Host {
             "{MOST_WAITING} requests of this user wait for VM look-ups, which is the limit"
         );
         let problem = Problem::new(Kind::TooMany, detail)
-            .hinting("wait for the answers to these requests first");
+            .hinting("wait for the answers to the pending look-ups first");
         self.say(&wire::refused(ticket, problem));
     }
 

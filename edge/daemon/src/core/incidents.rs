@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn saved_incidents_are_found_on_reopen_and_partial_files_removed() {
+    fn incident_recordings_are_found_at_restart_and_partial_files_removed() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
         let first = save(&mut incidents, 1_000, 10);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_incidents_are_deleted_beyond_count_and_age_limits() {
+    fn oldest_incident_recordings_are_deleted_if_too_many_or_too_old() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
         for at in 0..250 {

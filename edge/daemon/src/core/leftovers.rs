@@ -22,7 +22,9 @@ pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str))
     for (thread, given_back) in left.threads.iter().zip(give_back_all(&left.threads)) {
         let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
         match given_back {
-            Ok(_) => tell(&format!("{whose} was left held by a killed run and is restored")),
+            Ok(_) => tell(&format!(
+                "{whose} was left stopped or real-time by a killed run, and is restored"
+            )),
             Err(error) => tell(&format!("cannot restore {whose}: {error}")),
         }
     }

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_may_have_one_vm_lookup_running_and_four_queued() {
+    fn user_may_have_one_vm_lookup_running_and_four_queued() {
         let mut lookups = Lookups::start().unwrap();
         let mut refused = 0;
         for ticket in 0..9 {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lookup_thread_is_reserved_for_administrators() {
+    fn one_vm_lookup_thread_is_reserved_for_administrators() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             lookups.look(now(0), asked(1000 + uid, uid.into(), Role::Operator), wanted()).unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_list_vms_within_one_second_share_one_scan() {
+    fn callers_that_list_vms_within_one_second_share_one_scan_of_the_host() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             let list = lookups.list(now(0), &asked(1000 + uid, uid.into(), Role::Viewer)).unwrap();

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_found_again_and_damaged_lines_left_out() {
+    fn outcomes_of_predictions_are_found_at_restart_without_damaged_lines() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut predictions = Predictions::open(folder.path());
         let prediction = |name: &str| Prediction {

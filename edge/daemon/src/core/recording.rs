@@ -81,8 +81,11 @@ impl Host {
             None => Problem::new(Kind::NotNow, "the flight recorder is off")
                 .hinting("start the daemon without --no-recorder"),
             Some(flight) if flight.ask(ticket, question, own) => return,
-            Some(_) => Problem::new(Kind::NotNow, "the flight recorder is behind")
-                .hinting("ask again in a second"),
+            Some(_) => Problem::new(
+                Kind::NotNow,
+                "the flight recorder has not yet processed the latest events",
+            )
+            .hinting("ask again in a second"),
         };
         self.say(&wire::refused(ticket, problem));
     }

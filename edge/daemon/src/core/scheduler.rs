@@ -157,7 +157,8 @@ impl Scheduler {
                     super::listed(&self.cpus),
                 ),
                 hint: Some(
-                    "allow it a CPU that is scheduled, or start the daemon with --cpus".into(),
+                    "allow the thread a CPU that is scheduled, or start the daemon with --cpus"
+                        .into(),
                 ),
             });
         }

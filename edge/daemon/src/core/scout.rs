@@ -344,7 +344,7 @@ fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     }
     let notes = notes_of(Path::new(LIBVIRT_STATES), &machine.name)?;
     let reason = read_state(&notes, pid)?;
-    Some(format!("libvirt says that its guest is {reason}"))
+    Some(format!("libvirt reports that the guest is {reason}"))
 }
 
 /// Reads libvirt's file for a VM. `None` if the name leads out of the folder, or to something other
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn awaited_domain_with_another_name_is_found_by_its_uuid() {
+    fn libvirt_domain_that_was_renamed_is_found_by_its_uuid() {
         let [one, two] =
             ["0f9c27aa-0000-4000-8000-000000000001", "0f9c27aa-0000-4000-8000-000000000002"];
         let awaited = |by_uuid: Option<&str>| AwaitedVm {
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn suspended_guest_is_recognized_from_the_libvirt_status_file() {
+    fn suspended_guest_is_recognized_from_its_libvirt_status_file() {
         let notes = |state: &str| {
             format!(
                 "<!--\nWARNING\n-->\n\
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_name_with_path_components_reads_no_libvirt_status_file() {
+    fn vm_name_that_contains_a_path_is_never_used_to_read_a_status_file() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("qemu");
         std::fs::create_dir(&inside).unwrap();

@@ -49,7 +49,7 @@ impl SocketError {
     pub fn hint(&self) -> &'static str {
         match self {
             SocketError::Taken { .. } => "stop that daemon, or use another `--socket`",
-            SocketError::Foreign { .. } => "move it away, or use another `--socket`",
+            SocketError::Foreign { .. } => "move that file away, or use another `--socket`",
             SocketError::Refused { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
                 "name a path of at most 107 bytes with `--socket`"
             }
@@ -72,7 +72,7 @@ pub(super) fn listen(
         None => bind(path, people.operators)?,
     };
     let warning = let_administrators_in(&listener, people).err().map(|error| {
-        format!("members of slackline-admin alone cannot connect to the socket: {error}")
+        format!("users who are only in group slackline-admin cannot connect to the socket: {error}")
     });
     Ok((listener, warning))
 }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemon_replaces_an_abandoned_socket_but_not_one_in_use() {
+    fn daemon_replaces_an_abandoned_socket_but_not_a_socket_in_use() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep").join("service.sock");
         let listen = |path: &Path| super::listen(path, People::default()).map(|(socket, _)| socket);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn member_of_only_the_administrators_group_can_connect() {
+    fn user_only_in_the_administrators_group_can_connect_to_the_socket() {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }

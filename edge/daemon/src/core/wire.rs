@@ -81,7 +81,7 @@ pub(super) fn heard(
     let Rights { principal, role, users } = rights.ok_or_else(|| fail(stranger()))?;
     if is_about_access(&ask.request) && !is_local {
         let problem = Problem::new(Kind::NotAllowed, "`access` is not permitted over the network");
-        return Err(fail(problem.hinting("run it on the host of the daemon")));
+        return Err(fail(problem.hinting("run the command on the host of the daemon")));
     }
     check_role(&ask.request, role).map_err(fail)?;
     match ask.request {

@@ -98,16 +98,16 @@ impl Absent {
             }
             Absent::NotHere { .. } => Some("list VMs with `slackline find`".to_owned()),
             Absent::Several { first, .. } => {
-                Some(format!("name one by `uuid:UUID`, or by `pid:{first}`"))
+                Some(format!("name one of the processes by `uuid:UUID`, or by `pid:{first}`"))
             }
             Absent::Untouchable(error) => Some(error.hint().to_owned()),
             Absent::NoVcpus(error) => error.hint().map(str::to_owned),
             Absent::Silent { .. } => Some(
                 "start QEMU with `-name NAME,debug-threads=on`, which needs no monitor".to_owned(),
             ),
-            Absent::NotAsked { .. } => {
-                Some("try again in some seconds, when its monitor has answered".to_owned())
-            }
+            Absent::NotAsked { .. } => Some(
+                "try again in some seconds, when the monitor of the VM has answered".to_owned(),
+            ),
             Absent::Group(error) => error.hint().map(str::to_owned),
             Absent::Empty { .. } => Some("start a process in the cgroup or unit first".to_owned()),
             Absent::Unreadable { .. } => Some("run as root".to_owned()),

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn libvirt_domain_is_recognized_by_its_cgroup() {
+    fn libvirt_domain_is_recognized_by_the_cgroup_of_its_process() {
         assert_eq!(of_libvirt(WITHOUT_SYSTEMD), Some(b"myvm2ndab".into()));
         assert_eq!(of_libvirt(&scope("ubuntu22.04")), Some(b"ubuntu22.04".into()));
         assert_eq!(of_libvirt(&scope("a\\x2db")), Some(b"a-b".into()));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_outside_libvirt_slices_is_not_taken_for_a_libvirt_domain() {
+    fn cgroup_outside_libvirt_slices_is_not_recognized_as_a_libvirt_domain() {
         for group in [
             "0::/user.slice/user-1000.slice/user@1000.service/machine-qemu\\x2d2\\x2dweb.scope\n",
             "0::/user.slice/machine/qemu-1-web.libvirt-qemu\n0::/machine-qemu-1-web.scope\n",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_name_matches_only_the_vm_name_libvirt_derived_it_from() {
+    fn cgroup_name_matches_only_the_vm_name_that_libvirt_derived_it_from() {
         assert!(fits(b"myvm2ndab", b"my vm: 2nd, \"a,b\""));
         assert!(fits(b"ubuntu22.04", b"ubuntu22.04"));
         assert!(!fits(b"web", b"db"));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_and_units_are_recognized_by_their_cgroups() {
+    fn containers_and_systemd_units_are_recognized_by_their_cgroups() {
         let id = "0123456789abcdef".repeat(4);
         let found = |group: String| {
             known(group.as_bytes()).map(|known| {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn firecracker_id_is_read_from_the_jailer_cgroup() {
+    fn firecracker_id_is_parsed_from_the_cgroup_that_its_jailer_made() {
         assert_eq!(of_jailer(b"0::/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/a/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/firecracker/\n0::/x/y\n"), None);
@@ -282,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn cgroup_parts_in_any_order_are_parsed_without_panic(
+        fn random_sequence_of_cgroup_name_parts_is_parsed_without_panic(
             parts in vec(prop::sample::select(vec![
                 "/", "machine.slice", "machine", "machine-qemu", "\\x2d", "\\x2", "\\", "-", "1",
                 "web", ".scope", ".service", ".libvirt-qemu", "qemu-1-", "0::", "\n", ":",
@@ -299,7 +299,7 @@ mod tests {
 
         /// The cgroup name that libvirt makes from any VM name fits that VM name.
         #[test]
-        fn cgroup_that_libvirt_derives_from_any_name_matches_that_name(name in "[ -~]{1,80}") {
+        fn cgroup_that_libvirt_derives_from_any_vm_name_matches_that_name(name in "[ -~]{1,80}") {
             let kept: String = name.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
             prop_assert!(fits(kept.as_bytes(), name.as_bytes()));
         }

@@ -279,7 +279,7 @@ mod tests {
     ];
 
     #[test]
-    fn program_name_and_uuid_are_read_from_real_vm_command_lines() {
+    fn program_name_and_uuid_are_parsed_from_command_lines_of_real_vms() {
         for text in LINES {
             let (head, words) =
                 text.split_once("\n\n").expect("the file has a result and a command line");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn qemu_option_values_are_not_parsed_as_options() {
+    fn value_of_a_qemu_option_is_never_parsed_as_an_option() {
         let qemu = b"/usr/bin/qemu-system-x86_64".as_slice();
         assert_eq!(name(&[qemu, b"-append", b"-name", b"-name", b"web"]), Some(b"web".into()));
         assert_eq!(name(&[qemu, b"-append", b"-name web"]), None);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_with_names_similar_to_hypervisors_are_not_vms() {
+    fn program_with_a_name_similar_to_a_hypervisor_is_not_a_vm() {
         for program in ["qemu-img", "qemu-nbd", "firecracker-containerd", "virtqemud", "kvm-ok", ""]
         {
             assert_eq!(read(&line(&[program.as_bytes(), b"-name", b"web"])), None, "{program}");
@@ -348,7 +348,7 @@ mod tests {
     proptest! {
         /// QEMU's option `-name` has an arbitrary name, which may contain commas and equals signs.
         #[test]
-        fn any_name_that_libvirt_passes_to_qemu_is_parsed(
+        fn any_vm_name_that_libvirt_passes_to_qemu_is_parsed(
             guest in word().prop_filter("a name", |name| !name.is_empty()),
             between in vec(word(), 0..4),
         ) {
@@ -369,7 +369,7 @@ mod tests {
         }
 
         #[test]
-        fn any_firecracker_id_is_parsed(id in word(), other in word()) {
+        fn any_firecracker_id_on_a_command_line_is_parsed(id in word(), other in word()) {
             let joined = [b"--id=".as_slice(), &id].concat();
             let words: [&[u8]; 4] = [b"firecracker", b"--api-sock", &other, &joined];
             prop_assert_eq!(name(&words), Some(id));
@@ -391,7 +391,7 @@ mod tests {
 
         /// The command lines consist of options and their values in any order and number.
         #[test]
-        fn vm_options_in_any_order_are_parsed_without_panic(
+        fn random_sequence_of_vm_options_is_parsed_without_panic(
             words in vec(prop::sample::select(vec![
                 "-name", "--name", "-n", "--id", "--id=a", "-uuid", "--platform", "uuid=1", "run",
                 "-M", "none", "-machine", "guest=,,,", "a,b", "=", ",", "--", "-", "", "-S",

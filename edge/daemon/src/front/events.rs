@@ -51,7 +51,7 @@ struct MissedEvents {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Following {
-    /// True to send all reservations every second too.
+    /// True to also send all reservations every second.
     reservations: Option<bool>,
 }
 

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listening_socket_passed_between_processes_still_accepts_connections() {
+    fn listening_socket_that_is_passed_to_another_process_accepts_connections() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_connections_are_reserved_for_administrators() {
+    fn eight_connections_to_the_daemon_are_reserved_for_administrators() {
         let limits = empty();
         let connect = |uid, role| Limits::connect(&limits, Owner::User(uid), role);
         let others: Vec<HeldSlot> =
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn remote_connections_leave_slots_for_local_users() {
+    fn remote_connections_leave_connection_slots_for_local_users() {
         let limits = empty();
         let connect = |nth: u8| Limits::connect_remote(&limits, IpAddr::from([10, 0, 0, nth]));
         let held: Vec<HeldSlot> = (0..24).map(|nth| connect(nth / 4).unwrap().0).collect();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn user_may_connect_200_times_at_once_then_100_times_a_second() {
+    fn user_may_open_200_connections_at_once_and_then_100_per_second() {
         let (mut had, begin) = (Had::default(), Instant::now());
         let count = |had: &mut Had, at| (0..1000).filter(|_| had.may_connect(at)).count();
         assert_eq!(count(&mut had, begin), 200);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn address_with_over_five_unknown_credentials_a_minute_is_delayed() {
+    fn address_that_sends_six_unknown_credentials_in_a_minute_is_delayed() {
         let mut limits = Limits::default();
         let (begin, address) = (Instant::now(), IpAddr::from([10, 0, 0, 1]));
         let slow = (0..8).filter(|_| limits.fails(address, begin)).count();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn third_event_stream_of_a_principal_is_refused() {
+    fn third_event_stream_of_one_user_is_refused() {
         let limits = empty();
         let first = Limits::stream(&limits, Owner::User(7)).unwrap();
         let _second = Limits::stream(&limits, Owner::User(7)).unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_may_send_100_requests_at_once_then_50_a_second() {
+    fn user_may_send_100_requests_at_once_and_then_50_per_second() {
         let mut limits = Limits::default();
         let begin = Instant::now();
         let count = |limits: &mut Limits, at| {

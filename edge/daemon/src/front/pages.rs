@@ -182,7 +182,8 @@ pub(super) async fn machines(
     let text = query(finding)?.text;
     let length = text.as_ref().map_or(0, String::len);
     if length > LONGEST_TEXT {
-        let detail = format!("the text has {length} bytes; at most {LONGEST_TEXT} are allowed");
+        let detail =
+            format!("the search text has {length} bytes; at most {LONGEST_TEXT} are allowed");
         return Err(No::bad(detail, "search for a shorter text"));
     }
     match front.ask(&caller, None, Request::Find { text }).await? {
@@ -263,8 +264,8 @@ pub(super) async fn reserve(
 
 /// Applies a list of reservations: all of them are admitted, or nothing changes.
 ///
-/// Reservations that are not listed stay, unless `prune` releases them. New reservations wait for
-/// their VM, which is found within a few seconds if it is running.
+/// Reservations that are not in the list stay, unless `prune` releases them. A new reservation
+/// waits for its VM. If the VM is running, the service finds it within a few seconds.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/apply", request_body = Apply, responses(
     (status = 200, body = Vec<AppliedChange>), (status = "default", body = Problem))))]
@@ -284,10 +285,10 @@ pub(super) async fn apply(
     }
 }
 
-/// Holds, begins or breaks this host's member of a gang.
+/// Reserves, starts or breaks this host's member of a gang of VMs on several hosts.
 ///
-/// The client that starts a gang asks all hosts to hold their members. If all agree, it asks all of
-/// them to begin. Otherwise none begins.
+/// The client that starts a gang asks all hosts to reserve capacity for their members. If all
+/// agree, the client asks all of them to start. Otherwise no member starts.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/gangs", request_body = GangWord,
     params(("Idempotency-Key" = Option<String>, Header)), responses(
@@ -306,11 +307,11 @@ pub(super) async fn gang(
     front.write(&caller, &headers, Request::Gang { word }).await
 }
 
-/// Changes a reservation. Fields that are left out stay as they are.
+/// Changes a reservation. Fields that are absent stay as they are.
 #[cfg_attr(feature = "openapi", utoipa::path(
     patch, path = "/v1/reservations/{name}", request_body = Change,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn change(
     State(front): Shared,
@@ -331,7 +332,7 @@ pub(super) async fn change(
 #[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/reservations/{name}",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn release(
     State(front): Shared,
@@ -349,7 +350,7 @@ pub(super) async fn release(
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/pause",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn pause(
     State(front): Shared,
@@ -367,7 +368,7 @@ pub(super) async fn pause(
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/resume",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn resume(
     State(front): Shared,
@@ -474,9 +475,9 @@ pub(super) async fn access(State(front): Shared, Extension(caller): Who) -> Repl
 
 /// Adds or replaces the grant of a local user or a remote client. Administrators only.
 ///
-/// For a local user it replaces the role of the user's groups. A user in none of these groups gets
-/// no access by it. A remote client is identified by its certificate, or by a new token that is
-/// only in this answer.
+/// The grant of a local user replaces the role of the user's groups. A user in none of these groups
+/// gets no access by a grant. A remote client is identified by its certificate, or by a new token
+/// that only the answer to this request contains.
 #[cfg_attr(feature = "openapi", utoipa::path(
     put, path = "/v1/access/{whom}", request_body = Grant,
     params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
@@ -501,8 +502,8 @@ pub(super) async fn grant(
     front.change_access(&caller, Request::Grant { whom, grant }).await
 }
 
-/// Turns members of the group `slackline` who have no grant into tenants. With a ledger of an older
-/// version they stay operators until this is called. Administrators only.
+/// Makes members of the group `slackline` who have no grant tenants. With a ledger of an older
+/// version they are operators until this request. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/access", responses(
     (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn new_remote_address_displaces_an_address_with_several_silent_connections() {
+    fn new_remote_address_displaces_an_address_with_several_idle_connections() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for nth in 0..32 {
             let (number, _) = remotes.connect(address(nth / 4), begin, false).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn single_silent_connection_of_an_address_is_displaced_only_after_a_delay() {
+    fn single_idle_connection_of_an_address_is_displaced_only_after_a_delay() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             remotes.connect(address(last), begin, false).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_slots_are_reserved_for_recently_authenticated_addresses() {
+    fn connection_slots_are_reserved_for_addresses_that_authenticated_lately() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
         remotes.let_in(friend, begin);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn authenticated_connection_is_not_displaced_by_new_addresses() {
+    fn authenticated_connection_is_never_displaced_by_new_addresses() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             let (number, _) = remotes.connect(address(last), begin, false).unwrap();

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_well_formed_bearer_tokens_are_hashed() {
+    fn bearer_token_that_is_not_well_formed_is_not_hashed() {
         let secret = "0f".repeat(32);
         let known = token_in(&format!("Bearer slk_{secret}")).unwrap();
         assert_eq!(known, known_by(format!("slk_{secret}").as_bytes()));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bearer_token_hash_is_plain_sha256() {
+    fn hash_of_a_bearer_token_is_its_sha256() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(known_by(b""), empty);
     }

@@ -68,11 +68,11 @@ fn administrators_are_answered_beside(gid: u32) {
 }
 
 #[test]
-fn operators_connecting_in_a_loop_do_not_block_administrators() {
+fn administrators_are_served_while_operators_connect_in_a_loop() {
     administrators_are_answered_beside(OPERATORS);
 }
 
 #[test]
-fn users_without_access_connecting_in_a_loop_do_not_block_administrators() {
+fn administrators_are_served_while_users_without_access_connect_in_a_loop() {
     administrators_are_answered_beside(OPERATORS - 1);
 }

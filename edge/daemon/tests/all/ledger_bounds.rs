@@ -28,7 +28,7 @@ fn many(seq: u64, answers: impl Iterator<Item = KeptAnswer>) -> Commit {
 }
 
 #[test]
-fn stored_answers_of_a_principal_never_exceed_their_limits() {
+fn stored_answers_of_a_user_never_exceed_their_limits() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
@@ -54,7 +54,7 @@ fn stored_answers_of_a_principal_never_exceed_their_limits() {
 }
 
 #[test]
-fn replacing_a_stored_answer_evicts_no_other_answer() {
+fn replacing_a_stored_answer_removes_no_other_stored_answer() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=3 {
@@ -64,7 +64,7 @@ fn replacing_a_stored_answer_evicts_no_other_answer() {
 }
 
 #[test]
-fn ledger_beyond_its_size_limit_drops_oldest_events() {
+fn ledger_above_its_size_limit_drops_its_oldest_events() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = 1 << 20;
     let keep = Keep { bytes, ..Keep::USUAL };
@@ -113,7 +113,7 @@ fn after_a_day_without_bounds(folder: &Path) {
 }
 
 #[test]
-fn old_ledger_with_a_million_answers_opens_quickly_and_shrinks() {
+fn old_ledger_with_a_million_stored_answers_opens_quickly_and_shrinks() {
     let folder = tempfile::tempdir().unwrap();
     after_a_day_without_bounds(folder.path());
     let began = Instant::now();

@@ -4,7 +4,7 @@
 use slackline_daemon::front::{STORED, built};
 
 #[test]
-fn stored_openapi_description_matches_the_code() {
+fn openapi_file_in_the_repository_matches_the_code() {
     let built = built();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json"), &built).unwrap();

@@ -180,7 +180,7 @@ fn is_not_known(asked: Result<String, ClientError>) {
 }
 
 #[test]
-fn only_remote_clients_with_a_known_token_are_answered() {
+fn remote_client_is_answered_only_if_its_token_is_known() {
     let served = Served::new(knowing, 2100);
     assert_eq!(host(&served.with_token(&token())).unwrap(), "here");
     let mut client = Client::connect_to(&served.with_token(&token())).unwrap();
@@ -206,7 +206,7 @@ fn only_remote_clients_with_a_known_token_are_answered() {
 }
 
 #[test]
-fn remote_connections_with_tls_below_1_3_are_refused() {
+fn remote_connection_with_tls_below_version_1_3_is_refused() {
     let served = Served::new(knowing, 2100);
     let get = b"GET /v1/host HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
     assert!(served.raw(&TLS13, get).is_ok());
@@ -231,7 +231,7 @@ fn remote_connections_with_tls_below_1_3_are_refused() {
 }
 
 #[test]
-fn client_certificate_needs_the_ca_signature_and_an_enrolment() {
+fn client_certificate_must_be_signed_by_the_ca_and_enrolled() {
     let served = Served::new(knowing, 2100);
     let enrolled = served.authority.sign("enrolled", 2100);
     let der = CertificateDer::from_pem_file(&enrolled.0).unwrap();
@@ -252,7 +252,7 @@ fn client_certificate_needs_the_ca_signature_and_an_enrolment() {
 }
 
 #[test]
-fn client_sends_no_token_to_an_unverified_server() {
+fn client_never_sends_its_token_to_a_server_that_it_cannot_verify() {
     let served = Served::new(knowing, 2100);
     let other = Authority::new();
     let wrong = Remote { ca: Some(other.ca()), ..served.with_token(&token()) };
@@ -267,7 +267,7 @@ fn client_sends_no_token_to_an_unverified_server() {
 }
 
 #[test]
-fn event_stream_of_a_revoked_token_ends() {
+fn event_stream_ends_when_its_token_is_revoked() {
     let served = Served::new(revoking, 2100);
     let client = Client::connect_to(&served.with_token(&token())).unwrap();
     let mut stream = client.watch().unwrap();
@@ -281,7 +281,7 @@ fn event_stream_of_a_revoked_token_ends() {
 }
 
 #[test]
-fn refusal_of_mismatched_or_exposed_tls_files_names_the_file() {
+fn tls_file_that_is_missing_mismatched_or_exposed_is_refused_by_name() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign("server", 2100);
     let files = TlsFiles { certificate, key, client_ca: None };
@@ -316,7 +316,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn nine_silent_remote_addresses_do_not_block_a_valid_client() {
+fn valid_client_is_served_beside_nine_remote_addresses_that_send_nothing() {
     let served = Served::new(knowing, 2100);
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {

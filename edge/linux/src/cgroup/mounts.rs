@@ -113,7 +113,7 @@ mod tests {
 ";
 
     #[test]
-    fn cgroup_hierarchies_of_both_versions_are_found_at_any_mount_point() {
+    fn cgroup_hierarchies_of_versions_1_and_2_are_found_at_any_mount_point() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(
             mounts.iter().map(|mount| mount.version).collect::<Vec<_>>(),
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_outside_the_mounted_subtree_has_no_path() {
+    fn cgroup_outside_the_mounted_part_of_a_hierarchy_has_no_path() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(mounts[1].place(Path::new("/elsewhere")), None);
         assert_eq!(mounts[0].place(Path::new("/../other")), None);
     }
 
     #[test]
-    fn cgroup_of_a_thread_is_parsed_for_each_hierarchy() {
+    fn cgroup_of_a_thread_is_parsed_for_each_cgroup_hierarchy() {
         let text = b"6:cpu,freezer:/a\n9:name=systemd:/x\n0::/user.slice/with:colon\n";
         assert_eq!(
             group_of(text, Version::V2, Controller::Freezer),

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_already_in_dispatch_order_keep_their_priorities() {
+    fn threads_that_are_already_in_dispatch_order_keep_their_priorities() {
         let mut places = [None; 4];
         assert_eq!(climb(&mut places, &[0, 1, 2, 3]), 4);
         assert_eq!(places[0], Some(FifoPriority::CHOSEN));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn fifo_priorities_suffice_for_every_sequence_of_thread_orders() {
+    fn available_fifo_priorities_suffice_for_every_change_of_dispatch_order() {
         let orders: Vec<[usize; 4]> = (0..256)
             .map(|code| [code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6])
             .filter(|order| (0..4).all(|who| order.contains(&who)))

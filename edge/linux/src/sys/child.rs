@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_command_executes_only_after_go() {
+    fn command_started_in_waiting_state_executes_only_when_released() {
         let mut command = Command::new("sh");
         command.args(["-c", "exit 7"]);
         let waiting = WaitingCommand::start(command).unwrap();
@@ -147,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn waiting_command_that_does_not_exist_is_an_error_after_go() {
+    fn command_that_does_not_exist_is_an_error_when_it_is_released() {
         let waiting = WaitingCommand::start(Command::new("/no/such/program")).unwrap();
         assert_eq!(waiting.go().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn waiting_command_that_is_dropped_never_runs() {
+    fn command_dropped_in_waiting_state_never_executes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ran");
         let mut command = Command::new("touch");

@@ -131,7 +131,7 @@ mod tests {
     /// The mount remains visible through the descriptor after the thread has ended, and is visible
     /// nowhere else.
     #[test]
-    fn private_tracefs_mount_is_visible_only_through_its_descriptor() {
+    fn private_tracefs_mount_is_visible_only_through_its_file_descriptor() {
         let mounts =
             || std::fs::read_to_string("/proc/self/mounts").expect("this process has mounts");
         let before = mounts();

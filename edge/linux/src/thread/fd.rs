@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_descriptor_signals_its_thread_until_it_exits() {
+    fn thread_descriptor_can_signal_its_thread_until_the_thread_exits() {
         for open in [TaskFd::open, TaskFd::open_in_procfs] {
             let (mut child, tid) = sleeper();
             let held = open(tid).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn zombie_thread_counts_as_exited() {
+    fn thread_that_is_a_zombie_counts_as_exited() {
         let (mut child, tid) = sleeper();
         let held = TaskFd::open_in_procfs(tid).unwrap();
         child.kill().unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_descriptor_does_not_signal_a_reused_thread_id() {
+    fn thread_descriptor_never_signals_a_new_thread_with_a_reused_id() {
         let (mut child, tid) = sleeper();
         let mut held = Procfs::open(tid, None).unwrap();
         held.started = StartTime::from_ticks(held.started.ticks() + 1);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn urgency_claim_lapses_after_100_ms_unless_repeated() {
+    fn urgency_claim_of_an_agent_expires_after_100_ms_unless_repeated() {
         let mut hearing = Hearing::new(1);
         assert_eq!(take(&mut hearing, at(5), &bytes(7, urgent())), [urgent()]);
         assert_eq!(hearing.lapses(), Some(at(105)));
@@ -314,7 +314,7 @@ mod tests {
     /// An agent whose guest waits for a CPU cannot repeat its claim, so the claim lasts. Once the
     /// guest has run for 5 ms without a repetition, the claim ends.
     #[test]
-    fn urgency_claim_of_a_waiting_guest_lasts_until_it_has_run() {
+    fn urgency_claim_of_a_guest_that_waits_for_a_cpu_lasts_until_it_has_run() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         assert_eq!(look_at(&mut hearing, at(100), VcpuActivity::Waits), []);
@@ -335,7 +335,7 @@ mod tests {
     /// Claims about pending I/O lapse like claims about tasks. Each kind of claim can be withdrawn
     /// by a report of its own kind.
     #[test]
-    fn urgency_and_io_claims_of_all_vcpus_lapse_together() {
+    fn claims_on_urgency_and_on_pending_io_expire_for_all_vcpus_together() {
         let mut hearing = Hearing::new(2);
         let waits = Says::Pending { items: 3, asked: 9 };
         let told = [bytes(1, urgent()), Frame { vcpu: 1, sequence: 2, says: waits }.to_bytes()];
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_frames_out_of_sequence_or_for_unknown_vcpus_are_dropped() {
+    fn agent_frame_out_of_sequence_or_for_an_unknown_vcpu_is_dropped() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(7, NOTHING));
         assert_eq!(take(&mut hearing, at(1), &bytes(7, urgent())), []);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_with_eight_invalid_frames_is_ignored_until_a_valid_one() {
+    fn agent_that_sent_eight_invalid_frames_is_ignored_until_a_valid_frame() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         let bad = [b'x'; FRAME];
@@ -375,7 +375,7 @@ mod tests {
     /// A full channel accepts only the first part of a frame, and later a whole frame. Only the
     /// whole frame counts.
     #[test]
-    fn truncated_agent_frame_is_dropped_and_the_next_frame_counts() {
+    fn agent_frame_that_is_cut_off_is_dropped_and_the_next_frame_counts() {
         for cut in 1..FRAME {
             let mut hearing = Hearing::new(1);
             let stream = [&bytes(299, urgent())[..cut], &bytes(300, urgent())].concat();
@@ -390,7 +390,7 @@ mod tests {
     /// Frames of an agent with an older version than the host are dropped, and `other_version`
     /// states the version.
     #[test]
-    fn agent_frames_of_another_version_are_counted_and_ignored() {
+    fn agent_frames_of_another_format_version_are_counted_and_ignored() {
         let mut old = bytes(1, urgent());
         old[4..6].copy_from_slice(&[1, 32]);
         let mut hearing = Hearing::new(1);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn flood_of_agent_frames_is_read_at_one_per_millisecond() {
+    fn flood_of_agent_frames_is_reported_at_most_once_per_millisecond() {
         let mut hearing = Hearing::new(1);
         let many: Vec<u8> = (0..100).flat_map(|number| bytes(number, urgent())).collect();
         assert_eq!(take(&mut hearing, at(0), &many), [urgent()]);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_agent_channel_ends_all_its_claims() {
+    fn closing_the_channel_of_an_agent_ends_all_its_urgency_claims() {
         let mut hearing = Hearing::new(1);
         let mut whole = bytes(1, urgent()).to_vec();
         whole.extend_from_slice(&bytes(2, urgent())[..20]);
@@ -467,7 +467,7 @@ mod tests {
         /// Every claim that the host accepts was sent by the agent, even if the stream is cut and
         /// joined at any place.
         #[test]
-        fn split_or_joined_agent_stream_yields_only_claims_that_were_sent(
+        fn agent_stream_split_at_any_byte_yields_only_claims_that_were_sent(
             frames in prop::collection::vec(told(), 1..12),
             pieces in prop::collection::vec((any::<prop::sample::Index>(), 1..3 * FRAME), 1..30),
         ) {
@@ -488,7 +488,7 @@ mod tests {
         /// Every frame is found, even if the bytes are cut at any place and other bytes lie between
         /// frames. At most the bytes of one incomplete frame are kept.
         #[test]
-        fn agent_frames_are_found_between_arbitrary_bytes(
+        fn agent_frames_are_found_between_arbitrary_other_bytes(
             parts in prop::collection::vec((rubbish(), 1..70_usize), 1..20),
         ) {
             let mut hearing = Hearing::new(1);
@@ -512,7 +512,7 @@ mod tests {
 
         /// Arbitrary bytes cause no panic, and all claims lapse in the end.
         #[test]
-        fn arbitrary_agent_bytes_cause_no_panic_and_all_claims_lapse(
+        fn arbitrary_bytes_from_an_agent_cause_no_panic_and_its_claims_expire(
             pieces in prop::collection::vec((anything(), any::<bool>()), 0..20),
         ) {
             let mut hearing = Hearing::new(1);

@@ -98,6 +98,7 @@ pub(super) fn governor(_: &Host) -> Result<Verdict, ProbeError> {
     Ok(if steady {
         Verdict::good(found)
     } else {
-        Verdict::limited(found).hint("set it by `cpupower frequency-set --governor performance`")
+        Verdict::limited(found)
+            .hint("set the governor by `cpupower frequency-set --governor performance`")
     })
 }

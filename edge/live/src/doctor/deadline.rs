@@ -49,7 +49,7 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
         Verdict::good(found)
     } else {
         Verdict::limited(format!("{found}; {explained} if no other thread used SCHED_DEADLINE"))
-            .hint("find the threads that have the rest under other-realtime")
+            .hint("find the threads that use the rest in the line other-realtime")
     };
     Ok(verdict.figure("deadline_free_ppm", free.ppm().into()))
 }

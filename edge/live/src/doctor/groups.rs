@@ -28,7 +28,7 @@ pub(super) fn version(_: &Host) -> Result<Verdict, ProbeError> {
             v1.join(" ")
         )),
         (None, []) => Verdict::missing("no cgroup hierarchy is mounted")
-            .hint("mount it by `mount -t cgroup2 none /sys/fs/cgroup`"),
+            .hint("mount cgroups by `mount -t cgroup2 none /sys/fs/cgroup`"),
         (None, _) => Verdict::limited(format!("version 1 only, for {}", v1.join(" ")))
             .hint("add version 2 by `mount -t cgroup2 none DIRECTORY` on an empty directory"),
     })

@@ -43,7 +43,7 @@ pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
         // As urgent as a raised thread may be, or more.
         Some((urgency, _)) if *urgency <= Urgency::Below99(LEAST_RAISED) => {
             Verdict::limited(format!("{count} in addition to {kernel}: {list}"))
-                .hint("end them, or move them to CPUs that Slackline does not schedule")
+                .hint("end these threads, or move them to CPUs that Slackline does not schedule")
         }
         Some(_) => Verdict::good(format!("{count} in addition to {kernel}: {list}")),
     };

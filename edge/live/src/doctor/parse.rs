@@ -205,7 +205,7 @@ mod tests {
 ";
 
     #[test]
-    fn cgroup_v1_mounts_parse_into_one_hierarchy_per_controller_set() {
+    fn cgroup_v1_mounts_are_parsed_into_one_hierarchy_per_controller_set() {
         let found = hierarchies(V1);
         let names = |at: usize| match &found[at].kind {
             HierarchyKind::V1 { controllers } => controllers.join("+"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_mounts_of_a_hybrid_host_parse_into_both_versions() {
+    fn cgroup_mounts_of_a_hybrid_host_are_parsed_into_both_versions() {
         let found = hierarchies(HYBRID);
         assert_eq!(found.len(), 2);
         assert!(found[0].kind.controls("cpu") && !found[1].kind.controls("cpu"));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_v2_mount_parses_into_one_hierarchy() {
+    fn cgroup_v2_mount_is_parsed_into_one_hierarchy() {
         let found = hierarchies(V2);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].kind, HierarchyKind::V2);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn proc_stat_stolen_time_is_the_eighth_number() {
+    fn stolen_time_is_parsed_from_the_eighth_number_in_proc_stat() {
         let stat = "cpu  100 20 30 4000 5 6 7 80 90 10\ncpu0 100 20 30 4000 5 6 7 80 90 10\n";
         assert_eq!(cpu_ticks(stat), Some(CpuTicks { total: 4248, stolen: 80 }));
         assert_eq!(cpu_ticks("cpu  1 2 3\n"), None);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn unset_kernel_config_option_has_no_value() {
+    fn kernel_config_option_that_is_not_set_has_no_value() {
         let config =
             Config::new("CONFIG_HZ_250=y\n# CONFIG_EXT is not set\nCONFIG_HZ=250\n".into());
         assert_eq!(config.value("CONFIG_HZ"), Some("250"));

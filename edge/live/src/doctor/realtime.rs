@@ -65,10 +65,11 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     let runtime: i64 = text.parse().map_err(|_| not_understood(&file, &text))?;
     let period: u64 = read_number(group.join("cpu.rt_period_us"))?;
     let name = group.display();
-    let found = format!("{runtime} us every {period} us for {name}");
+    let found = format!("cgroup {name} has {runtime} us of real-time budget every {period} us");
     let verdict = if runtime == 0 {
         Verdict::missing(format!("no real-time budget for {name}")).hint(format!(
-            "move Slackline and its VMs to the root of that hierarchy, or write a budget to {}",
+            "move Slackline and its VMs to the root of the cgroup hierarchy, or write a budget to \
+             {}",
             file.display()
         ))
     } else {
@@ -119,7 +120,7 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
             }
             Err(error) => {
                 is_short = true;
-                format!("; process {pid} is unknown: {error}")
+                format!("; the budget of process {pid} is unknown: {error}")
             }
         };
     }
@@ -188,7 +189,8 @@ pub(super) fn rt_limit(_: &Host) -> Result<Verdict, ProbeError> {
             .figure("rt_limit_ppm", 1_000_000));
     };
     let share = ratio(runtime, period);
-    let found = format!("{runtime} us every {period} us: {share} of each CPU");
+    let found =
+        format!("real-time threads get {runtime} us every {period} us: {share} of each CPU");
     let verdict = match share.ppm() {
         0 => Verdict::missing(found).hint(HINT),
         // The default is 0.95.
@@ -205,7 +207,7 @@ pub(super) fn fair_server(host: &Host) -> Result<Verdict, ProbeError> {
         Err(error) => error.to_string(),
     };
     if !host.is_at_least(6, 12)? {
-        return Ok(Verdict::good("not in kernels before 6.12"));
+        return Ok(Verdict::good("kernels before 6.12 have no fair server"));
     }
     Ok(Verdict::limited(format!(
         "probably 50 ms per second on each CPU, the default since Linux 6.12 ({why})"
@@ -221,7 +223,7 @@ fn fair_server_read(servers: &[(Span, Span)]) -> Verdict {
     };
     let ppm = share(most).ppm();
     let verdict = if ppm == 0 {
-        Verdict::good("switched off on every CPU")
+        Verdict::good("the fair server is switched off on every CPU")
     } else {
         Verdict::limited(format!("{runtime} every {period}: up to {} of a CPU", share(most))).hint(
             "write 0 to each sched/fair_server/cpu*/runtime of debugfs to switch it off; \
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_verdict_is_limited_if_a_vm_gets_no_real_time_budget() {
+    fn doctor_command_calls_real_time_scheduling_limited_if_a_vm_gets_no_budget() {
         let own = || Verdict::good("950000 us every 1000000 us for /cpu");
         let alone = with_machines(own(), &[]);
         assert_eq!((alone.state, alone.found), (State::Good, own().found));

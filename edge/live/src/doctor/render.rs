@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_finding_that_is_not_good_shows_reason_and_hint() {
+    fn doctor_command_prints_reason_and_hint_for_a_finding_that_is_not_good() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(60, Ink::Plain);
         let fifo: Vec<&str> =
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_report_has_equal_line_widths_with_and_without_colour() {
+    fn doctor_report_has_equal_line_widths_with_and_without_colours() {
         let report = report(State::Limited, "one two three four five six seven eight nine ten");
         for columns in [40, 50, 70] {
             let [plain, color] = [Ink::Plain, Ink::Color].map(|ink| report.render(columns, ink));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_findings_move_below_their_topics_at_40_columns() {
+    fn doctor_command_prints_findings_below_their_topics_on_40_columns() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(40, Ink::Plain);
         let fifo: Vec<&str> =
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_lists_leftovers_of_killed_runs_at_the_end() {
+    fn doctor_command_lists_threads_left_by_killed_runs_at_the_end() {
         let report =
             report(State::Good, "fine").with_leftovers(vec!["thread 42 is stopped".into()]);
         let text = report.render(80, Ink::Plain);

@@ -105,14 +105,15 @@ pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
         std::hint::black_box(monotonic());
     }
     let each = monotonic().since(begun) / u64::from(READINGS);
-    let found = format!("{source}, {} ns per reading", each.ns());
+    let found = format!("clock source {source}, {} ns per reading", each.ns());
     let verdict = if FAST.contains(&source.as_str()) {
         Verdict::good(found)
     } else {
         let there = read_if_there(format!("{DIRECTORY}/available_clocksource"))?;
         let there = there.unwrap_or_default();
-        Verdict::limited(found)
-            .hint(format!("boot with `clocksource=` one of {there}: this one is slow to read"))
+        Verdict::limited(found).hint(format!(
+            "boot with `clocksource=` one of {there}: the current one is slow to read"
+        ))
     };
     Ok(verdict.figure("clock_reading_ns", each.ns()))
 }
@@ -150,8 +151,10 @@ pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
     let ppm = u64::try_from(ppm).unwrap_or(u64::MAX);
     let percent = format!("{}.{:02} %", ppm / 10_000, ppm / 100 % 100);
     let verdict = if ppm >= NOTICED_PPM {
-        Verdict::limited(format!("{percent} of all CPU time since boot was stolen"))
-            .hint("reserve CPU in the hypervisor below: a share here is a share of what it gives")
+        Verdict::limited(format!("{percent} of all CPU time since boot was stolen")).hint(
+            "reserve CPU for this host in its hypervisor: a share here is a share of what that \
+                 gives",
+        )
     } else if guest {
         Verdict::good(format!("this host is a VM; {percent} of all CPU time was stolen"))
     } else {

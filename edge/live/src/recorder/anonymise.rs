@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anonymised_recording_contains_no_thread_or_vm_name() {
+    fn recording_that_is_anonymised_contains_no_thread_or_vm_name() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let at = Time::START;
         let thread = |number, kind, vm: &str| HostThread {

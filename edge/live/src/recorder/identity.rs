@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unit_of_a_thread_is_its_innermost_service_or_cgroup_path() {
+    fn unit_of_a_thread_is_its_innermost_systemd_unit_or_else_its_cgroup_path() {
         assert_eq!(unit("0::/system.slice/db.service/vcpu0\n"), "db.service");
         assert_eq!(unit("3:cpu:/\n1:name=systemd:/user.slice/a.scope\n0::/\n"), "a.scope");
         assert_eq!(unit("0::/kubepods/x\n"), "kubepods/x");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn recorder_identifies_own_and_ended_threads() {
+    fn recorder_identifies_threads_of_its_own_process_and_ended_threads() {
         let mut procfs = Procfs::default();
         let found = procfs.identify(own_tid());
         let own = i32::try_from(std::process::id()).expect("a number of a process");

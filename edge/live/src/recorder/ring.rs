@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn replayed_ring_names_each_vcpu_and_thread_once() {
+    fn recording_replayed_from_a_ring_names_each_vcpu_and_thread_once() {
         let ring = ring(usize::MAX, Span::from_secs(60));
         let mut entries: Vec<Entry> = Vec::new();
         let start = ring.replay(at(35), &mut entries).expect("a whole ring");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_ring_stays_within_its_bounds_and_reports_its_interval() {
+    fn recording_ring_stays_within_its_size_limit_and_reports_its_interval() {
         assert_eq!(ring(usize::MAX, Span::from_ms(25)).covers(), Some((at(70), at(100))));
         let small = ring(400, Span::from_secs(60));
         assert!(small.bytes() <= 400, "{}", small.bytes());

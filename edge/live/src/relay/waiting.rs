@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn relayed_data_is_pending_until_the_guest_sends() {
+    fn data_relayed_to_a_guest_is_pending_until_the_guest_sends() {
         let mut waiting = Waiting::default();
         assert_eq!((waiting.news(at(1)), waiting.due()), (None, None));
         waiting.came(at(10));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_relayed_data_is_pending_for_100_ms() {
+    fn data_relayed_to_a_guest_is_pending_for_at_most_100_ms() {
         let mut waiting = Waiting::default();
         waiting.came(at(10));
         waiting.came(at(60));
@@ -112,7 +112,7 @@ mod tests {
     /// A thousand changes are reported, and a few more that the burst allowance permits. The last
     /// change that was held back is reported later.
     #[test]
-    fn flood_of_pending_io_changes_is_reported_at_a_limited_rate() {
+    fn changes_of_pending_io_are_reported_at_a_limited_rate() {
         let mut waiting = Waiting::default();
         let mut told = 0;
         for step in 0..20_000 {

@@ -19,7 +19,7 @@ use slackline_linux::thread::ThreadError;
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// No member of the session has this id, or the member has left.
-    #[error("no vCPU {} has joined", id.vcpu())]
+    #[error("no vCPU {} has joined this session", id.vcpu())]
     Unknown {
         /// Id in the request.
         id: JoinId,
@@ -88,14 +88,14 @@ pub enum RequestError {
     #[error(transparent)]
     Refused(ActError),
     /// The target's cpuset does not allow the CPUs on which it should be scheduled.
-    #[error("cannot hold the target: {finding}")]
+    #[error("cannot schedule the process or VM: {finding}")]
     Elsewhere {
         /// Cpuset and CPUs of the target.
         finding: Box<ForeignChange>,
     },
     /// The member is contested: another program has changed its threads, and the change is still in
     /// effect.
-    #[error("cannot control the threads of the target: {finding}")]
+    #[error("cannot control the threads of the process or VM: {finding}")]
     Contested {
         /// Change that the other program made.
         finding: Box<ForeignChange>,
@@ -120,9 +120,9 @@ impl RequestError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            RequestError::Fence(FenceError::HeldElsewhere { .. }) => {
-                Some("wait for that run, or use `slackline doctor --free` if it was killed".into())
-            }
+            RequestError::Fence(FenceError::HeldElsewhere { .. }) => Some(
+                "wait for the other run, or use `slackline doctor --free` if it was killed".into(),
+            ),
             RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
                 Some(error.hint().into())
             }
@@ -138,7 +138,7 @@ impl RequestError {
                 let ForeignChange::Cpus { allowed, .. } = &**finding else { return None };
                 let cpus = allowed.iter().map(|cpu| cpu.index().to_string());
                 let cpus = cpus.collect::<Vec<_>>().join(",");
-                Some(format!("name CPUs of its cpuset, e.g. `--cpus {cpus}`"))
+                Some(format!("name CPUs of the target's cpuset, e.g. `--cpus {cpus}`"))
             }
             RequestError::Contested { .. } => Some("undo the change of the other program".into()),
             RequestError::NotGivenBack { .. } => {
@@ -232,8 +232,8 @@ impl SessionError {
     pub fn hint(&self) -> Option<String> {
         match self {
             SessionError::Claim(NotOwned::Taken { .. }) => Some(
-                "choose other CPUs with --cpus, wait for that run, or use `slackline reserve` if \
-                 it is the daemon"
+                "choose other CPUs with --cpus, wait for the other run, or use `slackline reserve` \
+                 if it is the daemon"
                     .into(),
             ),
             SessionError::Claim(NotOwned::NotNoted { .. }) => {

@@ -73,7 +73,7 @@ impl fmt::Display for ForeignChange {
                 cpuset.map_or(Ok(()), |group| write!(out, " (cpuset {})", group.display()))
             }
             ForeignChange::Class { tid, class } => {
-                write!(out, "thread {tid} is scheduled as {}", class_name(*class))
+                write!(out, "thread {tid} was set to scheduling class {}", class_name(*class))
             }
             ForeignChange::Moved { tid, group } => {
                 write!(out, "thread {tid} was moved to cgroup {}", group.display())

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_reused_over_a_million_joins_and_leaves() {
+    fn vcpu_slots_are_reused_over_a_million_joins_and_leaves() {
         let mut table = Table::new();
         let mut there = std::collections::VecDeque::new();
         for join in 0..1_000_000_u64 {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_in_a_reused_slot_gets_a_new_join_id() {
+    fn vcpu_that_joins_in_a_reused_slot_gets_a_new_join_id() {
         let mut table = Table::new();
         let vcpu = VcpuId::new(3, DomId::new(7), 0);
         let first = table.add_as(vcpu, "first").expect("slot 3 is free");

@@ -122,7 +122,7 @@ mod tests {
     use slackline_linux::sys::own_tid;
 
     #[test]
-    fn wake_notice_is_given_only_while_enabled_and_the_thread_runs() {
+    fn wake_notice_is_given_only_while_it_is_enabled_and_the_thread_runs() {
         let Ok((perf, _rings)) = PerfWatch::open() else {
             println!("skipped: needs perf events of whole CPUs");
             return;

@@ -529,13 +529,13 @@ mod tests {
     }
 
     #[test]
-    fn perf_filter_of_few_threads_has_exact_ranges() {
+    fn perf_filter_for_a_few_threads_matches_exactly_these_threads() {
         assert_eq!(ranges_of([]), []);
         assert_eq!(ranges_of([7, 5, 900]), [5..=5, 7..=7, 900..=900]);
     }
 
     #[test]
-    fn perf_filter_of_many_threads_joins_ranges_across_the_narrowest_gaps() {
+    fn perf_filter_for_many_threads_merges_ranges_across_the_narrowest_gaps() {
         // Two thousand in pairs, with one gap among them that is wider than all others.
         let numbers = (0..1000).flat_map(|pair| [pair * 10, pair * 10 + 1]);
         let numbers: Vec<i32> = numbers.map(|at| at + if at > 5000 { 1000 } else { 1 }).collect();
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn perf_filter_condition_fits_on_one_page() {
+    fn condition_of_a_perf_filter_fits_into_one_page() {
         let most = ranges_of((0..10_000).map(|at| 4_000_000 + at * 10));
         let both = within("prev_pid", &most).len() + within("next_pid", &most).len();
         assert!(both < 4000, "{both}");

@@ -50,7 +50,7 @@ fn room(session: &Session) -> Span {
 }
 
 #[test]
-fn reserved_capacity_without_threads_stays_reserved_until_its_vcpus_join() {
+fn capacity_reserved_before_threads_exist_is_kept_until_vcpus_join() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -103,7 +103,7 @@ fn reserved_capacity_without_threads_stays_reserved_until_its_vcpus_join() {
 }
 
 #[test]
-fn failed_join_of_reserved_vcpus_leaves_their_reservation_unchanged() {
+fn failed_join_of_reserved_vcpus_does_not_change_their_reservation() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -137,7 +137,7 @@ fn failed_join_of_reserved_vcpus_leaves_their_reservation_unchanged() {
 /// reservation and at most one additional slice, and not a whole slice each time. A tolerance of 50
 /// % allows for a test machine that stops it late.
 #[test]
-fn vcpu_that_leaves_and_rejoins_repeatedly_gains_no_cpu_time() {
+fn vcpu_that_leaves_and_rejoins_ten_times_a_second_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -226,7 +226,7 @@ fn are_in_phase(begins: [Span; 2]) {
 }
 
 #[test]
-fn vcpus_with_phase_begin_periods_together_whenever_they_joined() {
+fn vcpus_with_equal_phase_begin_periods_together_after_any_join_time() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let clock = WallClock::default();

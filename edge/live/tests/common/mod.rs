@@ -3,14 +3,14 @@
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
+pub mod turn;
 pub mod waiting;
 
 use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio, exit};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use slackline_linux::thread::{ThreadRef, threads_of};
 use slackline_live::session::{JoinTarget, Options, Request, RequestedId};
 use slackline_units::{CpuId, CpuSet, Span};
 
+use turn::Turn;
 #[allow(unused_imports)] // Each topic uses its own part.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
@@ -81,11 +82,11 @@ pub fn play_target() {
     }
 }
 
-/// Returns a command that runs this test program again in another role. `test` is the name of the
-/// test function `part_NAME`, with its module if needed.
+/// Returns a command that runs this test program again, to play a part. `test` is the name of the
+/// test that ends with `runs_as_PART`, and may contain its module.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
-    let (_, part) = test.rsplit_once("part_").expect("a test that plays a part");
+    let (_, part) = test.rsplit_once("runs_as_").expect("a test that runs as a part");
     command.args(["--exact", test, "--nocapture", "--quiet"]).env(PART, part);
     command
 }
@@ -93,7 +94,9 @@ pub fn again(test: &str) -> Command {
 /// Returns the command that starts this program as the keeper, with its journal in a folder of the
 /// test.
 pub fn keeper(state: &Path) -> KeeperCommand {
-    let script = format!("exec env {PART}=keeper \"$0\" --exact part_keeper --nocapture --quiet");
+    let script = format!(
+        "exec env {PART}=keeper \"$0\" --exact helper_process_runs_as_keeper --nocapture --quiet"
+    );
     let program = env::current_exe().expect("this program");
     KeeperCommand {
         program: "/bin/sh".into(),
@@ -116,22 +119,14 @@ pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     names.filter(is_ours).collect()
 }
 
-/// Permission to run live. Only one test has it at a time.
-pub struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>, #[allow(dead_code)] File);
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Waits for the permission to run live. `None`, after printing the reason, if no live test can run
-/// on this host.
-pub fn begin() -> Option<Alone> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+/// Waits until no other live test runs. Returns `None`, after printing the reason, if no live test
+/// can run on this host.
+pub fn begin() -> Option<Turn> {
     if !geteuid().is_root() {
         println!("skipped: needs root");
         return None;
     }
-    let lock = File::create(env::temp_dir().join("slackline-live-tests.lock")).expect("a lock");
-    lock.lock().expect("a lock");
-    Some(Alone(alone, lock))
+    Some(Turn::on_all_cpus())
 }
 
 /// Returns at most `most` CPUs of this host, starting with the last one.
@@ -220,7 +215,7 @@ impl Target {
     }
 
     fn of_part(part: &str) -> Target {
-        let mut command = again("part_target");
+        let mut command = again("helper_process_runs_as_target");
         command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         die_with_us(&mut command);
         let mut child = command.spawn().expect("this program can be started");

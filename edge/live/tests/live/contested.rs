@@ -84,7 +84,7 @@ fn thread(target: &Target) -> JoinTarget {
 /// Another program sets a quota in a version 1 hierarchy and in a version 2 hierarchy, on a process
 /// tree and on a thread.
 #[test]
-fn target_with_quota_set_by_another_program_is_contested_until_undone() {
+fn target_is_in_state_contested_while_another_program_limits_it_by_a_quota() {
     let Some(_alone) = begin() else { return };
     for who in [whole, thread] {
         let target = Target::spinner();
@@ -141,7 +141,7 @@ impl Drop for LibvirtGroup {
 }
 
 #[test]
-fn class_change_by_root_makes_libvirt_vcpu_contested_until_undone() {
+fn libvirt_vcpu_is_in_state_contested_while_root_changed_its_scheduling_class() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(_group) = LibvirtGroup::with(target.pid()) else {
@@ -160,7 +160,7 @@ fn class_change_by_root_makes_libvirt_vcpu_contested_until_undone() {
 /// A change of class counts as made by the target itself. The session undoes it and reports it as
 /// `meddled`.
 #[test]
-fn scheduling_class_of_a_tree_changed_by_root_is_undone() {
+fn scheduling_class_of_a_process_tree_that_root_changed_is_restored() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);

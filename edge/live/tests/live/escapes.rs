@@ -35,7 +35,7 @@ fn spin(length: Duration) {
 /// Runs as an adversary without privileges, if a test has started this program as one. It prints
 /// its thread id and then tries to escape.
 #[test]
-fn part_adversary() {
+fn helper_process_runs_as_adversary() {
     let Ok(part) = std::env::var(common::PART) else { return };
     let Some(how) = part.strip_prefix("adversary ") else { return };
     let class = |class| SchedulingOf { class, reset_on_fork: false };
@@ -72,7 +72,7 @@ struct Adversary {
 impl Adversary {
     fn start(how: &str) -> Adversary {
         use std::io::BufRead;
-        let mut command = common::again("escapes::part_adversary");
+        let mut command = common::again("escapes::helper_process_runs_as_adversary");
         command.env(common::PART, format!("adversary {how}"));
         command.stdout(std::process::Stdio::piped());
         slackline_linux::sys::die_with_us(&mut command);
@@ -225,7 +225,7 @@ fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Joi
 const CALLS: [&str; 5] = ["affinity", "everywhere", "class", "idle", "priority"];
 
 #[test]
-fn tree_that_changes_its_own_scheduling_stays_within_its_limit() {
+fn process_tree_that_changes_its_own_scheduling_stays_within_its_limit() {
     let Some(_alone) = begin() else { return };
     for how in CALLS {
         stays_within_its_limit(how, |adversary| Some(JoinTarget::Tree(adversary.pid())));
@@ -244,7 +244,7 @@ fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
 
 /// A thread executes another program, and so takes over the id of its process.
 #[test]
-fn thread_that_executes_another_program_is_restored() {
+fn thread_that_executes_another_program_is_restored_afterwards() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("program");
     let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
@@ -261,7 +261,7 @@ fn thread_that_executes_another_program_is_restored() {
 /// A session creates no cpuset around a cgroup that it did not create. So it moves the escaped
 /// target back and stops it.
 #[test]
-fn cgroup_that_changes_its_own_scheduling_stays_within_its_limit() {
+fn cgroup_with_processes_that_change_their_scheduling_stays_limited() {
     let Some(_alone) = begin() else { return };
     for how in CALLS {
         let mut group = None;
@@ -295,7 +295,7 @@ fn cpuset_confines_a_scheduled_process_tree_to_the_managed_cpus() {
 
 /// Root changes the cpuset of a vCPU. The session respects the change.
 #[test]
-fn vcpu_in_cpuset_without_managed_cpu_is_contested_until_undone() {
+fn vcpu_is_in_state_contested_while_its_cpuset_contains_no_managed_cpu() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     let target = Target::spinner();
@@ -361,7 +361,7 @@ impl Drop for Pinned {
 }
 
 #[test]
-fn process_tree_stopped_by_sigstop_is_contested_until_sigcont() {
+fn process_tree_is_in_state_contested_while_it_is_stopped_by_sigstop() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
@@ -382,7 +382,7 @@ fn process_tree_stopped_by_sigstop_is_contested_until_sigcont() {
 }
 
 #[test]
-fn freeze_or_quota_by_root_makes_a_tree_contested_naming_its_cgroup() {
+fn process_tree_is_in_state_contested_while_root_freezes_or_limits_its_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(group) = Group::with(target.pid()) else {

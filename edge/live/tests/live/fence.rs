@@ -44,7 +44,7 @@ const NICE: i32 = 5;
 /// Runs as a target process with two threads, if a test has started this program as one. The second
 /// thread never blocks and prints its id.
 #[test]
-fn part_target() {
+fn helper_process_runs_as_target() {
     if plays("target") {
         spawn(|| {
             println!("@{}", own_tid());
@@ -59,8 +59,8 @@ fn part_target() {
 }
 
 #[test]
-fn part_owner() {
-    if !plays("owner") {
+fn helper_process_runs_as_scheduler() {
+    if !plays("scheduler") {
         return;
     }
     // Real-time, as a scheduler of real-time threads must be so that they do not starve it.
@@ -212,7 +212,7 @@ impl Target {
 
     /// Starts a target process with two threads, of which one never blocks.
     fn thread() -> Target {
-        let mut process = Process::start(&mut again("fence::part_target"));
+        let mut process = Process::start(&mut again("fence::helper_process_runs_as_target"));
         let thread = process.says();
         Target::of(process, thread, "thread")
     }
@@ -237,7 +237,7 @@ impl Target {
     }
 
     fn owner_command(&self, state: &Path) -> Command {
-        let mut command = again("fence::part_owner");
+        let mut command = again("fence::helper_process_runs_as_scheduler");
         let target = format!("{} {} {}", self.process.tid(), self.thread, self.way);
         command.env(TARGET, target).env(STATE, state).stderr(Stdio::null());
         command
@@ -305,7 +305,7 @@ fn targets() -> [Target; 2] {
 // Tests of restoring.
 
 #[test]
-fn keeper_restores_threads_and_removes_journal_after_owner_is_killed() {
+fn keeper_process_restores_threads_if_the_scheduling_process_is_killed() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -318,7 +318,7 @@ fn keeper_restores_threads_and_removes_journal_after_owner_is_killed() {
 }
 
 #[test]
-fn keeper_restores_threads_however_the_owner_process_ends() {
+fn keeper_process_restores_threads_however_the_scheduling_process_ends() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for ending in ["return", "exit", "panic", "terminate", "end of input"] {
@@ -349,7 +349,7 @@ fn spare_input() -> ChildStdin {
 }
 
 #[test]
-fn kill_of_owner_at_any_step_restores_threads() {
+fn threads_are_restored_if_scheduler_dies_at_any_step() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for last in 0..=LAST {
@@ -364,7 +364,7 @@ fn kill_of_owner_at_any_step_restores_threads() {
 }
 
 #[test]
-fn kill_of_owner_at_any_moment_restores_threads() {
+fn threads_are_restored_if_the_scheduling_process_is_killed_at_any_time() {
     /// Number of different times at which the owner is killed. An owner takes about 300 us for one
     /// round of all steps. The times are spread over a longer interval, so that every step is hit.
     const MOMENTS: u32 = 40;
@@ -387,7 +387,7 @@ fn kill_of_owner_at_any_moment_restores_threads() {
 }
 
 #[test]
-fn killed_keeper_process_is_replaced_while_threads_stay_scheduled() {
+fn keeper_process_that_was_killed_is_replaced_without_restoring_threads() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -405,7 +405,7 @@ fn killed_keeper_process_is_replaced_while_threads_stay_scheduled() {
 }
 
 #[test]
-fn journal_restores_threads_after_owner_and_keeper_are_killed() {
+fn journal_restores_threads_if_scheduling_process_and_keeper_are_killed() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -435,7 +435,7 @@ fn journal_restores_threads_after_owner_and_keeper_are_killed() {
 }
 
 #[test]
-fn keeper_process_removes_journal_and_ends_if_target_has_ended() {
+fn keeper_process_removes_the_journal_and_ends_if_its_target_has_ended() {
     let Some(_alone) = begin() else { return };
     for mut target in targets() {
         let state = TempDir::new().unwrap();
@@ -449,7 +449,7 @@ fn keeper_process_removes_journal_and_ends_if_target_has_ended() {
 }
 
 #[test]
-fn other_threads_of_a_process_run_while_one_is_frozen() {
+fn threads_of_a_process_continue_while_one_other_thread_is_frozen() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut target = Target::thread();
@@ -462,7 +462,7 @@ fn other_threads_of_a_process_run_while_one_is_frozen() {
 }
 
 #[test]
-fn each_freezer_cgroup_version_stops_a_single_thread() {
+fn freezer_of_each_cgroup_version_stops_a_single_thread() {
     let Some(_alone) = begin() else { return };
     let target = Target::thread();
     for place in Place::find(&target.reference(), Controller::Freezer).unwrap() {
@@ -485,7 +485,7 @@ fn each_freezer_cgroup_version_stops_a_single_thread() {
 }
 
 #[test]
-fn dropped_fence_restores_threads_and_refuses_further_orders() {
+fn dropped_thread_guard_restores_threads_and_refuses_further_orders() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -507,7 +507,7 @@ fn dropped_fence_restores_threads_and_refuses_further_orders() {
 /// An order that arrives late must not stop a thread whose stop is being removed. So the thread is
 /// resumed before its stop is removed.
 #[test]
-fn drop_stop_resumes_thread_before_forgetting_it() {
+fn dropping_a_stop_resumes_the_thread_before_the_stop_is_forgotten() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -525,7 +525,7 @@ fn drop_stop_resumes_thread_before_forgetting_it() {
 }
 
 #[test]
-fn target_that_is_stopped_ended_or_already_scheduled_is_refused() {
+fn target_that_is_stopped_or_ended_or_already_scheduled_is_refused() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut fence = Fence::start(keeper(state.path())).unwrap();
@@ -562,7 +562,7 @@ fn target_that_is_stopped_ended_or_already_scheduled_is_refused() {
 }
 
 #[test]
-fn threads_are_restored_on_drop_if_no_journal_can_be_written() {
+fn threads_are_restored_on_drop_even_if_no_journal_could_be_written() {
     let Some(_alone) = begin() else { return };
     let target = Target::process();
     let mut fence = Fence::start(keeper(Path::new("/proc/nowhere"))).unwrap();

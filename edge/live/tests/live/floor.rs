@@ -76,7 +76,7 @@ fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
 /// runs. The tree catches up on that time. One of three runs must show it, since a hypervisor may
 /// take the CPU and so delay a slice beyond the end of a second.
 #[test]
-fn exact_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
+fn exact_process_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
     let Some(_alone) = begin() else { return };
     let is_even = |&(used, length): &(Span, Span)| {
         // A period at either end of the second, and stops that are late.

@@ -146,7 +146,7 @@ fn web_load_answers_every_request_and_both_sides_count_equally() {
 
 /// A client with two connections waits 20 ms after each of its first nine answers.
 #[test]
-fn load_closed_client_waits_its_think_time_after_each_answer() {
+fn client_of_a_load_waits_its_think_time_after_each_answer() {
     let server = Server::start(serving(WEB, SystemClients::default()));
     let think = Span::from_ms(20);
     let (done, _) = client(closed(2, think), server.ports, Some(20), LONG);
@@ -156,7 +156,7 @@ fn load_closed_client_waits_its_think_time_after_each_answer() {
 
 /// 200 pings at 2,000 per second take at least as long as that rate implies, and all are answered.
 #[test]
-fn paced_load_pings_are_answered_no_faster_than_their_rate() {
+fn ping_load_with_a_rate_receives_answers_no_faster_than_the_rate() {
     let server =
         Server::start(serving("", SystemClients { requests: true, ..SystemClients::default() }));
     let every = Draw::Fixed(Span::from_us(500));
@@ -170,7 +170,7 @@ fn paced_load_pings_are_answered_no_faster_than_their_rate() {
 }
 
 #[test]
-fn load_pings_are_answered_without_a_task_waiting() {
+fn ping_load_is_answered_even_if_no_task_of_the_server_waits() {
     let from = SystemClients { requests: true, ..SystemClients::default() };
     let server = Server::start(serving("", from));
     let every = Span::from_us(100);
@@ -182,7 +182,7 @@ fn load_pings_are_answered_without_a_task_waiting() {
 }
 
 #[test]
-fn load_request_without_a_server_counts_as_lost() {
+fn request_of_a_load_counts_as_lost_if_there_is_no_server() {
     // Bound, so that no other process has the port, but not listened on.
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
@@ -213,7 +213,7 @@ fn load_request_without_a_server_counts_as_lost() {
 }
 
 #[test]
-fn load_request_counts_as_lost_at_its_timeout() {
+fn request_of_a_load_counts_as_lost_after_its_timeout() {
     // Connections are made, and no task accepts them.
     let from = SystemClients { requests: true, ..SystemClients::default() };
     let server = Server::start(serving("", from));
@@ -248,7 +248,7 @@ fn answers(bytes: &'static [u8], times: usize) -> (Ports, JoinHandle<()>) {
 }
 
 #[test]
-fn incomplete_or_unsuccessful_http_answer_counts_as_lost() {
+fn http_answer_that_is_incomplete_or_unsuccessful_counts_as_lost() {
     for bytes in [
         &b""[..],
         b"HTTP/1.0 200 OK\r\nContent-Le",
@@ -269,7 +269,7 @@ fn incomplete_or_unsuccessful_http_answer_counts_as_lost() {
 }
 
 #[test]
-fn load_stream_into_a_sink_arrives_to_the_last_byte() {
+fn stream_sent_by_a_load_arrives_to_the_last_byte() {
     let from = SystemClients { inward: true, ..SystemClients::default() };
     let server = Server::start(serving("work = { kind = \"sink\" }", from));
     let mut sent = 0;
@@ -284,7 +284,7 @@ fn load_stream_into_a_sink_arrives_to_the_last_byte() {
 }
 
 #[test]
-fn load_send_task_delivers_its_data_to_each_client_in_turn() {
+fn send_task_of_a_load_delivers_its_data_to_one_client_after_another() {
     let work = "work = { kind = \"send\", each = \"20us\", block = \"8KiB\" }";
     let server = Server::start(serving(work, SystemClients::default()));
     let kind = ClientKind::Stream { way: Direction::Out, window: 65_536, gap: Span::ZERO };
@@ -303,7 +303,7 @@ fn load_send_task_delivers_its_data_to_each_client_in_turn() {
 }
 
 #[test]
-fn disk_load_reads_whole_blocks_and_leaves_no_file() {
+fn disk_load_reads_whole_blocks_and_leaves_no_file_behind() {
     let folder = tempfile::tempdir().unwrap();
     let work = "work = { kind = \"disk-read\", each = \"10us\", block = \"6KiB\", readers = 3 }";
     let here = SystemParameters {
@@ -342,7 +342,7 @@ fn compile_load_requests_files_until_its_total_is_computed() {
 }
 
 #[test]
-fn several_load_tasks_of_a_domain_run_concurrently() {
+fn several_tasks_of_one_load_process_run_concurrently() {
     let task = |work: &str| format!("[[domain.task]]\nwork = {work}\n");
     let work = task("{ kind = \"web-server\", each = \"10us\", response = \"1KiB\" }")
         + &task("{ kind = \"spin\" }")
@@ -370,7 +370,7 @@ fn answers_and_goes(listener: UnixListener, answers: usize) -> JoinHandle<()> {
 }
 
 #[test]
-fn load_ping_client_ends_when_its_socket_is_closed() {
+fn ping_client_of_a_load_ends_when_its_socket_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("it");
     let every = Span::from_ms(2);

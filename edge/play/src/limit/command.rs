@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_command_gets_process_and_share_in_place_of_variables() {
+    fn limiter_command_gets_process_id_and_share_in_place_of_its_variables() {
         let line: CommandLine = "limit  --pid={pid} -l {percent}".parse().unwrap();
         let target = super::super::target(CpuShare::from_ppm(25_000), Span::from_ms(10)).unwrap();
         let words = line.filled(Tid::new(7).unwrap(), target);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_command_without_a_variable_is_refused() {
+    fn limiter_command_that_lacks_a_variable_is_refused() {
         for text in ["", "limit {pid}", "limit {percent}"] {
             let refused = text.parse::<CommandLine>();
             assert!(matches!(refused, Err(LimitError::BadCommand { .. })), "{text}");

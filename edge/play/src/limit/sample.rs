@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measured_share_is_cpu_time_over_elapsed_time() {
+    fn measured_share_of_a_process_is_cpu_time_over_elapsed_time() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample = Sample { from: at(500), to: at(1504), used: Span::from_us(10_040) };
         assert_eq!(sample.share_ppm(), 10_000);
