@@ -126,7 +126,7 @@ pub(crate) enum Test {
     Zero,
     /// All measured numbers are negative.
     Negative,
-    /// None of the measured numbers is negative.
+    /// No measured number is negative.
     Kept,
     /// Each measured number is like the number with which it is compared.
     Same,

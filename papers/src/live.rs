@@ -32,7 +32,7 @@ pub enum PlayError {
     Declined(String),
     /// The user stopped the run.
     Stopped,
-    /// The host failed.
+    /// The host failed, for the given reason.
     Failed(Box<dyn Error + Send + Sync>),
 }
 

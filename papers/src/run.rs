@@ -137,7 +137,7 @@ impl Experiment {
         })
     }
 
-    /// Executes a run with `play` and computes each measure, or `None` if it is unknown. `header`
+    /// Executes a run with `run` and computes each measure, or `None` if it is unknown. `header`
     /// is the trace header of the host.
     pub(crate) fn measured(
         &self,

@@ -27,7 +27,7 @@ const COLUMNS_A_PERIOD: u64 = 4;
 pub enum Glyphs {
     /// Unicode blocks and lines.
     Blocks,
-    /// ASCII characters only.
+    /// Only characters of ASCII.
     Ascii,
 }
 

@@ -38,7 +38,7 @@ pub(super) enum ValidRequest {
     Cancel(Ticket),
 }
 
-/// Details of a request that the service does not need, but its answer does.
+/// Details of a request that its answer needs, but the service does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
