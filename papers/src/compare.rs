@@ -41,7 +41,7 @@ use finding::{all_near, finding, inside, number, ranked, unknown};
 /// Verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Our value is within the tolerance.
+    /// The measured value is within the tolerance.
     Reproduced,
     /// Order and direction agree. The sizes do not agree, or there are none.
     SameShape,

@@ -484,7 +484,8 @@ fn warn(reservation: &Reservation) {
     }
 }
 
-/// Prints an answer as JSON, or as `shown` formats it.
+/// Prints an answer as JSON if the user requested that, and otherwise as the function `shown`
+/// formats it.
 fn answer(at: &DaemonArgs, text: &Text, shown: impl FnOnce() -> String) -> Result<(), Problem> {
     if at.json {
         return terminal::print(&format!("{}\n", text.0));

@@ -4,8 +4,8 @@
 //!
 //! Everything is read from procfs and cgroups. The only exception is a QEMU whose threads have no
 //! names: its monitor may be asked. Any user can choose names and command lines of their own
-//! processes. So a machine has an owner ([`Machine::owner`]), and only a process in a group made by
-//! libvirt counts as a domain of libvirt.
+//! processes. So a machine has an owner ([`Machine::owner`]), and only a process in a cgroup made
+//! by libvirt counts as a domain of libvirt.
 //!
 //! The kernel reuses the number of a process once it has ended. So [`find`] holds a descriptor of
 //! the process while it reads, and checks at the end that the process still exists.

@@ -354,7 +354,8 @@ impl Drop for ManagedProcesses {
     }
 }
 
-/// Asks all processes to end, and kills them after a while.
+/// Sends a termination signal to all processes, and kills those that have not ended after
+/// [`END_WITHIN`].
 fn end_all(processes: &mut [Process]) {
     let ask = [Signal::TERM, Signal::CONT];
     for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {

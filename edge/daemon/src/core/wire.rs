@@ -42,9 +42,9 @@ pub(super) enum ValidRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
-    /// List only names that follow this one.
+    /// List only reservations whose names come after this name.
     NamesAfter(String),
-    /// Period of the reservations for which the available capacity is asked.
+    /// Period for which the available capacity is requested.
     Period(Span),
 }
 

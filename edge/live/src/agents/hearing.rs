@@ -122,7 +122,8 @@ impl Hearing {
         (ahead > SAVED).then(|| now + (ahead - SAVED))
     }
 
-    /// Returns the time when the next claim may lapse. `None` if there is no claim.
+    /// Returns the time when the next claim (report of urgent work) may lapse. `None` if there is
+    /// no claim.
     pub(super) fn lapses(&self) -> Option<Time> {
         self.claims.iter().map(|claim| claim.due).min()
     }

@@ -268,7 +268,8 @@ fn everybody_may_run(targets: &[Target]) {
     }
 }
 
-/// Kills the processes that `whom` selects, and waits until all targets are restored.
+/// Kills the processes that `whom` selects, and waits until all targets are restored. Returns the
+/// number of requests that the owner had sent.
 fn end(mut running: Running, whom: Whom, state: &Path) -> u64 {
     let keeper = running.keeper.expect("the owner has printed its keeper");
     match whom {
