@@ -162,7 +162,7 @@ impl LiveError {
     }
 }
 
-/// Time from the start of the load processes to the start of the run. The same time is added per
+/// Time from the start of the load processes to the start of the run. [`LEAD_EACH`] is added per
 /// process.
 const LEAD: Span = Span::from_ms(200);
 const LEAD_EACH: Span = Span::from_ms(10);

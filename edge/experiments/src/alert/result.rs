@@ -32,7 +32,8 @@ pub struct DomainErrors {
     pub target: CpuShare,
     /// Seed of the run. Zero if the run used no random numbers.
     pub seed: u64,
-    /// Error of each second: the CPU time used less the target, divided by the target.
+    /// Error of each second in millionths: the CPU time used less the target, divided by the
+    /// target.
     pub seconds: Vec<i64>,
     /// Error over all seconds together.
     pub average: i64,
