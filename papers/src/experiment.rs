@@ -71,7 +71,7 @@ pub(crate) struct Override {
     /// Percentages to which numbers and durations are scaled, by path.
     #[serde(default)]
     scale: toml::Table,
-    /// Paths of values to remove.
+    /// Paths of the values that are removed from the scenario.
     #[serde(default)]
     unset: Vec<String>,
 }

@@ -38,13 +38,13 @@ pub struct AxisPoint {
     /// Variables. In values to set, a variable's name in braces is replaced by its text.
     #[serde(default, rename = "let")]
     lets: Table,
-    /// Values to set, by path.
+    /// New values in the scenario, by path.
     #[serde(default)]
     set: Table,
     /// Numbers and durations to scale, by path. Each has the percentage to which it is scaled.
     #[serde(default)]
     scale: Table,
-    /// Paths of values to remove.
+    /// Paths of the values that are removed from the scenario.
     #[serde(default)]
     unset: Vec<String>,
 }
@@ -54,11 +54,11 @@ pub struct AxisPoint {
 pub struct Edit<'a> {
     /// Variables. In values to set, a variable's name in braces is replaced by its text.
     pub lets: &'a Table,
-    /// Values to set, by path.
+    /// New values in the scenario, by path.
     pub set: &'a Table,
     /// Numbers and durations to scale, by path. Each has the percentage to which it is scaled.
     pub scale: &'a Table,
-    /// Paths of values to remove.
+    /// Paths of the values that are removed from the scenario.
     pub unset: &'a [String],
 }
 

@@ -50,7 +50,7 @@ impl BadClaim {
         *line
     }
 
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {

@@ -342,7 +342,7 @@ impl Place {
 }
 
 impl CgroupError {
-    /// Returns advice for the user. `None` if there is no advice.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {

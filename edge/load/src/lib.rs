@@ -230,7 +230,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {

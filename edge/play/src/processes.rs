@@ -55,7 +55,7 @@ pub enum ProcessError {
     WrongCount {
         /// Process with these threads.
         pid: i32,
-        /// Number of vCPU threads found.
+        /// Number of vCPU threads that the process has.
         found: usize,
         /// Number of vCPUs in the scenario.
         wanted: usize,
@@ -80,7 +80,7 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -21,7 +21,7 @@ impl PathError {
         PathError { path: path.into(), why: why.into() }
     }
 
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> String {
         "write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table".into()

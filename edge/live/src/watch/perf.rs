@@ -67,7 +67,7 @@ const RANGES: usize = 32;
 /// with such an id wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
-/// Reason why threads cannot be watched.
+/// Reason why the events of threads cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The kernel has no perf events, or a sandbox hides them.
