@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-/// Measures all promises, each beside its peer in the same run.
+/// Measures everything that Slackline promises, together with comparable systems.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {

@@ -56,7 +56,7 @@ impl State {
 /// A number in a finding, for programs that read the report as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// Name of the number. It ends with the unit, as in `timer_p99_ns`.
+    /// Name of the number. The unit is its last part, as in `timer_p99_ns`.
     pub name: &'static str,
     /// Value, in the unit at the end of the name.
     pub value: u64,

@@ -66,7 +66,7 @@ pub(crate) enum UsedClock {
 pub(crate) struct WatchedThread {
     pub(crate) tid: Tid,
     pub(crate) vcpu: VcpuId,
-    /// True if threads that this one starts belong to its vCPU too.
+    /// True if threads that this thread starts belong to its vCPU too.
     pub(crate) is_of_tree: bool,
     /// Time when the thread joined, on the monotonic clock. Events before this time are ignored.
     pub(crate) joined: Time,

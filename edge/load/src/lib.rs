@@ -126,7 +126,7 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A record was written in part, so no reader can parse the rest.
+    /// A record was written only in part, so a reader cannot parse what follows it.
     #[error("cannot report a finished job: only {taken} bytes of the record were written")]
     Torn {
         /// Number of bytes written.
@@ -230,7 +230,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {

@@ -55,7 +55,7 @@ pub enum ProcessError {
     WrongCount {
         /// Process with these threads.
         pid: i32,
-        /// Number of vCPU threads found.
+        /// Number of vCPU threads that the process has.
         found: usize,
         /// Number of vCPUs in the scenario.
         wanted: usize,
@@ -80,7 +80,7 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -354,7 +354,8 @@ impl Drop for ManagedProcesses {
     }
 }
 
-/// Asks all processes to end, and kills them after a while.
+/// Sends a termination signal to all processes, and kills those that have not ended after
+/// [`END_WITHIN`].
 fn end_all(processes: &mut [Process]) {
     let ask = [Signal::TERM, Signal::CONT];
     for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {

@@ -29,11 +29,11 @@ Rules:
     too high.
 ";
 
-/// Units in the order of the list, each with its heading there.
+/// Units in the order of the list of metrics, each with its heading in the list.
 const UNITS: [(Unit, &str); 3] =
     [(Unit::Time, "durations"), (Unit::Part, "percentages"), (Unit::Things, "numbers")];
 
-/// Endings of the names of a distribution in claims.
+/// Suffixes that the name of a distribution has in claims.
 const SPREAD: [&str; 5] = ["p50", "p90", "p99", "worst", "count"];
 
 /// Returns the page that lists all metrics.
@@ -51,7 +51,7 @@ pub(super) fn list() -> String {
     text + "\nSee also: `slackline help claims`.\n"
 }
 
-/// Appends the names of a group's metrics that match, in one paragraph.
+/// Appends a paragraph with the names of those metrics of a group for which `matches` returns true.
 fn listed(text: &mut String, heading: &str, group: &Glossary, matches: impl Fn(&Term) -> bool) {
     let star = |term: &Term| if term.is_spread() { "*" } else { "" };
     let terms = group.terms.iter().filter(|&term| matches(term));

@@ -33,8 +33,8 @@ pub(super) struct Access {
     pending: BTreeMap<Ticket, (Principal, Change)>,
 }
 
-/// A change to grants. If it creates a remote client, it contains the client's token, which only
-/// the answer to this request shows.
+/// A change to grants. If it creates a remote client, it contains the client's new token, which is
+/// shown only in the answer to the request.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) write: AccessChange,

@@ -69,12 +69,12 @@ impl CpuView {
         self.seen().threads.insert(thread.tid, Arc::clone(thread));
     }
 
-    /// Stops to deliver the events of the thread with this id.
+    /// Stops delivering the events of the thread with this id.
     pub(super) fn remove(&self, tid: Tid) {
         self.seen().threads.remove(&tid);
     }
 
-    /// Stops to deliver the events of a thread, unless its id belongs to another thread by now.
+    /// Stops delivering the events of a thread, unless its id belongs to another thread by now.
     pub(super) fn remove_this(&self, thread: &Arc<WatchedThread>) {
         let threads = &mut self.seen().threads;
         if threads.get(&thread.tid).is_some_and(|it| Arc::ptr_eq(it, thread)) {
