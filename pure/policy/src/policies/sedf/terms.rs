@@ -46,7 +46,7 @@ const EXTRA_WEIGHT: Field = Field::whole(
 );
 
 const BALANCES: Field =
-    Field::flag("balances", "the vCPU pays for balancer calls: those due are made when it blocks");
+    Field::flag("balances", "the vCPU pays for the balancer, which is called when the vCPU blocks");
 
 /// Largest weight. Xen stores weights as signed 16-bit integers, without a range check. [Xen 3.0,
 /// §6.10]
