@@ -17,7 +17,7 @@ const RESERVE: &str = "\
 --until ends the reservation by itself, also while no daemon runs:
   - `--until 2h` is a length from now, `--until 2026-12-01T18:00` a time in UTC. Other
     zones are written as 2026-12-01T18:00+01:00.
-  - At the end the VM runs on as ordinary threads, and `log` shows `expired`.
+  - After its end a reservation's VM runs on as ordinary threads. `log` shows `expired`.
 
 --phase aligns the periods of VMs that work in step, on one or several hosts:
   - With --phase 3ms every period starts 3 ms after a multiple of the period on the wall
@@ -25,7 +25,7 @@ const RESERVE: &str = "\
 ";
 
 const APPLY: &str = "\
-Each table of FILE is a reservation. Its keys are options of `slackline reserve`:
+Each table of FILE is a reservation. The keys of a table are options of `reserve`:
 
   [web]
   cpu = '30%'
@@ -33,8 +33,8 @@ Each table of FILE is a reservation. Its keys are options of `slackline reserve`
   slice = '2ms'               # also period, exact, phase, vcpus, for, user, until
 
 Rules:
-  - Capacity is given up before other capacity is taken. If one reservation is refused,
-    nothing changes.
+  - `apply` gives up capacity before it takes other capacity. If one reservation is
+    refused, nothing changes.
   - `slackline list --toml` prints the present reservations as such a file.
   - FILE may be a plan of `slackline whatif --save`, which also has predictions.
 ";
@@ -55,19 +55,19 @@ need not know each other. FILE:
   for  = 'libvirt:node-b'
 
 Rules:
-  - slice, period, cpu and exact apply to each member.
-  - `gang FILE --watch` reports a lost member to the other members' daemons. Their `log`
-    shows `gang-broken`. With strict = true the other reservations then end.
-  - The state of members is `held` for up to 10 s until all hosts have agreed. Held
-    members end by themselves if the command dies.
+  - The keys slice, period, cpu and exact of a gang file apply to each member.
+  - `gang FILE --watch` reports a lost member to the daemons of the other members, whose
+    `log` shows `gang-broken`. With strict = true the other reservations then end.
+  - The state of a gang's members is `held` for up to 10 s until all hosts have agreed.
+    Held members end by themselves if the command `gang` dies.
   - A gang is refused if the clocks of its hosts differ by more than half a slice. If the
     clocks may differ by more than a twentieth of a slice, there is a warning.
 ";
 
 const HISTORY: &str = "\
 Rules:
-  - Times are sums over all vCPUs. Hours and days are those of UTC.
-  - Time is unknown while no daemon runs or the host is suspended. If the daemon is
+  - Times in the history are sums over all vCPUs. Hours and days are those of UTC.
+  - Time of a reservation is unknown while no daemon runs or the host is suspended. If the daemon is
     killed, at most the last minute before that is unknown too.
   - The ledger keeps 400 days in at most 64 MiB. If 64 MiB are too little, the oldest
     hours are merged into days, and then the oldest days are deleted.

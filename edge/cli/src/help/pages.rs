@@ -27,7 +27,7 @@ const SCENARIO: &str = "\
 A scenario is a TOML file: the VMs of a host, their shares, what changes during the
 run, and claims about the result.
 
-Use it with `slackline check`, `sim`, `run`, `compare` and `sweep`.
+Use a scenario with `slackline check`, `sim`, `run`, `compare` and `sweep`.
 
   title  = \"my host\"
   length = \"30s\"
@@ -81,8 +81,8 @@ Use a kind that resembles the program in your VM, or `replay` of a recording.
 const LIVE_INTRO: &str = "\
 `slackline run FILE` runs a scenario on this host, as root.
 
-Use it to schedule real processes and VMs by a policy. A domain is a process that does
-its `work`, or the process or VM that its `live` table names:
+Use `run` to schedule real processes and VMs by a policy. A domain is a process that
+does its `work`, or the process or VM that its `live` table names:
 
   [[domain]]
   name = \"web\"

@@ -42,7 +42,7 @@ const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
     "0",
     (0, MOST_WEIGHT),
-    "weight for slack, 128 is slice/period = 1; 0 is slice/period, or 1 without a slice",
+    "weight for slack; 128 counts as slice/period = 1; 0 is slice/period, or 1 without a slice",
 );
 
 const BALANCES: Field =
