@@ -35,7 +35,7 @@ real-time, nice=-1]:
   real-time      tasks under SCHED_FIFO, SCHED_RR or SCHED_DEADLINE, by priority
   nice=N         tasks with nice value N or lower (-20 to -1), and real-time tasks
 
-Each rule is a class of tasks. Tasks that match no rule are in an ordinary
+Each rule makes a class of tasks. Tasks that match no rule are in the ordinary
 class.
 
 What the agent does:
@@ -66,8 +66,8 @@ What the host does:
     agent and through each relay.
 
 Pending I/O: without a relay the host does not know when I/O is pending for a
-QEMU guest, so the policy counts only tasks that want the CPU. This adds a
-relay:
+QEMU guest, so the policy counts only tasks that want the CPU. Two options of
+QEMU and a key of `live` in the scenario add a relay:
 
   -device virtserialport,chardev=e,name=my.requests
   -chardev socket,id=e,path=/run/web.port,server=on,wait=off

@@ -32,9 +32,9 @@ Rules:
     enforced.
   - The daemon undoes changes that a VM makes to its own threads. A change by an
     administrator or by libvirt stays, and the reservation is then `contested`.
-  - The same commands are HTTP requests on the Unix socket, described by
-    /v1/openapi.json: curl --unix-socket /run/slackline/slackline.sock
-    http://slackline/v1/reservations
+  - The daemon also takes its commands as HTTP requests on its Unix socket.
+    /v1/openapi.json describes them:
+    curl --unix-socket /run/slackline/slackline.sock http://slackline/v1/reservations
 
 Access:
   - Root and members of the group slackline-admin may do everything.
