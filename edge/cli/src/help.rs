@@ -5,18 +5,19 @@
 
 mod agent;
 mod metrics;
-mod notes;
 mod pages;
+mod search;
 mod service;
 
 use clap::CommandFactory;
 use slackline_policy::{ALL, find, nearest};
 
 use crate::args::Cli;
+use crate::entries::entries;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// A help page that is not about a policy or a command.
+/// A help page about a topic, which is neither a policy nor a command.
 struct Topic {
     names: &'static [&'static str],
     says: &'static str,
@@ -100,6 +101,9 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     if let Some(page) = metrics::meaning(name) {
         return terminal::say(&page);
     }
+    if let Some(found) = search::word(name, &titled_pages()) {
+        return terminal::say(&found);
+    }
     let policies = ALL.iter().map(|spec| spec.name);
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
@@ -111,9 +115,16 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     })
 }
 
-/// Returns the notes below the options of a command of the daemon.
-pub(crate) fn notes(command: &str) -> String {
-    notes::notes(command)
+/// Returns the pages of all topics, policies and commands, each with the name that opens it.
+fn titled_pages() -> Vec<(String, String)> {
+    let topics = TOPICS.iter().map(|topic| (topic.names[0].to_owned(), (topic.page)()));
+    let policies = ALL.iter().map(|spec| (spec.name.to_owned(), pages::policy(spec)));
+    let mut cli = Cli::command();
+    cli.build();
+    let shown = cli.get_subcommands_mut().filter(|command| !command.is_hide_set());
+    let page = |command: &mut clap::Command| command.render_long_help().to_string();
+    let commands = shown.map(|command| (command.get_name().to_owned(), page(command)));
+    topics.chain(policies).chain(commands).collect()
 }
 
 /// Returns the visible commands, each with its summary.
@@ -131,12 +142,12 @@ fn overview() -> String {
         "Slackline reserves and shares CPU time for virtual machines (VMs), and measures what each \
          received.\n\nCommands (`slackline help COMMAND` lists its options):\n",
     );
-    pages::entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
+    entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
     text += "\nTopics (`slackline help TOPIC`):\n";
     let topics = TOPICS.iter().map(|topic| (topic.names[0], topic.says));
-    pages::entries(&mut text, topics);
+    entries(&mut text, topics);
     text += "\nPolicies (`slackline help POLICY`):\n";
-    pages::entries(&mut text, ALL.iter().map(|spec| (spec.name, spec.summary)));
+    entries(&mut text, ALL.iter().map(|spec| (spec.name, spec.summary)));
     text += "\nExit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on this host;\n\
              4 not enough capacity; 5 not permitted; 70 bug in Slackline; 130 interrupted.\n";
     text

@@ -513,7 +513,7 @@ impl Term {
         }
     }
 
-    /// Returns the name of the metric in claims: that of its field in words, without its unit.
+    /// Returns the name of the metric in claims: the name of its field in words, without the unit.
     #[must_use]
     pub fn claimed_as(&self) -> String {
         crate::lookup::words(self.field)
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_glossary_has_exactly_the_fields_of_a_summary() {
+    fn metrics_glossary_lists_exactly_the_fields_of_a_run_summary() {
         for ((what, fields), terms) in
             fields().into_iter().zip([RUN, VCPU, CPU, TASK, CLIENT, XENMON])
         {
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_can_be_claimed_in_its_unit() {
+    fn every_metric_of_the_glossary_can_be_used_in_a_claim_in_its_unit() {
         let summary = made(Meter::new).view().expect("every vCPU is named");
         for term in [VCPU, CPU, RUN].concat() {
             let Some(unit) = term.unit() else { continue };

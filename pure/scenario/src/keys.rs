@@ -426,13 +426,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_work_has_a_help_entry() {
+    fn every_workload_kind_has_a_help_entry() {
         let taught: Vec<&str> = WORK.iter().map(|kind| kind.heading).collect();
         assert_eq!(taught, crate::kinds::KINDS);
     }
 
     #[test]
-    fn every_claim_test_has_a_help_entry() {
+    fn every_comparison_that_claims_may_use_has_a_help_entry() {
         for begins in crate::claim::PLAIN.map(|(begins, _)| begins).into_iter().chain(["within "]) {
             assert!(TESTS.iter().any(|test| test.name.starts_with(begins)), "{begins}");
         }

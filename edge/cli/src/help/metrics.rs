@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use slackline_metrics::{GLOSSARY, Glossary, Term, Unit};
 
-use super::pages::{entries, wrapped};
 use crate::by_second;
+use crate::entries::{entries, wrapped};
 
 const INTRO: &str = "\
 Metrics are the numbers that Slackline computes from the trace of a run.

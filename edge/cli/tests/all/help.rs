@@ -1,18 +1,20 @@
-//! Help pages are complete: every key, workload, claim, metric, policy and command is on one of
-//! them.
+//! Tests that help pages are complete: every key, workload, claim, metric, policy and command is on
+//! one of them.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the keys that a table of a scenario may have, from the error for an unknown one.
+/// Returns the keys that are allowed in a table of a scenario. They are taken from the error for an
+/// unknown key.
 fn keys_of(scenario: &str) -> Vec<String> {
     let said = Place::with(scenario).run(&["check", "it.toml"]).refused(2);
-    let keys = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+    let keys =
+        said.err.lines().find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
     let keys = keys.unwrap_or_else(|| panic!("{}\n{scenario}", said.err));
     keys.split(", ").map(str::to_owned).collect()
 }
 
-/// Returns a help page, after it has checked the page's width.
+/// Returns a help page. Asserts that its lines are not too wide.
 fn page(topic: &str) -> String {
     let page = Place::new().run(&["help", topic]).good();
     let widest = page.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -21,7 +23,7 @@ fn page(topic: &str) -> String {
 }
 
 #[test]
-fn every_key_of_a_scenario_has_help() {
+fn every_key_of_a_scenario_is_explained_in_help() {
     let page = page("scenario") + &page("domain") + &page("live");
     let wrong = "nothing-like-it = 1";
     let in_domain =
@@ -44,7 +46,7 @@ fn every_key_of_a_scenario_has_help() {
 }
 
 #[test]
-fn every_workload_and_its_keys_have_help() {
+fn every_workload_and_each_of_its_keys_is_explained_in_help() {
     let page = page("work");
     let work = |text: &str| GOOD.replacen("work = { kind = \"spin\" }", text, 1);
     let said = Place::with(&work("work = { kind = \"nothing\" }")).run(&["check", "it.toml"]);
@@ -83,7 +85,7 @@ fn json_fields() -> Vec<String> {
 }
 
 #[test]
-fn every_metric_of_json_and_claims_has_help() {
+fn every_metric_in_json_and_claims_is_explained_in_help() {
     let metrics = page("metrics");
     let book = include_str!("../../../../docs/metrics.md");
     for field in json_fields() {
@@ -115,7 +117,7 @@ fn every_metric_of_json_and_claims_has_help() {
 }
 
 #[test]
-fn every_table_column_is_explained_in_the_help_of_a_metric() {
+fn every_table_column_is_explained_in_the_metrics_help_page() {
     let meanings: String = json_fields().iter().map(|field| page(field)).collect();
     let page = page("metrics") + &meanings;
     let place = Place::with(GOOD);
@@ -152,7 +154,7 @@ fn help_pages_with_a_single_topic_fit_on_two_screens() {
 }
 
 #[test]
-fn help_lists_every_page_and_visible_command() {
+fn help_command_lists_every_page_and_every_visible_command() {
     let place = Place::new();
     let all = place.run(&["help"]).good();
     let names = all.lines().filter_map(|line| line.strip_prefix("  "));
@@ -166,7 +168,8 @@ fn help_lists_every_page_and_visible_command() {
         assert!(names.contains(&name), "`{name}` is missing:\n{all}");
     }
     assert!(place.run(&["help", "sim"]).good().contains("--seeds <N>"));
-    for hidden in ["keep", "kep", "keepp"] {
+    assert!(place.run(&["help", "keep"]).good().starts_with("No help page is about `keep`."));
+    for hidden in ["kep", "keepp"] {
         let said = place.run(&["help", hidden]).refused(2).err;
         assert!(!said.contains("mean `keep`"), "{said}");
     }
@@ -182,7 +185,7 @@ fn help_lists_every_page_and_visible_command() {
 }
 
 #[test]
-fn help_names_every_key_of_a_driver_domain_and_its_clients() {
+fn help_page_of_drivers_explains_every_key_of_drivers_and_clients() {
     let place = Place::with(GOOD);
     let page = place.run(&["help", "driver"]).good();
     assert!(!page.contains("```"), "{page}");
@@ -193,7 +196,10 @@ fn help_names_every_key_of_a_driver_domain_and_its_clients() {
     let keys = |table: &str| {
         let scenario = GOOD.replace("[host]", &format!("{table}\nnothing-like-it = 1\n[host]"));
         let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
-        let hint = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+        let hint = said
+            .err
+            .lines()
+            .find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
         hint.unwrap_or_else(|| panic!("{}", said.err)).to_owned()
     };
     let ab = "[driver]\ndomain = \"gold\"\n[[client]]\nkind = \"ab\"\nto = \"gold\"";
@@ -205,16 +211,31 @@ fn help_names_every_key_of_a_driver_domain_and_its_clients() {
 }
 
 #[test]
-fn help_names_every_key_of_the_host() {
+fn help_page_of_the_host_explains_every_key_of_the_host() {
     let place = Place::with(GOOD);
     let page = place.run(&["help", "host"]).good();
     assert!(!page.contains("```"), "{page}");
     let scenario = GOOD.replace("[host]", "[host]\nnothing-like-it = 1");
     let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
-    let keys = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+    let keys =
+        said.err.lines().find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
     for key in keys.unwrap_or_else(|| panic!("{}", said.err)).split(", ") {
         assert!(page.contains(&format!("\n{key} = ")), "`{key}` is not taught");
     }
+}
+
+#[test]
+fn help_finds_a_word_in_glossary_and_pages() {
+    let place = Place::new();
+    for word in ["slack", "deadline", "response", "trace", "json"] {
+        let found = place.run(&["help", word]).good();
+        assert!(found.contains("Pages with this word"), "{found}");
+    }
+    let found = place.run(&["help", "Budget"]).good();
+    assert!(
+        found.contains("Glossary:\n  budget  ") && found.contains("part of the slice"),
+        "{found}"
+    );
 }
 
 #[test]

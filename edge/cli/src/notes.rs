@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use slackline_control::EventKind;
 
-use super::pages::entries;
-use crate::service::HEADINGS;
+use crate::entries::entries;
+use crate::headings::HEADINGS;
 
 const RESERVE: &str = "\
 --slice or --cpu:
@@ -140,7 +140,7 @@ for shorter periods).
 ";
 
 /// Returns the notes below the options of a command of the daemon.
-pub(super) fn notes(command: &str) -> String {
+pub(crate) fn notes(command: &str) -> String {
     let mut text = match command {
         "reserve" => RESERVE,
         "apply" => APPLY,
