@@ -109,13 +109,7 @@ impl Drop for RecordingSource {
     }
 }
 
-<<<<<<< a
-/// Inputs of the output, apart from the prediction.
-||||||| o
-/// Everything from which the output is made, except the prediction itself.
-=======
 /// Data from which the output is made, except the prediction itself.
->>>>>>> b
 pub(crate) struct Answer<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) gate: &'a Gate,
