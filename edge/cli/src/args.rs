@@ -12,8 +12,8 @@ use crate::input::file;
 use crate::load::args::LoadArgs;
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, Pause,
-    PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
+    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, PageArgs,
+    Pause, PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
 };
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
@@ -78,6 +78,8 @@ pub(crate) enum Command {
     /// Show or change what users may do. Administrators only.
     Access(AccessArgs),
     Top(TopArgs),
+    /// Print the address of the page with a code that logs a browser in once.
+    Page(PageArgs),
     /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
     Sweep(Sweep),
@@ -282,6 +284,10 @@ pub(crate) struct Serve {
     /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
     #[arg(long, value_name = "LOOPBACK:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// Serve the page to browsers of this host, at 127.0.0.1:9392 or this address.
+    #[arg(long, value_name = "LOOPBACK:PORT", num_args = 0..=1)]
+    #[arg(default_missing_value = "127.0.0.1:9392")]
+    pub(crate) page: Option<std::net::SocketAddr>,
 }
 
 /// Options of the front.
@@ -292,6 +298,9 @@ pub(crate) struct ServeFront {
     /// Also serve metrics, on a socket that is passed.
     #[arg(long)]
     pub(crate) metrics: bool,
+    /// Also serve the page, on a socket that is passed.
+    #[arg(long)]
+    pub(crate) page: bool,
 }
 
 /// Files of the TLS server.

@@ -56,6 +56,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
+use slackline_daemon::front::OtherSockets;
 
 /// Exit code for a bug in Slackline.
 const BUG: u8 = 70;
@@ -70,7 +71,8 @@ fn run_command() -> ExitCode {
     let result = match cli.command {
         Command::Keep => return slackline_fence::keeper_main(),
         Command::ServeFront(args) => {
-            return slackline_daemon::front::main(args.tls.files().as_ref(), args.metrics);
+            let others = OtherSockets { metrics: args.metrics, page: args.page };
+            return slackline_daemon::front::main(args.tls.files().as_ref(), others);
         }
         Command::Hook(args) => return hook::hook(&args),
         Command::Sim(args) => sim::sim(&args),
@@ -99,6 +101,7 @@ fn run_command() -> ExitCode {
         Command::Record(args) => record::record(&args),
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
+        Command::Page(args) => service::page(&args),
         Command::Incidents(args) => service::incidents(&args),
         Command::Predictions(args) => service::predictions(&args),
         Command::Show(args) => show::show(&args),

@@ -38,6 +38,9 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     if args.metrics.is_some() {
         arguments.push("--metrics".into());
     }
+    if args.page.is_some() {
+        arguments.push("--page".into());
+    }
     let program = "/proc/self/exe".into();
     let options = ServeOptions {
         cpus: cpus.transpose()?,
@@ -47,6 +50,7 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         front: FrontCommand { program, arguments },
         listen,
         metrics: args.metrics,
+        page: args.page,
         is_recorded: !args.no_recorder,
         prices: args.prices.as_deref().map(prices::read).transpose()?,
     };

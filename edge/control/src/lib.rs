@@ -17,6 +17,7 @@ mod predictions;
 mod problem;
 mod replies;
 mod requests;
+mod timeline;
 mod times;
 
 pub use access::{Access, Grant, Role};
@@ -32,6 +33,7 @@ pub use replies::{
 };
 pub use requests::{Apply, Change, GangWord, NAME, ReservationParameters, name_hint};
 pub use slackline_service::{EventKind, gang};
+pub use timeline::{PageCode, PageSession, Timeline, TimelineColumn, TimelineRun};
 pub use times::{End, Length, Moment, Phase, Share};
 
 /// Default path of the daemon's socket.

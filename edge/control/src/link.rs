@@ -13,6 +13,7 @@ use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, ReservationParameters};
+use crate::timeline::Timeline;
 use crate::times::Length;
 
 /// Maximum length of a line to the core, in bytes: a list of reservations and the fields that the
@@ -188,6 +189,11 @@ pub enum Request {
         /// Length of the recording, which ends now.
         since: Length,
     },
+    /// Asks which vCPUs ran in the last seconds, for a picture: [`Answer::Timeline`].
+    Timeline {
+        /// Number of the first column. Earlier ones are left out.
+        from: u64,
+    },
     /// Revokes a grant, so that only the user's groups count: [`Answer::Access`], with the revoked
     /// grant.
     Revoke {
@@ -237,6 +243,8 @@ pub enum Answer {
     Predictions(Vec<PredictionRecord>),
     /// The recording was saved.
     Recording(Recording),
+    /// Columns of a picture of the last seconds.
+    Timeline(Box<Timeline>),
 }
 
 /// Message from the core to the front.

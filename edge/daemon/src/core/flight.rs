@@ -33,6 +33,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
 use super::predictions::Predictions;
+use super::timeline::{TimelineKeeper, TimelineSink};
 use crate::record::as_reply;
 
 /// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the time that it covers.
@@ -94,6 +95,8 @@ pub(super) enum Question {
     Record(Span),
     Predict(Vec<Prediction>),
     Predictions,
+    /// Columns of the picture from this number on.
+    Timeline(u64),
 }
 
 /// Message of the recorder to the core.
@@ -210,6 +213,7 @@ struct FlightThread {
     last: BTreeMap<String, Time>,
     incidents: Incidents,
     predictions: Predictions,
+    timeline: TimelineKeeper,
 }
 
 /// A missed deadline whose recording is not complete.
@@ -250,6 +254,7 @@ impl FlightThread {
             last: BTreeMap::new(),
             incidents,
             predictions,
+            timeline: TimelineKeeper::new(cpus),
         }
     }
 
@@ -257,13 +262,17 @@ impl FlightThread {
         match order {
             FlightOrder::Batch(seen) => self.seen(*seen),
             FlightOrder::Ask(ticket, question, own) => {
-                self.end_piece();
+                // The picture does not need the ring, and is asked for often.
+                if !matches!(question, Question::Timeline(_)) {
+                    self.end_piece();
+                }
                 let answer = match question {
                     Question::Why(name) => self.why(&name, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
                     Question::Predict(predictions) => self.predict(predictions, own.as_ref()),
                     Question::Predictions => Ok(self.predicted(own.as_ref())),
+                    Question::Timeline(from) => Ok(self.pictured(from, own.as_ref())),
                 };
                 vec![FlightReply::Answer(ticket, answer)]
             }
@@ -290,11 +299,13 @@ impl FlightThread {
         self.waiting.append(&mut events);
         let until = Time::START + at.since(Time::START + SETTLED);
         let events = take_until(&mut self.waiting, until);
+        let drawn = self.piece.len();
         self.assembler.take(&events, &mut self.piece);
         if until > self.origin {
             self.assembler.tick(until, &mut self.piece);
         }
         self.settled = until.max(self.origin);
+        self.draw(drawn, self.settled);
         let now = Time::START + self.settled.since(self.origin);
         if now.since(self.piece_from) >= PIECE {
             self.end_piece();
@@ -335,6 +346,11 @@ impl FlightThread {
         Answer::Predictions(all.cloned().collect())
     }
 
+    fn pictured(&self, from: u64, own: Option<&BTreeSet<String>>) -> Answer {
+        let now = Time::START + self.settled.since(self.origin);
+        Answer::Timeline(self.timeline.answer(from, now, |vcpu| may_see(own, vcpu)))
+    }
+
     fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
         for (_, tid) in self.threads.difference(&threads) {
             self.assembler.forget(*tid);
@@ -350,11 +366,25 @@ impl FlightThread {
         self.threads = threads;
     }
 
+    /// Adds the entries of the piece from an index on to the picture, and intervals that have not
+    /// ended up to a time.
+    fn draw(&mut self, from: usize, until: Time) {
+        let names = &self.names;
+        let name = |vcpu: VcpuId| names.get(&vcpu).map(|(name, _)| name.clone());
+        let mut sink = TimelineSink { keeper: &mut self.timeline, name: &name };
+        self.piece[from..].iter().for_each(|entry| entry.pass_to(&mut sink));
+        let now = Time::START + until.since(self.origin);
+        for (cpu, thread, since) in self.assembler.occupants() {
+            self.timeline.add((cpu, thread), (since, now));
+        }
+    }
+
     fn end_piece(&mut self) {
         let now = Time::START + self.settled.since(self.origin);
         let live = self.assembler.live();
         let piece = std::mem::take(&mut self.piece);
         self.ring.push(&piece, (self.piece_from, now), |id| live.contains(&id));
+        self.timeline.keep_threads(|id| live.contains(&id));
         self.piece_from = now;
     }
 
@@ -372,6 +402,9 @@ impl FlightThread {
             let misses = vcpu.misses.unwrap_or(0);
             let before = self.missed.get(&vcpu.id).copied().unwrap_or(0);
             sums.insert(vcpu.id, misses);
+            if misses > before {
+                self.timeline.missed(&vcpu.name, now, misses - before);
+            }
             if let Some((_, domain)) = self.names.get(&vcpu.id).filter(|_| misses > before) {
                 *missed.entry(domain.clone()).or_default() += misses - before;
             }

@@ -113,6 +113,7 @@ pub(super) fn heard(
         | Wire::Incidents
         | Wire::Record { .. }
         | Wire::Predict(_)
+        | Wire::Timeline { .. }
         | Wire::Predictions => {
             let tenant = (role == Role::Tenant).then_some(principal);
             return Ok(ValidRequest::Flight(ticket, question(ask.request), tenant));
@@ -161,6 +162,7 @@ fn question(request: Wire) -> Question {
         Wire::Record { since } => Question::Record(since.0),
         Wire::Predict(predictions) => Question::Predict(predictions),
         Wire::Predictions => Question::Predictions,
+        Wire::Timeline { from } => Question::Timeline(from),
         _ => Question::Incidents,
     }
 }

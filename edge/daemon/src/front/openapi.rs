@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{accounts, events, pages, recordings};
+use super::{accounts, events, page, pages, recordings, timeline};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -35,6 +35,10 @@ use super::{accounts, events, pages, recordings};
         pages::scrape,
         pages::health,
         events::events,
+        page::make_code,
+        page::session,
+        page::log_out,
+        timeline::timeline,
     )
 )]
 struct Api;

@@ -1,6 +1,6 @@
 //! HTTP pages. Each page sends one request to the core.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, MatchedPath, Path, Query, Request as Sent, State};
@@ -26,7 +26,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::tls::certificate_in;
-use super::{accounts, events, metrics, recordings};
+use super::{accounts, events, metrics, page, recordings, timeline};
 
 /// Stored OpenAPI description. Within a version only additions are allowed.
 pub const STORED: &str = include_str!("../../openapi.json");
@@ -44,8 +44,11 @@ type Asking<T> = Result<Query<T>, QueryRejection>;
 
 pub(super) fn router(front: &Arc<Front>) -> Router {
     let one = get(show).put(reserve).patch(change).delete(release);
-    Router::new()
-        .route("/v1/host", get(host))
+    let page = if front.has_page { page::routes() } else { Router::new() };
+    page.route("/v1/host", get(host))
+        .route("/v1/page", post(page::make_code))
+        .route("/v1/session", get(page::session).delete(page::log_out))
+        .route("/v1/timeline", get(timeline::timeline))
         .route("/v1/machines", get(machines))
         .route("/v1/reservations", get(list))
         .route("/v1/reservations/{name}", one)
@@ -517,7 +520,7 @@ pub(super) async fn migrate_access(
     }
 }
 
-/// Removes a grant. Administrators only.
+/// Removes a grant, and ends the page's sessions of that principal. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/access/{whom}",
     params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
@@ -532,7 +535,17 @@ pub(super) async fn revoke(
     caller.may(Verb::Access)?;
     let whom = whom_of(whom)?;
     body::read_nothing(sent, caller.until).await?;
-    front.change_access(&caller, Request::Revoke { whom }).await
+    let user = whom.parse::<u32>().ok();
+    let revoked = front.change_access(&caller, Request::Revoke { whom }).await;
+    // A user without a grant may have sessions too.
+    let is_permitted = match &revoked {
+        Ok(_) => true,
+        Err(No(problem)) => problem.kind == Kind::NoSuchReservation,
+    };
+    if let Some(user) = user.filter(|_| is_permitted) {
+        front.sessions.lock().unwrap_or_else(PoisonError::into_inner).end_of_user(user);
+    }
+    revoked
 }
 
 fn whom_of(path: Named) -> Result<String, No> {

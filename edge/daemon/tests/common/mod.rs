@@ -52,13 +52,22 @@ impl Front {
         remote: Option<front::Remote>,
         metrics: Option<TcpListener>,
     ) -> Front {
+        Front::with_all(says, remote, (metrics, None))
+    }
+
+    /// Starts a front that also serves metrics and the page on loopback sockets.
+    pub fn with_all(
+        says: Says,
+        remote: Option<front::Remote>,
+        (metrics, page): (Option<TcpListener>, Option<front::PageSite>),
+    ) -> Front {
         let gid = rustix::process::getgid().as_raw();
         let people = People { operators: Some(OPERATORS), administrators: Some(gid) };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let sockets = front::FrontSockets { listener, remote, metrics };
+        let sockets = front::FrontSockets { listener, remote, metrics, page };
         thread::spawn(move || front::serve(theirs, sockets, people).unwrap());
         let (tell, asked) = channel();
         let core = ours.try_clone().unwrap();
