@@ -26,7 +26,8 @@ export function vm(row, index = 0) {
     key: isHidden ? `${name} ${index}` : name,
     name, state, slice, period, vcpus, served, exact, byUse, revision, ready, owner, binding, why,
     isHidden,
-    recent: recent && {
+    // Numbers begin anew with each change, and mean little at first.
+    recent: recent && recent[0] >= 1e9 && {
       over: recent[0], promised: recent[1], due: recent[2], used: recent[3], deadlines: recent[4],
       missed: recent[5],
     },

@@ -189,7 +189,7 @@ fn set_cookie(
     let text = format!(
         "{}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{secure}",
         door.cookie(),
-        lasts.as_secs()
+        lasts.as_millis().div_ceil(1_000)
     );
     let value = HeaderValue::try_from(text).map_err(|_| No::bug())?;
     response.headers_mut().insert(SET_COOKIE, value);

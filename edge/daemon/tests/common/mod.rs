@@ -92,6 +92,19 @@ impl Front {
         self.asked.lock().unwrap().try_recv().is_ok()
     }
 
+    /// Returns the next request that the core has received, if there is one.
+    pub fn next_heard(&self) -> Option<Ask> {
+        self.asked.lock().unwrap().try_recv().ok()
+    }
+
+    /// Sends a request to the socket with this host in its head. Returns status and body.
+    pub fn until_host(&self, host: &str) -> (u16, String) {
+        let request = format!("GET /v1/host HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let (text, _) = self.until_closed(request.as_bytes());
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        (status(head), body.to_owned())
+    }
+
     /// Sends an event to the front, as the core does.
     pub fn happens(&self, event: Event) {
         (&self.core).write_all(&line(&CoreMessage::Event(event))).unwrap();
