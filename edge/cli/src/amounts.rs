@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_list_accepts_numbers_and_ranges_and_refuses_malformed_text() {
+    fn cpu_list_of_numbers_and_ranges_is_parsed_and_malformed_text_refused() {
         assert_eq!(&*cpu_list("0-3,6").expect("a list"), [0, 1, 2, 3, 6]);
         assert_eq!(&*cpu_list("5").expect("a list"), [5]);
         assert_eq!(&*cpu_list("1, 3").expect("a list"), [1, 3]);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn share_hints_give_the_cpu_option_in_percent() {
+    fn hint_about_a_share_suggests_the_cpu_option_in_percent() {
         let hint = |us, parts| share_hint(Span::from_us(us), Span::from_ms(10), parts);
         assert_eq!(hint(9_456, 1).as_deref(), Some("use `--cpu 94%`"));
         assert_eq!(hint(9_456, 2).as_deref(), Some("use `--cpu 189%`"));

@@ -29,7 +29,7 @@ impl<'a> CheckedRun<'a> {
 pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     match scenario.admit() {
         Err(error @ NotAdmitted::Declined(_)) => {
-            terminal::say(&format!("refused, as claimed: {error}\n"))
+            terminal::say(&format!("admission refuses the scenario, as its claim says: {error}\n"))
         }
         Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
         Ok(()) => {

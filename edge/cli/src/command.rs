@@ -107,8 +107,8 @@ impl HeldCommand {
         if !left.is_empty() {
             let (program, list) = (&self.program, left.join(", "));
             terminal::tell(&format!(
-                "note:  {program} has ended; processes that it started still run, no longer held: \
-                 {list}\n"
+                "note:  {program} has ended; processes that it started still run, no longer \
+                 scheduled: {list}\n"
             ));
         }
     }

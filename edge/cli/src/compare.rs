@@ -33,6 +33,7 @@ struct PolicyComparison {
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let places = Places::of(&[("--csv", args.csv.as_deref()), ("--cdf", args.cdf.as_deref())])?;
+    input::without_repeats(&args.policies)?;
     let mut scenario = match grid::read(&args.file, args.length, &places)? {
         Input::One(scenario) => *scenario,
         Input::Grid(grid) => return points::compare(args, &grid),
@@ -166,7 +167,10 @@ impl PolicyComparison {
         let others: Vec<&str> = others.map(|number| self.policies[number].as_str()).collect();
         if !others.is_empty() && !self.scenario.claims.is_empty() {
             let (own, others) = (&self.scenario.policy, others.join(", "));
-            text += &format!("note: claims were checked under {own} only, not under {others}\n");
+            text += &format!(
+                "note: claims were checked only under the scenario's policy {own}, \
+                 not under {others}\n"
+            );
         }
         text
     }

@@ -50,7 +50,7 @@ impl fmt::Display for Cost {
         let (cpu, took) = (self.cpu.as_secs_f64(), self.took.as_secs_f64());
         let rate = self.events as f64 / cpu.max(1e-6) / 1e6;
         write!(out, "{} events in {cpu:.2} s of CPU time, ", self.events)?;
-        write!(out, "{rate:.2} million per second of CPU time; run took {took:.2} s")?;
+        write!(out, "{rate:.2} million events per second of CPU time; run took {took:.2} s")?;
         match self.peak_kib {
             Some(kib) => write!(out, ", peak memory {} MiB", kib.div_ceil(1024)),
             None => Ok(()),

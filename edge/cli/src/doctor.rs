@@ -30,7 +30,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     let found = leftovers(held);
     let lines = if args.free { free(&found) } else { list(&found) };
     if args.free && !args.json {
-        let nothing = || "no thread is held by a killed run".to_owned();
+        let nothing = || "no thread of a killed run has to be restored".to_owned();
         let said = if lines.is_empty() { vec![nothing()] } else { lines };
         terminal::say(&(said.join("\n") + "\n"))?;
         return are_all_read(&found);
@@ -56,8 +56,8 @@ fn list(found: &Leftovers) -> Vec<String> {
         .iter()
         .map(|left| {
             format!(
-                "thread {} of process {} is still held by a killed run (process {}); restore it \
-                 with `slackline doctor --free`",
+                "thread {} of process {} still has the priority, CPUs or stop of a killed run \
+                 (process {}); restore it with `slackline doctor --free`",
                 left.tid(),
                 left.pid(),
                 left.owner(),
@@ -74,7 +74,10 @@ fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
     match found.unread.len() {
         0 => Ok(()),
         count => Err(Problem::HostCannot {
-            message: format!("cannot read {count} journals: their threads may still be held"),
+            message: format!(
+                "cannot read {count} journals of scheduled threads: these threads may \
+                 still be stopped or real-time"
+            ),
             hint: Some("run as root; then look at the files in /run/slackline/held".into()),
         }),
     }

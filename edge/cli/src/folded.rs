@@ -89,14 +89,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folding_leaves_text_that_fits_the_width_unchanged() {
+    fn text_that_fits_the_terminal_width_is_not_wrapped() {
         let text = "a  table\n  with   blanks\n\n";
         assert_eq!(folded(text, 20), text);
         assert_eq!(folded("a word or two", 13), "a word or two");
     }
 
     #[test]
-    fn continuation_of_a_folded_line_is_indented_to_its_sentence() {
+    fn wrapped_line_is_indented_to_the_start_of_its_sentence() {
         assert_eq!(
             folded("note:  a look takes 3us here; two are counted\nnext\n", 24),
             "note:  a look takes 3us\n       here; two are\n       counted\nnext\n"
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn word_longer_than_the_width_gets_its_own_line() {
+    fn word_that_is_longer_than_the_terminal_width_gets_its_own_line() {
         assert_eq!(folded("see /a/long/path/to/it now", 10), "see\n  /a/long/path/to/it\n  now");
     }
 
     #[test]
-    fn folding_ignores_escape_sequences_and_keeps_overwritten_lines() {
+    fn line_wrapping_ignores_escape_sequences_and_overwritten_lines() {
         let coloured = "\x1b[32mone\x1b[0m two";
         assert_eq!(folded(coloured, 7), coloured);
         assert_eq!(folded("\r\x1b[Kone two three", 7), "\r\x1b[Kone two three");

@@ -36,7 +36,8 @@ pub(crate) fn scenario(
         Input::One(scenario) => Ok(*scenario),
         Input::Grid(grid) => Err(Problem::BadOption {
             message: format!(
-                "{} has axes with {} points: only one scenario can be run",
+                "cannot run {}: its axes have {} points, and this command runs one scenario \
+                 without axes",
                 file.display(),
                 grid.points.len()
             ),
@@ -54,7 +55,7 @@ pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result
             file: file.into(),
             line,
             column,
-            message: "this is a family of random hosts, not one scenario".into(),
+            message: "the file describes a family of random hosts, not one scenario".into(),
             hint: Some("use `slackline sweep`".into()),
         });
     }
@@ -165,7 +166,7 @@ impl VariedScenario {
         };
         let Axes { axis: axes } = toml::from_str(text).map_err(|error| {
             let message =
-                error.message().lines().next().unwrap_or("this is not an axis").to_owned();
+                error.message().lines().next().unwrap_or("the axis is not a table").to_owned();
             bad(
                 error.span().unwrap_or(0..0),
                 message,

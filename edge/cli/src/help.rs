@@ -4,7 +4,10 @@
 //! are always complete.
 
 mod agent;
+mod metrics;
+mod notes;
 mod pages;
+mod search;
 mod service;
 
 use clap::CommandFactory;
@@ -23,9 +26,14 @@ struct Topic {
 
 const TOPICS: &[Topic] = &[
     Topic {
-        names: &["scenario", "domain"],
+        names: &["scenario"],
         says: "the scenario file: its tables and their keys",
         page: pages::scenario,
+    },
+    Topic {
+        names: &["domain"],
+        says: "VMs of a scenario: the keys of [[domain]]",
+        page: pages::domain,
     },
     Topic { names: &["work"], says: "kinds of workload that vCPUs run", page: pages::work },
     Topic {
@@ -35,13 +43,13 @@ const TOPICS: &[Topic] = &[
     },
     Topic {
         names: &["claims"],
-        says: "claims about a run: what can be tested, and in which units",
+        says: "claims about a run: what can be tested, and how",
         page: pages::claims,
     },
     Topic {
         names: &["metrics"],
-        says: "every number in tables, JSON, CSV and claims: meaning and unit",
-        page: pages::metrics,
+        says: "names and units of all metrics; `slackline help METRIC` explains one",
+        page: metrics::list,
     },
     Topic {
         names: &["host"],
@@ -50,7 +58,7 @@ const TOPICS: &[Topic] = &[
     },
     Topic {
         names: &["family"],
-        says: "random hosts for `sweep`: how they are drawn",
+        says: "random hosts for `sweep`: how hosts are drawn",
         page: pages::family,
     },
     Topic {
@@ -65,8 +73,13 @@ const TOPICS: &[Topic] = &[
     },
     Topic {
         names: &["service"],
-        says: "the reservation daemon: commands, states, tables, refusals",
+        says: "the reservation daemon: commands, states, access",
         page: || service::service(&commands()),
+    },
+    Topic {
+        names: &["refusals"],
+        says: "refusals of the daemon, with HTTP status and exit code",
+        page: service::refusals,
     },
 ];
 
@@ -85,6 +98,16 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
         let command = cli.find_subcommand_mut(name).map(clap::Command::render_long_help);
         return terminal::print(&command.map(|text| text.to_string()).unwrap_or_default());
     }
+<<<<<<< a
+    if let Some(found) = search::word(name, &titled_pages()) {
+        return terminal::say(&found);
+    }
+||||||| o
+=======
+    if let Some(page) = metrics::meaning(name) {
+        return terminal::say(&page);
+    }
+>>>>>>> b
     let policies = ALL.iter().map(|spec| spec.name);
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
@@ -96,6 +119,27 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     })
 }
 
+<<<<<<< a
+/// Returns the pages of all topics, policies and commands, each with the name that opens it.
+fn titled_pages() -> Vec<(String, String)> {
+    let topics = TOPICS.iter().map(|topic| (topic.names[0].to_owned(), (topic.page)()));
+    let policies = ALL.iter().map(|spec| (spec.name.to_owned(), pages::policy(spec)));
+    let mut cli = Cli::command();
+    cli.build();
+    let shown = cli.get_subcommands_mut().filter(|command| !command.is_hide_set());
+    let page = |command: &mut clap::Command| command.render_long_help().to_string();
+    let commands = shown.map(|command| (command.get_name().to_owned(), page(command)));
+    topics.chain(policies).chain(commands).collect()
+}
+
+||||||| o
+=======
+/// Returns the notes below the options of a command of the daemon.
+pub(crate) fn notes(command: &str) -> String {
+    notes::notes(command)
+}
+
+>>>>>>> b
 /// Returns the visible commands, each with its summary.
 fn commands() -> Vec<(String, String)> {
     let cli = Cli::command();

@@ -31,6 +31,7 @@ PROGRAM hook libvirt --socket SOCKET -- \"$1\" \"$2\" \"$3\"
 ";
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::help::notes("hook"))]
 pub(crate) struct Hook {
     #[command(subcommand)]
     of: HookCommand,

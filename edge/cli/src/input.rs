@@ -90,12 +90,30 @@ pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     if bytes.len() as u64 > LONGEST_TEXT {
         return Err(Problem::TooLong { file: file.into(), longest: LONGEST_TEXT });
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let (good, rest) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
-        let good = String::from_utf8_lossy(good);
-        let last = good.rsplit('\n').next().unwrap_or_default();
-        let (line, column) = (good.matches('\n').count() + 1, last.chars().count() + 1);
-        Problem::NotText { file: file.into(), line, column, byte: rest[0] }
+    match String::from_utf8(bytes) {
+        Ok(text) => match text.find('\0') {
+            None => Ok(text),
+            Some(at) => Err(not_text(file, text.as_bytes(), at)),
+        },
+        Err(error) => Err(not_text(file, error.as_bytes(), error.utf8_error().valid_up_to())),
+    }
+}
+
+/// Returns the error about the byte at this position, before which all is UTF-8.
+fn not_text(file: &Path, bytes: &[u8], at: usize) -> Problem {
+    let good = String::from_utf8_lossy(&bytes[..at]);
+    let last = good.rsplit('\n').next().unwrap_or_default();
+    let (line, column) = (good.matches('\n').count() + 1, last.chars().count() + 1);
+    Problem::NotText { file: file.into(), line, column, byte: bytes[at] }
+}
+
+/// Refuses a list of policies that has the same policy twice.
+pub(crate) fn without_repeats(policies: &[String]) -> Result<(), Problem> {
+    let repeated = |at: usize| policies[..at].contains(&policies[at]);
+    let Some(at) = (0..policies.len()).find(|&at| repeated(at)) else { return Ok(()) };
+    Err(Problem::BadOption {
+        message: format!("--policies has `{}` twice", policies[at]),
+        hint: Some("name each policy once".into()),
     })
 }
 

@@ -75,7 +75,7 @@ impl Keeping {
         match kept.into_iter().find(|(_, is_wanted)| *is_wanted) {
             None => Ok(()),
             Some((option, _)) => Err(Problem::BadOption {
-                message: format!("cannot use {option} with {many}: it is for a single run"),
+                message: format!("cannot use {option} with {many}: {option} is for a single run"),
                 hint: Some(format!("drop {option}")),
             }),
         }

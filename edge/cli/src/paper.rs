@@ -71,7 +71,8 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
         let without: Vec<&str> = without.map(|experiment| experiment.name.as_str()).collect();
         if !without.is_empty() {
             terminal::tell(&format!(
-                "note: --quick has no effect on {}: it has no quick form; use --seeds 1\n",
+                "note: --quick has no effect on {}: the experiment has no quick form; use --seeds \
+                 1\n",
                 without.join(", ")
             ));
         }
@@ -176,9 +177,10 @@ fn calibrate(folder: &Path, name: &str) -> Result<(), Problem> {
     let calibration = Calibration::read(&paper)?;
     terminal::say(&calibration.describe())?;
     let found = calibration.search(&|misfit, best| {
-        terminal::tell(&format!("misfit {misfit:.5}, least {best:.5}\n"));
+        terminal::tell(&format!("misfit of these costs {misfit:.5}, smallest so far {best:.5}\n"));
     })?;
-    let mut text = format!("misfit {:.5} after {} sets of costs\n", found.misfit, found.trials);
+    let mut text =
+        format!("smallest misfit {:.5} after {} sets of costs\n", found.misfit, found.trials);
     for (id, theirs, ours) in &found.rows {
         let error = (ours - theirs) / theirs * 100.0;
         let _ = writeln!(text, "  {id}: {theirs} published, {ours:.1} here, {error:+.1} %");

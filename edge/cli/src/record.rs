@@ -184,9 +184,11 @@ fn no_target(error: &TargetError) -> Problem {
 fn cannot_watch(error: &WatchError) -> Problem {
     let hint = match error {
         WatchError::NotPermitted { .. } | WatchError::NoTracepoint(_) => {
-            Some("run it as root, on the host and not in a container".into())
+            Some("run `slackline record` as root, on the host and not in a container".into())
         }
-        WatchError::Namespace { .. } => Some("run it in the host's pid namespace".into()),
+        WatchError::Namespace { .. } => {
+            Some("run `slackline record` in the host's pid namespace".into())
+        }
         _ => None,
     };
     Problem::HostCannot { message: format!("cannot record: {}", with_causes(error)), hint }

@@ -106,14 +106,22 @@ impl Live {
         }
         for (at, vcpu, error) in &self.outcome.declined {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
-            let _ = writeln!(text, "note: join or change of `{name}` refused at {at}: {error}");
+            let _ = writeln!(
+                text,
+                "note: admission refused a join or change of `{name}` at {at}: {error}"
+            );
         }
         for (at, vcpu, found) in &self.outcome.contested {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
-            let _ = writeln!(text, "note: `{name}` was contested at {at}: {found}");
+            let _ =
+                writeln!(text, "note: another program interfered with `{name}` at {at}: {found}");
         }
         if self.outcome.undone > 0 {
-            let _ = writeln!(text, "note: {} changes to threads were undone", self.outcome.undone);
+            let _ = writeln!(
+                text,
+                "note: {} changes that others made to scheduled threads were undone",
+                self.outcome.undone
+            );
         }
         for LostRequests { name, answered, lost } in &self.outcome.lost {
             let _ =
@@ -121,7 +129,10 @@ impl Live {
         }
         text += &self.agents();
         if self.outcome.keepers_lost > 0 {
-            let _ = writeln!(text, "note: the keeper died and was replaced");
+            let _ = writeln!(
+                text,
+                "note: the keeper, which restores threads after a kill, died and was replaced"
+            );
         }
         if let Some(at) = self.outcome.stopped {
             let _ = writeln!(text, "note: stopped at {at}, before the end of the run");
@@ -149,8 +160,9 @@ fn relay(text: &mut String, relayed: &RelayStatistics) {
     let _ = match connected {
         None => writeln!(text, "note: relay of {name}: no process listened at {}", guest.display()),
         Some(_) => {
-            let note =
-                format!("data forwarded {inward} times to the guest, {outward} times from it");
+            let note = format!(
+                "data forwarded {inward} times to the guest, {outward} times from the guest"
+            );
             writeln!(text, "note: relay of {name}: {note}; not answered in 100 ms: {unanswered}")
         }
     };
@@ -249,7 +261,7 @@ pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<C
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
     let online: Vec<CpuId> = online.iter().collect();
     let numbers: Vec<_> = online.iter().map(|cpu| cpu.index().to_string()).collect();
-    let hint = format!("choose {count} with --cpus, among {}", numbers.join(", "));
+    let hint = format!("choose {count} CPUs with --cpus, among {}", numbers.join(", "));
     let has = |count: usize| if count == 1 { "1 CPU".into() } else { format!("{count} CPUs") };
     let Some(asked) = asked else {
         if online.len() < count {
@@ -259,7 +271,9 @@ pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<C
                     has(count),
                     online.len()
                 ),
-                hint: Some("simulate it with `slackline sim`, or use a larger host".into()),
+                hint: Some(
+                    "simulate the scenario with `slackline sim`, or use a larger host".into(),
+                ),
             });
         }
         return Ok(online[online.len() - count..].to_vec());
@@ -331,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agent_of_another_version_gives_a_warning() {
+    fn guest_agent_of_another_version_causes_a_warning() {
         let counts =
             Counts { dropped: 8, silenced: 1, other_version: Some(1), ..Counts::default() };
         let connected = Some(slackline_units::Time::START);

@@ -305,7 +305,9 @@ pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Problem> {
 pub(crate) fn predictions(args: &PredictionsArgs) -> Result<(), Problem> {
     let (all, text) = connect(&args.at)?.predictions()?;
     answer(&args.at, &text, || match &all[..] {
-        [] => "there are no predictions; `slackline apply` of a plan makes some\n".into(),
+        [] => "there are no predictions; they come from `slackline apply` of a plan that `whatif` \
+             saved\n"
+            .into(),
         all => predictions::shown(all),
     })
 }
@@ -327,7 +329,7 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
         AccessCommand::List { at } => {
             let (all, text) = connect(at)?.access()?;
             answer(at, &text, || match &all[..] {
-                [] => "there are no grants; groups decide\n".into(),
+                [] => "there are no grants; roles follow from the groups of users\n".into(),
                 all => show::access(all),
             })
         }

@@ -118,7 +118,9 @@ pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     all.pass_to(&mut names).map_err(bad)?;
     if all.is_cut() {
         let name = file.display();
-        terminal::tell(&format!("note:  {name} ends early: its recorder was stopped\n"));
+        terminal::tell(&format!(
+            "note:  the trace {name} ends early, because recording was stopped\n"
+        ));
     }
     let implausible = |error| Problem::Implausible { file: file.into(), error };
     names.effort.check().map_err(implausible)?;

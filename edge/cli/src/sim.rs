@@ -71,7 +71,10 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         }
         for (at, vcpu, error) in &finished.declined {
             let name = name(*vcpu);
-            let _ = writeln!(text, "note: join or change of `{name}` refused at {at}: {error}");
+            let _ = writeln!(
+                text,
+                "note: admission refused a join or change of `{name}` at {at}: {error}"
+            );
         }
         if let Some(cost) = cost {
             let _ = writeln!(text, "note: {cost}");

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_counter_estimates_time_left_from_runs_of_this_command() {
+    fn progress_line_estimates_time_left_only_from_runs_of_this_command() {
         let counter = Counter::with_done("sweep", 40);
         let line =
             |runs, of, took| counter.line(GridProgress { runs, of }, Duration::from_secs(took));

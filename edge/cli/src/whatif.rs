@@ -155,7 +155,7 @@ fn refused(file: &Path, error: ForecastError) -> Problem {
             },
         },
         ForecastError::Run(RunError::Declined(declined)) => Problem::NotAdmitted {
-            message: format!("admission would refuse this: {declined}"),
+            message: format!("admission would refuse the changed reservations: {declined}"),
             hint: declined.error.hint(),
         },
         error => problem(file, error),
@@ -223,7 +223,8 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     if let [only] = forms[..] {
         lines.push(format!(
-            "a range between both forms: only the {only} form repeats the recording"
+            "a range between the open and the closed form: only the {only} form repeats the \
+             recording"
         ));
     }
     let beyond = &answer.recording.demand.beyond;

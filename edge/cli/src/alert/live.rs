@@ -110,7 +110,7 @@ impl LivePlan {
                     Ok(run) => runs.push(run),
                     Err(Stop::Limit(error @ LimitError::TooFine { .. })) => {
                         terminal::tell(&format!(
-                            "note:  cannot limit to {share} by {way}: {error}\n"
+                            "note:  cannot limit the process to {share} by {way}: {error}\n"
                         ));
                         watch.skip(self.length + WARMUP);
                     }
@@ -122,7 +122,7 @@ impl LivePlan {
                     }
                     Err(Stop::Limit(error)) if self.skips(&error) => {
                         terminal::tell(&format!(
-                            "note:  cannot limit to {share} by {way}: {error}\n"
+                            "note:  cannot limit the process to {share} by {way}: {error}\n"
                         ));
                         watch.skip(self.length + WARMUP);
                     }
@@ -285,7 +285,7 @@ fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
     };
     found.ok_or_else(|| Problem::BadOption {
         message: format!("this host has no CPU {}", asked.unwrap_or(0)),
-        hint: Some("drop --cpu to use the last one".into()),
+        hint: Some("drop --cpu to use the last CPU".into()),
     })
 }
 
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn live_alert_average_weights_each_sample_by_its_duration() {
+    fn live_alert_weights_each_sample_by_its_duration_in_the_average() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample =
             |from, to, used| Sample { from: at(from), to: at(to), used: Span::from_ms(used) };

@@ -204,7 +204,9 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> PublishedCompar
     let inside = low - published.give <= least && most <= high + published.give;
     let verdict = if inside { Verdict::NothingToCompare } else { Verdict::Differs };
     let words = if inside { "ours are within" } else { "ours exceed" };
-    let sentence = format!("{words} the axis, the only part of the plot that can be read");
+    let sentence = format!(
+        "{words} the range of the axis, the only part of the published plot that can be read"
+    );
     PublishedComparison { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
 }
 
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_that_alert_compares_is_in_the_published_results_file() {
+    fn published_results_file_has_every_value_that_the_alert_test_compares() {
         for policy in ["sedf", "credit"] {
             for name in ["below-minus-9.9", "above-36.3", "largest", "sign"] {
                 assert!(published(&format!("alert.{policy}.{name}")).is_some(), "{policy} {name}");
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_verdicts_follow_from_measured_and_published_numbers() {
+    fn alert_test_verdict_depends_on_measured_and_published_numbers() {
         let sedf = of(AS_PUBLISHED[0], "sedf", &[-10_000, -20_000, 0, 95_200]);
         let credit = of(AS_PUBLISHED[1], "credit", &[-500_000, 1_000_000, 2_000_000, -1_000_000]);
         let compared = compare(Form::One, &[sedf, credit]);
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_names_no_typical_error_sign_for_nearly_equal_counts() {
+    fn alert_test_names_neither_error_sign_as_typical_if_counts_are_nearly_equal() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_compares_only_cases_with_the_rules_of_the_paper() {
+    fn alert_test_compares_with_the_paper_only_cases_that_use_its_rules() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

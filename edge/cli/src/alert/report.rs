@@ -432,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_error_tails_fall_with_distance_from_zero_on_both_sides() {
+    fn alert_test_error_distribution_falls_from_zero_towards_both_sides() {
         let sorted = [-200_000, -100_000, -100_000, 0, 50_000, 50_000, 100_000, 300_000];
         let expected =
             [(-20.0, 12.5), (-10.0, 37.5), (0.0, 50.0), (5.0, 25.0), (10.0, 12.5), (30.0, 0.0)];
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_chart_axis_is_broken_where_the_target_step_changes() {
+    fn alert_test_chart_axis_is_broken_where_the_step_between_targets_changes() {
         let shares = |percent: &[u32]| -> Vec<CpuShare> {
             percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
         };

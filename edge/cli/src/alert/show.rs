@@ -60,7 +60,7 @@ pub(super) fn ablation(base: &CaseResult, ablated: &[CaseResult], columns: usize
         (result.name.clone(), vec![count, size, least, most, median])
     };
     let rows: Vec<_> = std::iter::once(base).chain(ablated).map(row).collect();
-    let title = format!("\n{}, one rule changed at a time\n", base.name);
+    let title = format!("\n{}, with one rule changed in each row\n", base.name);
     title + &packed("rule", &["n", "mean size", "least", "most", "median"], &rows, columns)
 }
 

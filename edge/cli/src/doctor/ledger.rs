@@ -20,7 +20,7 @@ pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
     Err(Problem::HostCannot {
         message: format!("{} is damaged", examined.path.display()),
         hint: Some(format!(
-            "rebuild it with `slackline doctor --ledger {} --rebuild`",
+            "rebuild the ledger with `slackline doctor --ledger {} --rebuild`",
             folder.display()
         )),
     })

@@ -89,7 +89,9 @@ impl HoldOutput {
             let of = match (parts, args.vcpus) {
                 (1, _) => String::new(),
                 (_, true) if args.cpu.is_some() => {
-                    format!(" for each of {parts} vCPUs, plus what the others leave unused")
+                    format!(
+                        " for each of {parts} vCPUs, plus CPU time that the others leave unused"
+                    )
                 }
                 (_, true) => format!(" for each of {parts} vCPUs"),
                 (_, false) => format!(" on {parts} CPUs at once, together {all}"),
@@ -112,20 +114,22 @@ impl HoldOutput {
         let mut lines = Vec::new();
         for (id, finding) in &seen.contested {
             let vcpu = id.vcpu().number();
-            lines.push(format!("contested: vCPU {vcpu}: {finding}; it runs without a limit\n"));
+            lines.push(format!(
+                "contested: vCPU {vcpu}: {finding}; it runs without a limit until that is undone\n"
+            ));
             self.contested.insert(*id, finding.to_string());
         }
         for id in &seen.settled {
             let vcpu = id.vcpu().number();
             lines.push(format!(
-                "settled: vCPU {vcpu}: the change was undone, so it is held again\n"
+                "settled: vCPU {vcpu}: the change was undone, so the vCPU is scheduled again\n"
             ));
             self.contested.remove(id);
         }
         self.undone += seen.meddled.len() as u64;
         let is_due = self.told_undone.is_none_or(|told| passed.left_after(told) >= UNDONE_EVERY);
         if let Some((_, finding)) = seen.meddled.first().filter(|_| is_due) {
-            lines.push(format!("undone: {finding}; {} changes so far\n", self.undone));
+            lines.push(format!("undone: {finding}; {} changes undone so far\n", self.undone));
             self.told_undone = Some(passed);
         }
         if self.json {
@@ -147,7 +151,8 @@ impl HoldOutput {
     /// `hold`.
     pub(super) fn more_vcpus(&self, more: usize) -> Result<(), Problem> {
         let (plural, are) = if more == 1 { ("", "is") } else { ("s", "are") };
-        let line = format!("{more} more vCPU{plural} appeared and {are} not held\n");
+        let line =
+            format!("{more} more vCPU{plural} appeared since the start and {are} not scheduled\n");
         if self.json { Ok(()) } else { self.say(&line) }
     }
 
@@ -288,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ppm_shares_are_shown_as_percent_rounded_to_hundredths() {
+    fn share_in_millionths_is_shown_as_percent_rounded_to_hundredths() {
         let texts = [0, 49, 50, 300_000, 1_500_000].map(percent);
         assert_eq!(texts, ["0.00 %", "0.00 %", "0.01 %", "30.00 %", "150.00 %"]);
         assert_eq!(ppm(Span::from_ms(3), Span::from_ms(10)), 300_000);

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_report_line_omits_values_that_do_not_apply() {
+    fn report_of_a_load_process_omits_values_that_do_not_apply() {
         let us = Span::from_us;
         let done = LoadResults {
             elapsed: Span::from_secs(2),

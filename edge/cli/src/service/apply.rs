@@ -37,7 +37,9 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
 /// Has the service watch what comes of predictions. Without a recorder there is nothing to compare.
 fn watch(client: &mut Client, predictions: &[Prediction]) {
     if let Err(error) = client.predict(predictions) {
-        terminal::tell(&format!("note:  predictions are not watched: {error}\n"));
+        terminal::tell(&format!(
+            "note:  the predictions of this plan will not be compared with what happens: {error}\n"
+        ));
     }
 }
 
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn star_matches_any_characters_and_question_mark_matches_one() {
+    fn star_in_a_name_pattern_matches_any_text_and_question_mark_one_character() {
         let is = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
         assert!(is("web-*", "web-1") && is("web-*", "web-") && !is("web-*", "web"));
         assert!(is("*", "db") && is("*-a-*", "x-a-b-a-c") && !is("*a", "ab"));

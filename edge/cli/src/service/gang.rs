@@ -110,12 +110,19 @@ fn parse(path: &Path, text: &str) -> Result<GangFile, Problem> {
         Problem::BadAxis { file: path.into(), line, column, message, hint: Some(EXAMPLE.into()) }
     };
     let file: GangFile = toml::from_str(text).map_err(|error| {
-        let message = error.message().lines().next().unwrap_or("this is not a gang").to_owned();
+        let message = error
+            .message()
+            .lines()
+            .next()
+            .unwrap_or("the file does not describe a gang")
+            .to_owned();
         bad(error.span().map_or(0, |span| span.start), message)
     })?;
     if file.member.len() < 2 {
-        let message =
-            format!("a gang needs at least 2 members; this one has {}", file.member.len());
+        let message = format!(
+            "a gang needs at least 2 members; the gang in this file has {}",
+            file.member.len()
+        );
         return Err(bad(0, message));
     }
     for (index, member) in file.member.iter().enumerate() {
@@ -170,7 +177,9 @@ impl<'a> Calls<'a> {
                         one.host, other.host, self.slice
                     );
                     let problem = Refused::new(Kind::HostCannot, detail);
-                    return Err(refused(problem.hinting("synchronize both with chrony or ptp4l")));
+                    return Err(refused(
+                        problem.hinting("synchronize both clocks with chrony or ptp4l"),
+                    ));
                 }
                 match (one.clock.error_ns, other.clock.error_ns) {
                     (Some(one), Some(other)) => most = most.max(Span::from_ns(one + other)),
@@ -265,7 +274,9 @@ impl<'a> Calls<'a> {
         let left = i128::from(self.begins_ns) - now;
         let left = Span::from_ms(u64::try_from(left / 1_000_000).unwrap_or(0));
         let (name, count) = (&self.file.name, self.file.member.len());
-        terminal::say(&format!("gang {name} begins in {left}, all {count} members at once\n"))
+        terminal::say(&format!(
+            "gang {name} starts in {left}, all {count} members at the same time\n"
+        ))
     }
 
     /// Explains which members were refused, and which hosts may not know that the gang has failed.
@@ -283,13 +294,13 @@ impl<'a> Calls<'a> {
         let gang = &self.file.name;
         let whys = whys.join("; ");
         let detail = if untold.is_empty() {
-            format!("cannot start gang {gang}, and no member is held: {whys}")
+            format!("cannot start gang {gang}, and no member has a reservation: {whys}")
         } else {
             let untold: Vec<String> = untold.iter().map(|&member| name(member)).collect();
             let untold = untold.join(", ");
             format!(
-                "cannot start gang {gang}: {whys}. Members not reached, which may stay held \
-                 for 10 s or reserved: {untold}"
+                "cannot start gang {gang}: {whys}. Members not reached, which may stay reserved \
+                 for 10 s or longer: {untold}"
             )
         };
         refused(Refused::new(kind, detail).hinting("check each host with `slackline room`"))
@@ -451,7 +462,7 @@ impl Calls<'_> {
         let (gang, name) = (&self.file.name, self.file.name_of(lost));
         let comes =
             if self.file.strict { "all other members end" } else { "the other members continue" };
-        let mut message = format!("gang {gang} lost its member {name}; {comes}: {why}");
+        let mut message = format!("gang {gang} lost its member {name}, so {comes}: {why}");
         let untold = said.iter().zip(&others).filter(|(said, _)| **said == GangReply::Nothing);
         let untold: Vec<String> = untold.map(|(_, &member)| self.file.name_of(member)).collect();
         if !untold.is_empty() {
@@ -487,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_file_parses_common_parameters_and_members_or_names_the_error() {
+    fn gang_file_is_parsed_into_members_or_refused_with_the_reason() {
         let file = parse(Path::new("gang"), GOOD).unwrap();
         assert_eq!((file.name_of(0), file.name_of(1)), ("bsp-1".into(), "other".into()));
         let wanted = file.wanted(0);
@@ -501,11 +512,11 @@ mod tests {
         assert!(says("phase", "phrase").starts_with("gang:4:1: unknown field `phrase`"));
         let one = GOOD.split("[[member]]\nhost = \"b\"").next().unwrap();
         let error = parse(Path::new("gang"), one).err().unwrap().to_string();
-        assert_eq!(error, "gang:1:1: a gang needs at least 2 members; this one has 1");
+        assert_eq!(error, "gang:1:1: a gang needs at least 2 members; the gang in this file has 1");
     }
 
     #[test]
-    fn gang_first_period_is_on_the_phase_grid_after_every_notification() {
+    fn first_period_of_a_gang_begins_after_every_host_was_notified() {
         let trust = nobody();
         let calls = calls(vec![reading("a", 0, 0), reading("b", 5_000_000_000, 0)], &trust);
         let before = u64::try_from(since_1970().as_nanos()).unwrap();
@@ -516,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_with_host_clocks_half_a_slice_apart_is_refused() {
+    fn gang_is_refused_if_host_clocks_differ_by_more_than_half_a_slice() {
         let trust = nobody();
         let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
         assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));

@@ -26,7 +26,10 @@ pub(crate) fn history(args: &History) -> Result<(), Problem> {
         return answer(&args.at, &Text(text), String::new);
     }
     if accounts.is_empty() && !args.view.csv {
-        return terminal::print(&format!("there is no history of {} for that time\n", args.name));
+        return terminal::print(&format!(
+            "no CPU use of {} is recorded for that time\n",
+            args.name
+        ));
     }
     terminal::print(&table(&accounts, args.view.csv).shown(&args.view)?)
 }
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn history_csv_is_in_seconds_and_its_table_has_units() {
+    fn history_is_printed_in_seconds_as_csv_and_with_units_as_a_table() {
         let view = View { csv: true, ..View::default() };
         let csv = table(&[hour(), Account::default()], true).shown(&view).expect("all columns");
         assert_eq!(

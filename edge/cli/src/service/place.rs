@@ -158,7 +158,7 @@ fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -
                 let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());
                 let slices: Vec<String> = slices.collect();
                 whys.push(format!(
-                    "{host} has room for slices of {} on its CPUs",
+                    "host {host} has room for slices of {} on its CPUs",
                     slices.join(" and ")
                 ));
             }

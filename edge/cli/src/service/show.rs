@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overloaded_cpu_is_reported_below_the_table_of_list() {
+    fn list_command_reports_an_overloaded_cpu_below_its_table() {
         let cpu = |cpu, overload| slackline_control::Cpu {
             cpu,
             promised_ppm: 900_000,
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn unix_timestamps_are_shown_in_utc() {
+    fn time_since_1970_is_shown_as_date_and_time_in_utc() {
         assert_eq!(moment(0), "1970-01-01 00:00:00");
         assert_eq!(moment(1_191_153_659_999_999_999), "2007-09-30 12:00:59");
     }

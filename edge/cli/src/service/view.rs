@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn csv_quotes_fields_with_commas_and_quotes() {
+    fn csv_output_quotes_fields_that_contain_commas_or_quotes() {
         let view = View { csv: true, ..View::default() };
         let text = table().shown(&view).expect("no column is chosen");
         assert_eq!(text, "name,state,used %\nweb,active,1.50\n\"a, \"\"b\"\"\",paused,\n");
     }
 
     #[test]
-    fn columns_are_shown_in_the_order_in_which_they_are_named() {
+    fn columns_option_shows_columns_in_the_given_sequence() {
         let columns = vec!["used".to_owned(), "Name".to_owned()];
         let text = table().shown(&View { csv: true, columns }).expect("the columns exist");
         assert_eq!(text, "used %,name\n1.50,web\n,\"a, \"\"b\"\"\"\n");

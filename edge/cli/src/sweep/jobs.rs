@@ -97,6 +97,7 @@ impl<'a> Jobs<'a> {
                 hint: Some("drop --cpus, or write `[host] cpus` in the file".into()),
             });
         }
+        input::without_repeats(&args.policies)?;
         let source = Source { file, places, length: args.length };
         let (axes, points) = match VariedScenario::read(file, text)? {
             Some(VariedScenario { axes, points }) => (axes, points),
@@ -322,12 +323,18 @@ fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
         Problem::BadAxis { file: file.into(), line, column, message, hint: Some(HINT.into()) }
     };
     let written: FileTables = toml::from_str(text).map_err(|error| {
-        let message = error.message().lines().next().unwrap_or("this is not a family").to_owned();
+        let message = error
+            .message()
+            .lines()
+            .next()
+            .unwrap_or("the file does not describe a family of hosts")
+            .to_owned();
         wrong(error.span().map_or(0, |span| span.start), message)
     })?;
     for (written, what) in [(written.domain, "domains"), (written.change, "changes")] {
         if let Some(written) = written {
-            let message = format!("cannot use {what} in a family: they are drawn at random");
+            let message =
+                format!("cannot set {what} in a family of hosts: a family chooses them at random");
             return Err(wrong(written.span().start, message));
         }
     }

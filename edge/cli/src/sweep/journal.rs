@@ -78,7 +78,9 @@ impl Journal {
         })?;
         if !is_checked {
             let name = name.display();
-            terminal::tell(&format!("note: {name} has no checksums, so each cell was checked\n"));
+            terminal::tell(&format!(
+                "note: {name} has no checksums, so each value in it was checked\n"
+            ));
         }
         let kept = match found.is_empty() {
             true => 0,
@@ -179,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sweep_journal_reloads_complete_lines_and_refuses_another_sweep() {
+    fn sweep_journal_restores_finished_runs_and_refuses_another_sweep() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = |of: &str, fresh| Journal::open(name.clone(), of, fresh);
@@ -209,7 +211,7 @@ mod tests {
     const OF: &str = "slackline 0.1.0 sweep 00 seeds 1 to 2, 2 runs";
 
     #[test]
-    fn damaged_sweep_journal_line_is_refused_with_its_line_number() {
+    fn refusal_of_a_damaged_sweep_journal_states_the_line_number() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_journal_of_an_older_program_version_is_continued() {
+    fn sweep_command_continues_a_journal_written_by_an_older_program_version() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);

@@ -89,8 +89,12 @@ pub(super) fn gate(answer: &Answer<'_>) -> String {
     text.push('\n');
     let passing: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     text += &match passing[..] {
-        [] => "Neither form repeats the recording, so there is no prediction.\n".to_owned(),
-        [only] => format!("The {only} form repeats the recording. Predictions use it alone.\n"),
+        [] => "Neither the open nor the closed form repeats the recording, so there is no \
+             prediction.\n"
+            .to_owned(),
+        [only] => {
+            format!("Only the {only} form repeats the recording. Predictions use only this form.\n")
+        }
         _ => "Both forms repeat the recording.\n".to_owned(),
     };
     let length = recording.length();

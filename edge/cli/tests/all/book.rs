@@ -65,7 +65,7 @@ fn type_chapter(chapter: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_shell_block_of_the_book_succeeds() {
+fn every_shell_block_of_the_manual_runs_without_error() {
     let mut chapters = chapters(&root().join("docs"));
     assert!(chapters.len() > 10, "the book has chapters");
     chapters.push(root().join("README.md"));
@@ -74,7 +74,7 @@ fn every_shell_block_of_the_book_succeeds() {
 }
 
 #[test]
-fn book_test_runs_sh_blocks_but_not_those_marked_root() {
+fn book_test_runs_shell_blocks_except_those_that_need_root() {
     let text =
         "a\n```sh\none\ntwo\n```\n```sh,root\nno\n```\n```\nneither\n```\n```sh\nthree\n```\n";
     let expected = [(3, "one\ntwo".to_owned()), (13, "three".to_owned())];

@@ -28,7 +28,7 @@ fn remembers(request: &Request) -> Outcome {
 }
 
 #[test]
-fn history_fetches_all_pages_and_prints_table_csv_or_json() {
+fn history_command_fetches_all_pages_and_prints_table_csv_or_json() {
     let Some(daemon) = Daemon::new(remembers) else { return };
     let csv = daemon.run(&["history", "web", "--since", "1970-01-01", "--csv"]).good();
     assert_eq!(csv.lines().count(), 1 + 1_500);
@@ -49,7 +49,7 @@ fn history_fetches_all_pages_and_prints_table_csv_or_json() {
     let days: Vec<Account> = serde_json::from_str(&json).expect("JSON");
     assert_eq!(days.last().map(|day| day.length_ns), Some(24 * HOUR));
     let none = daemon.run(&["history", "db"]).good();
-    assert_eq!(none, "there is no history of db for that time\n");
+    assert_eq!(none, "no CPU use of db is recorded for that time\n");
     let wrong = daemon.run(&["history", "web", "--since", "monday"]);
     assert!(wrong.err.contains("2026-11-26"), "{}", wrong.err);
 }

@@ -72,7 +72,7 @@ fn client(place: &Place, kind: &[&str], server: &Server) -> Value {
 const WEB: [&str; 5] = ["web-server", "--each", "100us", "--response", "10KiB"];
 
 #[test]
-fn load_web_server_and_clients_count_the_same_requests() {
+fn web_server_and_clients_of_the_load_command_count_equal_requests() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let httperf = client(&place, &["httperf", "--rate", "500", "--count", "40"], &server);
@@ -94,7 +94,7 @@ fn load_web_server_and_clients_count_the_same_requests() {
 }
 
 #[test]
-fn load_stream_sender_and_receiver_count_the_same_bytes() {
+fn stream_sender_and_receiver_of_the_load_command_count_equal_bytes() {
     let place = Place::new();
     let server = Server::start(&place, &["sink"]);
     let stream = ["iperf", "--window", "64KiB", "--length", "100ms"];
@@ -111,7 +111,7 @@ fn load_stream_sender_and_receiver_count_the_same_bytes() {
 }
 
 #[test]
-fn load_server_continues_after_its_client_is_killed() {
+fn server_of_the_load_command_continues_after_its_client_is_killed() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let unconnected = sockets(server.pid());
@@ -136,7 +136,7 @@ fn sockets(pid: i32) -> usize {
 }
 
 #[test]
-fn load_client_counts_requests_to_a_killed_server_as_lost() {
+fn client_of_the_load_command_counts_requests_to_a_killed_server_as_lost() {
     let place = Place::new();
     let kind = [&WEB[..], &["--read", "4KiB", "--folder", "."]].concat();
     let mut server = Server::start(&place, &kind);
@@ -154,7 +154,7 @@ fn load_client_counts_requests_to_a_killed_server_as_lost() {
 }
 
 #[test]
-fn load_server_port_can_be_reused_as_soon_as_it_ends() {
+fn port_of_a_load_server_can_be_reused_as_soon_as_the_server_ends() {
     let place = Place::new();
     let echo = ["echo", "--each", "10us"];
     // Another process may take the port before it is requested again.
@@ -175,7 +175,7 @@ fn load_server_port_can_be_reused_as_soon_as_it_ends() {
 }
 
 #[test]
-fn disk_and_compile_loads_report_their_work_and_leave_no_files() {
+fn disk_and_compile_loads_report_their_work_and_leave_no_files_behind() {
     let place = Place::new();
     let read = ["load", "disk-read", "--each", "10us", "--block", "8KiB", "--folder", "."];
     let done = json(place.run(&[&read[..], &["--length", "50ms", "--json"]].concat()));
@@ -193,7 +193,7 @@ fn disk_and_compile_loads_report_their_work_and_leave_no_files() {
 }
 
 #[test]
-fn load_help_names_the_keys_of_a_scenario() {
+fn help_of_the_load_command_names_the_keys_that_scenarios_use() {
     let place = Place::new();
     for (kind, keys) in [
         ("web-server", &["each", "response", "connections", "processes", "read"][..]),
@@ -226,7 +226,7 @@ fn two_ports() -> [String; 2] {
 }
 
 #[test]
-fn bsp_nodes_started_by_hand_wait_for_each_other() {
+fn bsp_nodes_started_by_separate_commands_wait_for_each_other() {
     let place = Place::new();
     let [one, other] = two_ports();
     let node = |own: &str, peer: &str, length: &str| {
@@ -246,7 +246,7 @@ fn bsp_nodes_started_by_hand_wait_for_each_other() {
 }
 
 #[test]
-fn bsp_node_refuses_repeated_peers_and_its_own_address() {
+fn bsp_node_refuses_its_own_address_or_repeated_peers() {
     let place = Place::new();
     let [own, peer] = two_ports();
     let load = |peers: &[&str]| {

@@ -27,7 +27,7 @@ fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn bash_completes_commands_and_options_but_no_hidden_ones() {
+fn bash_completes_commands_and_options_but_not_hidden_ones() {
     let place = Place::new();
     place.write("completions", place.run(&["completions", "bash"]).good().as_bytes());
     let mut check = Command::new("bash");
@@ -44,7 +44,7 @@ fn bash_completes_commands_and_options_but_no_hidden_ones() {
 }
 
 #[test]
-fn completions_support_zsh_fish_elvish_powershell_and_refuse_unknown_shells() {
+fn completions_command_supports_zsh_fish_elvish_powershell_and_refuses_others() {
     let place = Place::new();
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let text = place.run(&["completions", shell]).good();

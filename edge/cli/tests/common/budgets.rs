@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::live::wait_until;
 
@@ -16,7 +17,10 @@ impl NoRealTime {
         let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");
         let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let mount = lines.find(|line| line[2] == "cgroup" && is_cpu(line[3]))?[1].to_owned();
-        let group = Path::new(&mount).join(format!("slackline-test-{}", std::process::id()));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("slackline-test-{}-{number}", std::process::id());
+        let group = Path::new(&mount).join(name);
         fs::create_dir(&group).ok()?;
         let made = NoRealTime(group);
         made.0.join("cpu.rt_runtime_us").exists().then_some(made)

@@ -1,5 +1,5 @@
-//! Common parts of live tests. One test runs at a time and leaves the host as it was. A process
-//! that a run scheduled can itself check whether it was restored.
+//! Common parts of live tests. A test has all CPUs or one CPU, and leaves the host as it was. A
+//! process that a run scheduled can itself check whether it was restored.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, geteuid};
@@ -22,8 +22,11 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use super::{Place, Ran};
 
+#[path = "../../../live/tests/common/turn.rs"]
+mod turn;
 #[path = "../../../live/tests/common/waiting.rs"]
 pub mod waiting;
+use turn::Turn;
 #[allow(unused_imports)] // Each topic uses its own part.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
@@ -68,14 +71,14 @@ domain = "stays"
 share.edf = { slice = "11ms", period = "11ms", exact = true }
 "#;
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Permission to run live. Only one test has this permission at a time.
+/// Permission to run live, on all CPUs or on one.
 pub struct Live {
     pub place: Place,
     kernel: Kernel,
     pub tag: String,
-    _alone: (MutexGuard<'static, ()>, File),
+    /// True if the test has only the CPU of its turn.
+    has_one_cpu: bool,
+    turn: Turn,
 }
 
 /// Kernel that the program under test sees.
@@ -90,20 +93,29 @@ pub enum Kernel {
     WithoutPerf,
 }
 
-/// Begins a live test. Prints the reason and returns `None` if this host cannot run live.
+/// Begins a live test that has all CPUs of the host. Prints the reason and returns `None` if this
+/// host cannot run live.
 pub fn begin() -> Option<Live> {
-    begin_on(Kernel::Ours)
+    begin_with(Kernel::Ours, Turn::on_all_cpus, false)
 }
 
-/// Begins a live test in which the program sees a simulated kernel.
+/// Begins a live test that schedules one CPU, while another test may schedule another CPU. `run`,
+/// `hold` and `serve` get the option `--cpus` for this CPU.
+pub fn begin_on_one_cpu() -> Option<Live> {
+    begin_with(Kernel::Ours, Turn::on_one_cpu, true)
+}
+
+/// Begins a live test on one CPU in which the program sees a simulated kernel.
 pub fn begin_on(kernel: Kernel) -> Option<Live> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    begin_with(kernel, Turn::on_one_cpu, true)
+}
+
+fn begin_with(kernel: Kernel, turn: fn() -> Turn, has_one_cpu: bool) -> Option<Live> {
     if !geteuid().is_root() {
         println!("skipped: needs root");
         return None;
     }
-    let lock = File::create(env::temp_dir().join("slackline-live-tests.lock")).expect("a lock");
-    lock.lock().expect("a lock");
+    let turn = turn();
     let place = Place::new();
     // `doctor` sleeps a few hundred times to measure timers, and no test changes its result. So its
     // result is kept.
@@ -114,7 +126,7 @@ pub fn begin_on(kernel: Kernel) -> Option<Live> {
     }
     let started = Instant::now();
     let tag = format!("{}-{started:?}", std::process::id());
-    Some(Live { place, kernel, tag, _alone: (alone, lock) })
+    Some(Live { place, kernel, tag, has_one_cpu, turn })
 }
 
 /// Returns what this host lacks for live runs. `None` if it lacks nothing.
@@ -139,8 +151,21 @@ pub fn delivered(run: &Value, name: &str) -> u64 {
 }
 
 impl Live {
+    /// Returns the number of the CPU that this test may schedule.
+    pub fn cpu(&self) -> String {
+        self.turn.cpu.index().to_string()
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.place.command(arguments);
+        let cpu = self.cpu();
+        let mut arguments = arguments.to_vec();
+        let schedules = matches!(arguments.first(), Some(&("run" | "hold" | "serve")));
+        let options = arguments.iter().take_while(|&&word| word != "--");
+        let has_cpus = options.into_iter().any(|word| word.starts_with("--cpus"));
+        if self.has_one_cpu && schedules && !has_cpus {
+            arguments.splice(1..1, ["--cpus", &cpu]);
+        }
+        let mut command = self.place.command(&arguments);
         command.env(TAG, &self.tag);
         #[cfg(target_arch = "x86_64")]
         match self.kernel {
@@ -333,7 +358,9 @@ pub fn play_victim() {
 impl Victim {
     pub fn start() -> Victim {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["--exact", "part_victim", "--nocapture", "--quiet"]).env(PART, "victim");
+        command
+            .args(["--exact", "helper_process_runs_as_scheduled_process", "--nocapture", "--quiet"])
+            .env(PART, "victim");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program can be started");
         let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();

@@ -10,15 +10,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use slackline_linux::sys::online_cpus;
 
 use super::Ran;
 use super::live::{self, Live, Victim, wait_until};
-
-/// Returns the number of the host's last CPU.
-pub fn cpu() -> String {
-    online_cpus().unwrap().iter().last().unwrap().index().to_string()
-}
 
 /// Sends a request to a daemon. Returns the status and the body. `None` if the daemon does not
 /// answer.
@@ -93,7 +87,7 @@ impl<'a> Daemon<'a> {
     /// Starts a daemon that reads the host's groups from this file. `None` if the file cannot be
     /// mounted in place of the host's.
     pub fn start_with_groups(live: &'a Live, groups: &Path) -> Option<Daemon<'a>> {
-        let serve = live.command(&["serve", "--cpus", &cpu(), "--state", "state"]);
+        let serve = live.command(&["serve", "--cpus", &live.cpu(), "--state", "state"]);
         let script = "mount --bind \"$0\" /etc/group && exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(groups).arg(serve.get_program());
@@ -183,7 +177,7 @@ impl Drop for Daemon<'_> {
 
 /// Starts a daemon on the last CPU. It may not answer requests yet.
 pub fn spawn(live: &Live, state: &str, socket: &str) -> Child {
-    spawn_on(&cpu(), live, state, socket)
+    spawn_on(&live.cpu(), live, state, socket)
 }
 
 /// Starts a daemon on this CPU. It may not answer requests yet.

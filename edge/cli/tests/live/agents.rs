@@ -64,7 +64,7 @@ fn port() -> u16 {
 /// sooner than under `credit`. Other load on the host can delay the client, so the test allows
 /// three tries.
 #[test]
-fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports() {
+fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports_urgency() {
     let Some(live) = live::begin() else { return };
     let mut tries = Vec::new();
     for _ in 0..3 {
@@ -99,7 +99,7 @@ fn mean_response(live: &Live, policy: &str) -> u64 {
         assert!(share.abs_diff(all / 5) <= all / 5 / 10, "{policy}: {shares:?}");
     }
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, all as recorded\n"), "{policy}: {told}");
+    assert!(told.ends_with(" decisions, all as recorded\n"), "{policy}: {told}");
     live.nothing_is_left();
     answers["response_mean_ns"].as_u64().expect("answers")
 }
@@ -166,7 +166,7 @@ fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64
     let json: Value = serde_json::from_str(&ran.out).expect("JSON");
     let shares = ["bad", "hog0", "hog1"].map(|name| delivered(&json["runs"][0], name));
     let again = live.run(&["replay", "it.trace"]).good();
-    assert!(again.ends_with(" orders, all as recorded\n"), "{again}");
+    assert!(again.ends_with(" decisions, all as recorded\n"), "{again}");
     live.nothing_is_left();
     println!("{shares:?}\n{}", ran.err);
     (ran.err, shares.to_vec())
@@ -188,7 +188,7 @@ fn sleep(ms: u64) {
 /// 100 ms for the claim, a timeslice of each other VM, and 5 ms. The claim of an agent that dies
 /// ends at once.
 #[test]
-fn urgency_claims_of_silent_and_dead_agents_expire() {
+fn urgency_claim_expires_if_its_agent_is_silent_or_dies() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         for sequence in 1..4 {
@@ -215,7 +215,7 @@ fn urgency_claims_of_silent_and_dead_agents_expire() {
 
 /// A VM whose agent always claims urgency gains no CPU time over a longer time.
 #[test]
-fn always_urgent_vm_receives_no_more_than_its_share() {
+fn vm_that_always_claims_urgency_gains_no_cpu_time() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         for sequence in 1.. {
@@ -257,7 +257,7 @@ fn flood_of_agent_frames_delays_no_other_vm() {
 /// An agent sends garbage, which is dropped and ends its claim at once. Valid frames that follow
 /// count again.
 #[test]
-fn invalid_bytes_from_an_agent_end_its_claim() {
+fn invalid_agent_bytes_end_the_urgency_claim() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         sleep(500);
@@ -328,7 +328,7 @@ fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
 /// seconds. The state of its urgent task reaches the policy, and a claim ends within 200 ms after
 /// the agent's death. The trace can be replayed.
 #[test]
-fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_dies() {
+fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_is_killed() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let guest = qemu(&live, &cache, "guest", "slackline.agent=nice=-1 slackline.stop=5");
@@ -363,7 +363,7 @@ fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_dies() {
     // 47 % were left.
     assert!(shares[1] >= shares[0] - shares[0] / 5, "{shares:?}");
     let again = live.run(&["replay", "it.trace"]).good();
-    assert!(again.ends_with(" orders, all as recorded\n"), "{again}");
+    assert!(again.ends_with(" decisions, all as recorded\n"), "{again}");
     live.nothing_is_left();
 }
 
@@ -393,7 +393,7 @@ fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
 /// Two VMs on one CPU each compute and have an urgent server, beside a third VM that computes.
 /// Requests to the VM with an agent are answered sooner than those to the VM without one.
 #[test]
-fn qemu_guest_with_an_agent_answers_sooner_than_one_without() {
+fn qemu_guest_with_an_agent_answers_sooner_than_a_guest_without_agent() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let tells = qemu(&live, &cache, "tells", "slackline.agent=nice=-1");

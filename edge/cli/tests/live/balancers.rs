@@ -38,7 +38,7 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
     let moves = vcpus.iter().map(|vcpu| vcpu["migrations"].as_u64().expect("a number")).sum();
     // The trace of the live run replays to the same decisions.
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, all as recorded\n"), "{balancer}: {told}");
+    assert!(told.ends_with(" decisions, all as recorded\n"), "{balancer}: {told}");
     live.nothing_is_left();
     (had, moves)
 }
@@ -46,7 +46,7 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
 /// Other programs also use the CPUs and move between them. So the test only asserts that shares are
 /// more equal than without a balancer.
 #[test]
-fn balancers_share_two_cpus_among_three_vms_live() {
+fn balancers_divide_two_cpus_more_equally_than_no_balancer_on_a_live_host() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");
@@ -66,7 +66,7 @@ fn balancers_share_two_cpus_among_three_vms_live() {
 /// Three vCPUs with hard limits of 0.55 CPU fit on two CPUs if one of them is split. The other two
 /// receive no more than their limits.
 #[test]
-fn split_vcpu_and_its_neighbours_receive_their_slices_live() {
+fn split_vcpu_and_unsplit_vcpus_receive_their_slices_on_a_live_host() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");

@@ -12,8 +12,8 @@ fn keepers(live: &Live) -> Vec<i32> {
 }
 
 #[test]
-fn signal_ends_a_live_run_after_printing_its_table() {
-    let Some(live) = live::begin() else { return };
+fn signal_ends_a_live_run_after_its_table_is_printed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for (signal, threads) in
         [(Signal::INT, "process"), (Signal::TERM, "vcpus"), (Signal::HUP, "process")]
     {
@@ -32,8 +32,8 @@ fn signal_ends_a_live_run_after_printing_its_table() {
 
 /// A signal from the terminal goes to the load processes too.
 #[test]
-fn interrupt_from_the_terminal_ends_a_run_and_its_load_processes() {
-    let Some(live) = live::begin() else { return };
+fn interrupt_key_ends_a_live_run_and_its_load_processes() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "60s"));
     wait_until("the victim to be held", || victim.is_held());
@@ -47,8 +47,8 @@ fn interrupt_from_the_terminal_ends_a_run_and_its_load_processes() {
 /// The terminal is closed while the run shows progress. The failed output does not end the run.
 /// Only a later signal does.
 #[test]
-fn closed_terminal_does_not_end_a_run() {
-    let Some(live) = live::begin() else { return };
+fn live_run_continues_if_its_terminal_is_closed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let (outside, inside) = crate::common::terminal();
     let mut runner = live.start_on(inside, &victim.scenario("process", "60s"));
@@ -67,8 +67,8 @@ fn closed_terminal_does_not_end_a_run() {
 
 /// A signal arrives before the run starts. No table is printed, and every thread is restored.
 #[test]
-fn signal_during_set_up_ends_the_run_and_restores_threads() {
-    let Some(live) = live::begin() else { return };
+fn signal_before_a_live_run_has_started_restores_all_threads() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     for delay in [0, 30, 100, 200] {
         let runner = live.start(&victim.scenario("vcpus", "60s"));
@@ -82,8 +82,8 @@ fn signal_during_set_up_ends_the_run_and_restores_threads() {
 }
 
 #[test]
-fn live_run_continues_after_sigstop_and_sigcont() {
-    let Some(live) = live::begin() else { return };
+fn live_run_that_is_stopped_by_sigstop_continues_after_sigcont() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "3500ms"));
     wait_until("the victim to be held", || victim.is_held());
@@ -193,25 +193,25 @@ fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
 }
 
 #[test]
-fn threads_are_restored_after_runner_is_killed() {
+fn threads_are_restored_if_a_run_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Runner, 1);
     kill_at_every_part(Kernel::Ours, Whom::Runner, 2);
 }
 
 #[test]
-fn threads_are_restored_after_keeper_is_killed() {
+fn threads_are_restored_if_keeper_process_dies() {
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 3);
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 4);
 }
 
 #[test]
-fn threads_are_restored_after_runner_and_keeper_process_are_killed() {
+fn threads_are_restored_if_live_run_and_keeper_process_are_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Both, 5);
     kill_at_every_part(Kernel::Ours, Whom::Both, 6);
 }
 
 #[test]
-fn threads_are_restored_after_a_load_process_is_killed() {
+fn threads_are_restored_if_a_load_process_of_a_live_run_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Load, 7);
 }
 
@@ -227,8 +227,8 @@ fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
 /// A keeper that dies is replaced. When the program dies later, the new keeper restores the
 /// threads.
 #[test]
-fn replacement_keeper_process_restores_threads_after_the_runner_is_killed() {
-    let Some(live) = live::begin() else { return };
+fn second_keeper_process_restores_threads_if_the_live_run_is_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));
     wait_until("the victim to be held", || victim.is_held());

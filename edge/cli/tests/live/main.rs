@@ -31,6 +31,6 @@ mod why;
 /// Runs as the victim, the process that a test schedules, if started as one. Returns at once in
 /// other processes.
 #[test]
-fn part_victim() {
+fn helper_process_runs_as_scheduled_process() {
     common::live::play_victim();
 }

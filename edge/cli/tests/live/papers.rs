@@ -62,7 +62,7 @@ measure = "cpu"
 /// On a busy host too, a VM with half of a CPU receives more than a VM with a fifth. A VM that asks
 /// for a whole CPU is refused and left out.
 #[test]
-fn paper_run_carries_out_and_judges_a_live_experiment() {
+fn paper_run_plays_a_live_experiment_and_prints_verdicts() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("papers/lively");
     fs::create_dir_all(&folder).expect("a folder");

@@ -38,12 +38,12 @@ const LIVES: [(u64, &[Fault]); 6] = [
 ];
 
 #[test]
-fn part_machine() {
+fn helper_process_runs_as_vm() {
     machine::play();
 }
 
 #[test]
-fn reservations_survive_every_fault_injected_by_the_soak_test() {
+fn reservations_survive_every_fault_that_the_soak_test_injects() {
     let Some(live) = live::begin() else { return };
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (length, kills) = (number(LENGTH), number(KILLS));

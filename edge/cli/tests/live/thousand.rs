@@ -25,7 +25,7 @@ fn file(slice_us: u32) -> String {
 }
 
 #[test]
-fn thousand_reservations_are_applied_listed_logged_and_changed_by_pattern() {
+fn thousand_reservations_can_be_applied_listed_logged_and_changed() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let run = |command: &str| {

@@ -40,7 +40,7 @@ fn own_pid() -> Tid {
 /// Returns a command for a child that is killed when its parent ends.
 fn play_alone() -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "trees::part_tree", "--nocapture", "--quiet"]);
+    command.args(["--exact", "trees::helper_process_runs_as_tree", "--nocapture", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     slackline_linux::sys::die_with_us(&mut command);
     command
@@ -66,7 +66,7 @@ fn of_children() -> Span {
 /// Runs as a process of a tree, if started as one. The process spins, or starts short children all
 /// the time.
 #[test]
-fn part_tree() {
+fn helper_process_runs_as_tree() {
     let Ok(part) = env::var(PART) else { return };
     match part.as_str() {
         "spin" => loop {
@@ -112,7 +112,7 @@ fn part_tree() {
             let mut command = Command::new("sh");
             command.arg("-c").arg(script).arg(&notes).arg(env::current_exe().unwrap());
             command
-                .args(["--exact", "trees::part_tree", "--nocapture", "--quiet"])
+                .args(["--exact", "trees::helper_process_runs_as_tree", "--nocapture", "--quiet"])
                 .env(PART, "spin");
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap().wait().unwrap();
             loop {
@@ -182,7 +182,8 @@ fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
     let program = env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let target = format!(
-        "command = [{program:?}, \"--exact\", \"trees::part_tree\", \"--nocapture\", \"--quiet\"]"
+        "command = [{program:?}, \"--exact\", \"trees::helper_process_runs_as_tree\", \
+         \"--nocapture\", \"--quiet\"]"
     );
     live.place.write("it.toml", scenario(&target, "4s").as_bytes());
     let notes = live.place.path("notes");
@@ -209,7 +210,7 @@ fn busy_child_processes_share_the_reservation_of_their_parent() {
 }
 
 #[test]
-fn cpu_time_of_ended_child_processes_counts_for_their_tree() {
+fn cpu_time_of_child_processes_that_ended_counts_for_their_process_tree() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of many");
     // The difference is CPU time used before the processes are found, and while the notes are
@@ -244,7 +245,7 @@ impl Tree {
         let mut command = Command::new("sh");
         let folder = group.map_or("/dev/null".into(), |group| group.join("cgroup.procs"));
         command.arg("-c").arg(script).arg(folder).arg(env::current_exe().unwrap());
-        command.args(["--exact", "trees::part_tree", "--nocapture", "--quiet"]);
+        command.args(["--exact", "trees::helper_process_runs_as_tree", "--nocapture", "--quiet"]);
         command.env(PART, part).env(MARK, &mark).env(NOTES, notes);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let first = command.spawn().unwrap();
@@ -363,8 +364,8 @@ fn below(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
 }
 
 #[test]
-fn process_tree_is_restored_with_processes_started_during_the_run() {
-    let Some(live) = live::begin() else { return };
+fn process_tree_is_restored_including_processes_started_during_the_run() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let tree = Tree::start();
     let runner = live.start(&scenario(&format!("pid = {}", tree.pid()), "1500ms"));
     wait_until("the tree to be held", || tree.is_held());
@@ -382,8 +383,8 @@ enum Whom {
 }
 
 #[test]
-fn process_tree_is_restored_after_runner_or_keeper_process_is_killed() {
-    let Some(live) = live::begin() else { return };
+fn process_tree_is_restored_after_live_run_or_keeper_process_is_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     // One round has no hard limit: its threads are demoted instead of frozen.
     for (round, whom) in
         [Whom::Runner, Whom::Keeper, Whom::Both, Whom::Runner].into_iter().enumerate()
@@ -417,8 +418,8 @@ fn process_tree_is_restored_after_runner_or_keeper_process_is_killed() {
 /// A process is started during the run, and loses its parent. It is moved to another cgroup at a
 /// moment at which only the keeper or the journal can contain it.
 #[test]
-fn process_that_left_its_cgroup_is_restored_after_the_runner_is_killed() {
-    let Some(live) = live::begin() else { return };
+fn process_that_left_its_cgroup_is_restored_after_the_live_run_is_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for whom in [Whom::Runner, Whom::Both] {
         let Some((group, elsewhere)) =
             Group::make("test-of-lost").zip(Group::make("test-elsewhere"))
@@ -490,8 +491,8 @@ impl Drop for Group {
 }
 
 #[test]
-fn cgroup_and_unit_targets_are_scheduled_and_restored() {
-    let Some(live) = live::begin() else { return };
+fn cgroup_or_unit_named_as_target_is_scheduled_and_restored() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = Group::make("test-of-trees") else {
         println!("skipped: needs cgroups of version 2 that can be written");
         return;
@@ -519,7 +520,7 @@ fn cgroup_and_unit_targets_are_scheduled_and_restored() {
 }
 
 #[test]
-fn invalid_process_tree_targets_are_refused_with_the_reason() {
+fn invalid_process_tree_target_is_refused_with_the_reason() {
     let Some(live) = live::begin() else { return };
     let Some(group) = Group::make("test-of-nobody") else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -530,7 +531,7 @@ fn invalid_process_tree_targets_are_refused_with_the_reason() {
         (empty.as_str(), " has no processes"),
         ("cgroup = \"/no-such-group\"", "there is no cgroup /no-such-group of version 2"),
         ("unit = \"no-such.service\"", "no cgroup of version 2 has the name \"no-such.service\""),
-        (&format!("pid = {}", std::process::id()), "this program is in it"),
+        (&format!("pid = {}", std::process::id()), "this program itself is in it"),
     ] {
         live.place.write("it.toml", scenario(target, "1s").as_bytes());
         live.run(&["run", "it.toml"]).refused(3).says("error: `tree`: ").says(says);

@@ -10,7 +10,7 @@ use crate::common::service::Daemon;
 /// The recording of a live host has what a simulation needs: parameters, periods, other programs.
 /// The gate lets the recording pass only if little else runs on the test machine.
 #[test]
-fn last_seconds_of_the_daemon_are_simulated() {
+fn whatif_command_simulates_the_last_seconds_recorded_by_the_daemon() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -36,7 +36,7 @@ fn last_seconds_of_the_daemon_are_simulated() {
 }
 
 #[test]
-fn service_compares_predictions_of_a_plan_with_their_outcomes() {
+fn daemon_compares_predictions_in_a_plan_with_their_outcomes() {
     let Some(live) = live::begin() else { return };
     let web = Victim::start();
     let daemon = Daemon::start(&live);

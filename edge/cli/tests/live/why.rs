@@ -124,7 +124,7 @@ const SPIN: [&str; 1] = ["spin"];
 const HALF: [&str; 5] = ["clock", "--period", "40ms", "--compute", "20ms"];
 
 #[test]
-fn why_names_real_time_and_ordinary_hogs_with_their_cpu_time() {
+fn why_command_names_programs_that_took_the_cpu_with_their_cpu_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let hog = Load::start_fifo(&live, "rt-hog", "50", &HALF);
@@ -147,7 +147,7 @@ fn why_names_real_time_and_ordinary_hogs_with_their_cpu_time() {
 }
 
 #[test]
-fn why_names_another_vm_and_sigstop_with_their_time() {
+fn why_command_names_another_vm_and_a_sigstop_with_their_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let neighbour = Load::start(&live, "neighbour", &SPIN);
@@ -172,7 +172,7 @@ fn why_names_another_vm_and_sigstop_with_their_time() {
 }
 
 #[test]
-fn killed_recorder_leaves_a_readable_recording() {
+fn recording_is_readable_after_the_record_command_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let file = live.place.path("killed.trace");
@@ -193,7 +193,7 @@ fn killed_recorder_leaves_a_readable_recording() {
 }
 
 #[test]
-fn anonymised_recording_has_no_names() {
+fn recording_made_with_anonymise_option_contains_no_names() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let file = live.place.path("anonymous.trace");
@@ -211,7 +211,7 @@ fn anonymised_recording_has_no_names() {
 
 /// The flight recorder of the daemon saves a missed deadline.
 #[test]
-fn daemon_saves_a_recording_of_a_missed_deadline() {
+fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);

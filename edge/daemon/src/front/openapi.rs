@@ -43,7 +43,7 @@ use super::{accounts, events, page, pages, recordings, timeline};
 )]
 struct Api;
 
-/// Returns the description that the code generates.
+/// Returns the OpenAPI description as JSON, generated from the code.
 ///
 /// # Panics
 /// If the description cannot be written as JSON.

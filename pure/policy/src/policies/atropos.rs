@@ -156,7 +156,7 @@ struct Atropos {
     quantum: Span,
     /// True if a new natural period begins whenever a vCPU wakes.
     begins_at_wake: bool,
-    /// Three queues per CPU, by deadline.
+    /// Three queues per CPU, by deadline: ready, unblocked and waiting vCPUs.
     deadlines: Queues<Time>,
     /// One queue per CPU: the waiting vCPUs that may use slack, lowest ticket first.
     rounds: Queues<u64>,
@@ -294,8 +294,8 @@ impl Policy for Atropos {
         CpuSet::NONE
     }
 
-    /// Handles the end of a timeslice. A yield gives up a turn of slack; budget is kept, since it
-    /// is reserved anyway.
+    /// Handles the end of a timeslice. A vCPU that yields gives up its turn of slack. It keeps its
+    /// budget, which is reserved for it anyway.
     fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         if why == TimesliceEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
             self.take_ticket(vcpu);

@@ -79,7 +79,7 @@ impl Machine {
         // harness skips it.
         command.args([
             "--exact",
-            "soak_service::part_machine",
+            "soak_service::helper_process_runs_as_vm",
             "--nocapture",
             "--skip",
             "-name",
