@@ -1,10 +1,10 @@
-//! Amounts of CPU and lists of CPUs as users type them, and hints in the same notation.
+//! CPU amounts and CPU lists as users type them, and hints in the same notation.
 
 use std::ops::Deref;
 
 use slackline_units::{CpuId, CpuShare, Span};
 
-/// Numbers of CPUs, typed as in `0-3,6`.
+/// List of CPU numbers, which users type as in `0-3,6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CpuList(Vec<usize>);
 
@@ -38,8 +38,8 @@ pub(crate) fn cpu_list(text: &str) -> Result<CpuList, String> {
     Ok(CpuList(cpus))
 }
 
-/// Returns the hint to reserve at most `slice` in each period for each of `parts` vCPUs, written as
-/// one share. `None` if that share is below a hundredth of a percent.
+/// Returns a hint to reserve at most `slice` per period for each of `parts` vCPUs. The hint states
+/// the total share. `None` if that share is below a hundredth of a percent.
 pub(crate) fn share_hint(slice: Span, period: Span, parts: u64) -> Option<String> {
     let ppm =
         u128::from(slice.ns()) * u128::from(parts) * 1_000_000 / u128::from(period.ns().max(1));
@@ -51,7 +51,7 @@ pub(crate) fn share_hint(slice: Span, period: Span, parts: u64) -> Option<String
     }
 }
 
-/// Returns the hint for a typed number of CPUs that was probably meant in percent.
+/// Returns a hint for a number of CPUs that the user probably meant in percent.
 pub(crate) fn percent_hint(share: CpuShare) -> Option<String> {
     let cpus = share.ppm() / 1_000_000;
     let is_whole = share.ppm().is_multiple_of(1_000_000);

@@ -205,7 +205,7 @@ pub(crate) struct RunArgs {
     pub(crate) keeping: Keeping,
 }
 
-/// Options of `hold` that name its target. A user gives exactly one of them.
+/// Options of `hold` that name its target. The user must give exactly one of them.
 const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 
 /// Reserve CPU time for a process, unit, cgroup or command until Ctrl-C. Needs root.
@@ -260,7 +260,7 @@ pub(crate) struct Hold {
 
 /// Options of the daemon.
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("serve"))]
+#[command(after_help = crate::notes::notes("serve"))]
 pub(crate) struct Serve {
     /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one serves requests.
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]

@@ -1,4 +1,4 @@
-//! CSV with one row for each domain and CPU in each second of the measured time.
+//! CSV with one row for each domain and each CPU in each second of the measured time.
 
 use std::fmt::Write as _;
 
@@ -56,7 +56,7 @@ const COLUMNS: [Column; 9] = [
     of_cpu("unused_ppm", "of a CPU, live only: idle time, in millionths"),
 ];
 
-/// Returns the columns with their meanings.
+/// Returns the names of the columns with their meanings.
 pub(crate) fn columns() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
     let first = [
         ("second", "number of the second; 0 is the first whole one after the warm-up"),

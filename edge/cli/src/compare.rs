@@ -20,13 +20,13 @@ use crate::{claims, input, json, points, seeds, terminal};
 struct PolicyComparison {
     /// The scenario with the policy that its file names.
     scenario: Scenario,
-    /// Names of the compared policies, as given by the user.
+    /// Names of the compared policies, as the user gave them.
     policies: Vec<String>,
     /// The scenario under each compared policy.
     scenarios: Vec<Scenario>,
     /// Results of the simulated runs, by policy and then by seed.
     simulated: Vec<Vec<Summary>>,
-    /// Results of the live runs, by policy and then by seed. Policies that were not run are
+    /// Results of the live runs, by policy and then by seed. Policies without live runs are
     /// missing.
     lives: Vec<Vec<Live>>,
 }
@@ -119,8 +119,8 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec
 }
 
 impl PolicyComparison {
-    /// Returns the columns of the table. With one policy they are named `simulated` or `live`, with
-    /// several by policy.
+    /// Returns the columns of the table. With one policy, their headings are `simulated` and
+    /// `live`. With several, the headings are the policies.
     fn cases(&self) -> Vec<Case> {
         let heading = |policy: &str, machine: &str, alone: &str| match (
             self.policies.len(),
@@ -142,7 +142,7 @@ impl PolicyComparison {
         cases
     }
 
-    /// Returns a note on the live runs that were not made because of a signal.
+    /// Returns a note about live runs that were left out because of a signal.
     fn not_run_live(&self, args: &Compare, seeds: &[u64]) -> String {
         let of = self.policies.len() * seeds.len();
         let was_stopped = self.lives.iter().flatten().any(|live| live.was_whole().is_err());
@@ -153,7 +153,8 @@ impl PolicyComparison {
         format!("note: stopped in live run {begun} of {of}; later live runs were not started\n")
     }
 
-    /// Returns true if these runs are under the scenario's own policy, to which its claims apply.
+    /// Returns true if the policy with this number is the scenario's own one. Only to its runs do
+    /// the scenario's claims apply.
     fn is_own(&self, number: usize) -> bool {
         self.scenarios[number].policy.to_string() == self.scenario.policy.to_string()
     }

@@ -1,12 +1,12 @@
-//! Cost of a simulation in time and memory. The cost differs from run to run, so it is printed
-//! apart from the results.
+//! Cost of a simulation in time and memory. It differs from run to run, so it is printed separately
+//! from the results.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A moment on the host's clock, and the CPU time that this process had used by then.
+/// Start of a cost measurement: the time on the host's clock, and the CPU time of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CostStart {
     at: Instant,

@@ -1,4 +1,4 @@
-//! Dates of days, and the current time.
+//! Dates as text, and the current time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

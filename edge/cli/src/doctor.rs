@@ -1,4 +1,5 @@
-//! `slackline doctor`: reports what this host supports, and what killed runs left behind.
+//! Command `slackline doctor`, which reports what this host supports and which threads killed runs
+//! left changed.
 
 mod ledger;
 
@@ -47,7 +48,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     }
 }
 
-/// Longest wait for the keeper processes of killed runs to end.
+/// Maximum wait for the keeper processes of killed runs to end.
 const KEEPERS: Duration = Duration::from_secs(2);
 
 fn list(found: &Leftovers) -> Vec<String> {
@@ -68,8 +69,8 @@ fn list(found: &Leftovers) -> Vec<String> {
     lines
 }
 
-/// Checks that every journal of killed runs could be read. An unreadable journal may name threads
-/// that are still changed.
+/// Checks that every journal of killed runs could be read. A journal that cannot be read may list
+/// threads that are still changed.
 fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
     match found.unread.len() {
         0 => Ok(()),

@@ -81,7 +81,7 @@ pub(crate) struct Whatif {
 }
 
 impl Whatif {
-    /// Returns the edits that all options together describe.
+    /// Returns the edits that all `whatif` options together describe.
     pub(crate) fn edits(&self) -> Result<Vec<Edit>, Problem> {
         let mut edits: Vec<Edit> = self.policy.iter().cloned().map(Edit::Policy).collect();
         let adds = pairs(("--add", &self.add), ("--like", &self.like))?;
@@ -99,7 +99,7 @@ impl Whatif {
     }
 }
 
-/// Pairs the values of two options that must be given equally often.
+/// Pairs the values of two options, which the user must give equally often.
 fn pairs<'a, A, B>(
     (one, ones): (&str, &'a [A]),
     (other, others): (&str, &'a [B]),
@@ -116,7 +116,7 @@ fn pairs<'a, A, B>(
     })
 }
 
-/// Reads `NAME.FIELD=VALUE`. The name may contain dots.
+/// Parses an edit written as `NAME.FIELD=VALUE`. The name may contain dots.
 fn set(written: &str) -> Result<Edit, Problem> {
     let parts = written.split_once('=').and_then(|(place, value)| {
         let (name, field) = place.rsplit_once('.')?;
@@ -133,7 +133,7 @@ fn set(written: &str) -> Result<Edit, Problem> {
     Ok(Edit::Set { name, field, value })
 }
 
-/// Reads a list of CPUs such as `0-3,6`.
+/// Parses a list of CPUs such as `0-3,6`.
 fn cpu_list(written: &str) -> Result<Vec<usize>, Problem> {
     const MOST: usize = slackline_units::CpuId::LIMIT;
     let part = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {

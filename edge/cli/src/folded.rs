@@ -1,8 +1,8 @@
-//! Wrapping of sentences, so that a terminal does not break words.
+//! Line wrapping of sentences, so that a terminal does not break words.
 
-/// Wraps lines that are wider than `width`. Continuation lines are indented to the first word of
-/// the sentence. Only a single long word may make a line wider. Shorter lines stay unchanged.
-/// Escape sequences count as zero columns.
+/// Wraps lines that are wider than `width` columns. Continuation lines are indented to the first
+/// word of the sentence. Only a long word can make a line wider than `width`. Shorter lines stay
+/// unchanged. Escape sequences have no width.
 pub(crate) fn folded(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -44,7 +44,7 @@ fn fold(out: &mut String, line: &str, width: usize) {
     }
 }
 
-/// Returns words, each with the number of blanks before it.
+/// Returns the words of a text, each with the number of blanks before it.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut gap = 0;
     text.split(' ').filter_map(move |word| {
@@ -56,9 +56,9 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the indent of a line's continuation lines. That is the start of the second column, or of
-/// the text after a mark such as `note:` or `hint:`. Other lines get a little more than their own
-/// indent.
+/// Returns the indent of a line's continuation lines. In a list it is the start of the second
+/// column, and after a mark such as `note:` or `hint:` the start of the text. For other lines it is
+/// a little more than the line's own indent.
 fn hanging(line: &str) -> usize {
     let said = line.trim_start_matches(' ');
     let blank = line.len() - said.len();

@@ -5,7 +5,6 @@
 
 mod agent;
 mod metrics;
-mod notes;
 mod pages;
 mod search;
 mod service;
@@ -14,10 +13,11 @@ use clap::CommandFactory;
 use slackline_policy::{ALL, find, nearest};
 
 use crate::args::Cli;
+use crate::entries::entries;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// A help page that is not about a policy or a command.
+/// A help page about a topic, which is neither a policy nor a command.
 struct Topic {
     names: &'static [&'static str],
     says: &'static str,
@@ -98,16 +98,12 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
         let command = cli.find_subcommand_mut(name).map(clap::Command::render_long_help);
         return terminal::print(&command.map(|text| text.to_string()).unwrap_or_default());
     }
-<<<<<<< a
-    if let Some(found) = search::word(name, &titled_pages()) {
-        return terminal::say(&found);
-    }
-||||||| o
-=======
     if let Some(page) = metrics::meaning(name) {
         return terminal::say(&page);
     }
->>>>>>> b
+    if let Some(found) = search::word(name, &titled_pages()) {
+        return terminal::say(&found);
+    }
     let policies = ALL.iter().map(|spec| spec.name);
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
@@ -132,15 +128,12 @@ fn titled_pages() -> Vec<(String, String)> {
     topics.chain(policies).chain(commands).collect()
 }
 
-||||||| o
-=======
-/// Returns the notes below the options of a command of the daemon.
-pub(crate) fn notes(command: &str) -> String {
-    notes::notes(command)
-}
-
->>>>>>> b
 /// Returns the visible commands, each with its summary.
+||||||| o
+/// Returns the visible commands, each with its summary.
+=======
+/// Returns the names of the visible commands, each with its summary.
+>>>>>>> b
 fn commands() -> Vec<(String, String)> {
     let cli = Cli::command();
     let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
@@ -155,12 +148,12 @@ fn overview() -> String {
         "Slackline reserves and shares CPU time for virtual machines (VMs), and measures what each \
          received.\n\nCommands (`slackline help COMMAND` lists its options):\n",
     );
-    pages::entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
+    entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
     text += "\nTopics (`slackline help TOPIC`):\n";
     let topics = TOPICS.iter().map(|topic| (topic.names[0], topic.says));
-    pages::entries(&mut text, topics);
+    entries(&mut text, topics);
     text += "\nPolicies (`slackline help POLICY`):\n";
-    pages::entries(&mut text, ALL.iter().map(|spec| (spec.name, spec.summary)));
+    entries(&mut text, ALL.iter().map(|spec| (spec.name, spec.summary)));
     text += "\nExit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on this host;\n\
              4 not enough capacity; 5 not permitted; 70 bug in Slackline; 130 interrupted.\n";
     text

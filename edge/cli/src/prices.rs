@@ -31,7 +31,7 @@ struct Period {
     times: Spanned<String>,
 }
 
-/// Reads the table of prices from a file.
+/// Reads the daemon's table of prices from a file.
 pub(crate) fn read(file: &Path) -> Result<Prices, Problem> {
     parse(file, &input::text(file)?)
 }

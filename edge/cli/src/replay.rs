@@ -1,5 +1,5 @@
-//! `slackline replay`: replays the events of a trace, and compares the policy's decisions with the
-//! recorded ones.
+//! Command `slackline replay`, which replays the events of a trace and compares the policy's
+//! decisions with the recorded ones.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,7 @@ pub(crate) fn replay(args: &Args) -> Result<(), Problem> {
     terminal::say(&text)
 }
 
-/// Describes the first difference between a replay and its trace, and the events before it.
+/// Describes the first difference between a replay and its trace, with the events before it.
 fn told(difference: &Difference, names: &Names) -> String {
     let Difference { at, entry, expected, got, broken, facts } = difference;
     let mut text = format!("the first difference is at {}, entry {entry}:\n", exact(*at));

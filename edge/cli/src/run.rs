@@ -1,4 +1,4 @@
-//! `slackline run`: runs a scenario on this host.
+//! Command `slackline run`, which runs a scenario live on this host.
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
@@ -87,7 +87,7 @@ fn over_seeds(args: &RunArgs, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(&args.file, scenario, &checked)
 }
 
-/// Result of a live run, with the notes about it.
+/// Results of a live run, with notes about it.
 pub(crate) struct Live {
     numbers: Numbers,
     outcome: PlayResults,
@@ -98,7 +98,7 @@ impl Live {
         &self.numbers.summary
     }
 
-    /// Returns notes on events that the table does not show.
+    /// Returns notes about events of the run that the table does not show.
     pub(crate) fn notes(&self, scenario: &Scenario) -> String {
         let mut text = String::new();
         for (at, name, how) in &self.outcome.ended {
@@ -140,7 +140,7 @@ impl Live {
         text
     }
 
-    /// Returns notes on the agents of guests.
+    /// Returns notes about the agents in guests.
     pub(crate) fn agents(&self) -> String {
         let mut text = String::new();
         self.outcome.heard.iter().for_each(|heard| agent(&mut text, heard));
@@ -148,13 +148,13 @@ impl Live {
         text
     }
 
-    /// Returns an error if a signal stopped the run before its end.
+    /// Returns an error if a signal stopped the run before its planned end.
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         if self.outcome.stopped.is_some() { Err(Problem::Interrupted) } else { Ok(()) }
     }
 }
 
-/// Adds a note on the traffic of a relay.
+/// Appends a note about the traffic of a relay.
 fn relay(text: &mut String, relayed: &RelayStatistics) {
     let RelayStatistics { name, guest, connected, inward, outward, unanswered } = relayed;
     let _ = match connected {
@@ -168,7 +168,7 @@ fn relay(text: &mut String, relayed: &RelayStatistics) {
     };
 }
 
-/// Adds a note on the agent of a guest.
+/// Appends a note about the agent in a guest.
 fn agent(text: &mut String, heard: &AgentStatistics) {
     let AgentStatistics { name, path, connected, lost, counts } = heard;
     if connected.is_none() {
@@ -200,12 +200,12 @@ fn agent(text: &mut String, heard: &AgentStatistics) {
     }
 }
 
-/// Note that names the keys of a scenario that a live run ignores.
+/// Note about the keys of a scenario that a live run ignores.
 const ONLY_SIMULATED: &str = "note:  a live run ignores [driver], [nic], [disk], `kernel`, \
     `dispatch`, `cache` and `priority`, and `delay` and `retry` of clients: it uses Linux's own \
     network, disk and scheduling\n";
 
-/// Runs a scenario on this host, and writes the requested files.
+/// Runs a scenario live on this host, and writes the requested files.
 pub(crate) fn live(
     file: &Path,
     scenario: &Scenario,
@@ -255,7 +255,7 @@ pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
 }
 
 /// Returns the CPUs that the user chose. By default these are the last ones, because interrupts and
-/// other programs favour the first.
+/// other programs tend to use the first.
 pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;

@@ -1,4 +1,4 @@
-//! `slackline why`: shows what kept a VM from running.
+//! Command `slackline why`, which shows what kept a VM from running.
 
 use std::fmt::Write as _;
 

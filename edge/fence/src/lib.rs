@@ -1,5 +1,4 @@
-//! The fence: restores every thread that a process has changed when that process ends, panics or is
-//! killed.
+//! The fence: restores each thread that a process has changed when the process ends or is killed.
 //!
 //! The process that holds threads is the *owner*. A thread that the owner may change is *held*.
 //! Before the owner changes it for the first time, it reports the thread's original state to its
@@ -20,9 +19,8 @@
 //! list, on the keeper's list (unless the keeper is dead) and in the journal (unless there is
 //! none).
 //!
-//! The affinity of threads and processes that a *pinned* thread starts is not restored. They
-//! inherit it, and an inherited affinity cannot be distinguished from one that they chose
-//! themselves.
+//! The affinity that threads and processes inherit from a *pinned* thread is not restored. It looks
+//! like an affinity that they chose themselves.
 
 mod at_work;
 mod budget;
@@ -98,8 +96,7 @@ pub enum FenceError {
         /// Process id of the other owner.
         owner: Tid,
     },
-    /// The process would have to be stopped for two of its threads. Only one thread of a process
-    /// can be held by stopping the process.
+    /// Only one thread of a process can be held by stopping the process. A second one was asked.
     #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
@@ -190,8 +187,7 @@ impl Fence {
         self.keeper.id()
     }
 
-    /// Replaces the keeper by a new one, and sends it the list of all held threads. An old keeper
-    /// that is still alive is killed and restores nothing.
+    /// Starts a new keeper with the list of all held threads. A living old keeper is killed first.
     ///
     /// # Errors
     /// If the new keeper cannot be started or does not answer. The threads stay held.
@@ -557,8 +553,7 @@ impl Drop for Fence {
     }
 }
 
-/// Converts an error of reading a thread's state: either the thread has exited, or the kernel has
-/// refused.
+/// Converts an error of reading a thread's state: the thread has exited, or the kernel refused.
 fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     if means_gone(&source) {
         ThreadError::Gone { pid, tid }.into()

@@ -31,8 +31,7 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{ThreadRef, means_gone};
 
-/// A process tree that the fence holds. All orders to the tree go through this handle until the
-/// tree is restored. Clones refer to the same tree.
+/// Handle of a process tree that the fence holds, for orders to it. Clones are of the same tree.
 #[derive(Clone, Debug)]
 pub struct HeldTree(Arc<TreeState>);
 
@@ -52,13 +51,11 @@ struct TreeOrders {
     wanted: TreeTarget,
     /// CPUs to which all threads are restricted. `None` if each thread has its original affinity.
     cpus: Option<CpuSet>,
-    /// CPUs on which the tree runs at once. They replace the single CPU to which an order pins the
-    /// tree. `None` if the tree runs on one CPU at a time.
+    /// CPUs on which the tree runs at once, in place of the single CPU of an order. Or `None`.
     wide: Option<CpuSet>,
     is_frozen: bool,
     originals: BTreeMap<Tid, Original>,
-    /// Threads, such as workers of `io_uring`, whose affinity no other thread can set. They stay
-    /// ordinary threads.
+    /// Ordinary threads whose affinity no other thread can set, such as workers of `io_uring`.
     unbound: BTreeSet<Tid>,
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
@@ -66,8 +63,7 @@ struct TreeOrders {
     rest: Option<QuietRecord>,
 }
 
-/// Record of an audit (check of all threads) which found that all threads of a tree were blocked
-/// and as ordered.
+/// Record of an audit (check of all threads) that found all threads blocked, and as ordered.
 #[derive(Debug)]
 struct QuietRecord {
     /// CPU time that the tree had used at the time of that audit.
@@ -196,8 +192,7 @@ impl HeldTree {
         self.lock().wide = Some(cpus);
     }
 
-    /// Returns the CPUs that replace the single CPU of an order to pin the tree. `None` if the tree
-    /// runs on one CPU at a time.
+    /// Returns the CPUs on which the tree runs at once. `None` if it runs on one CPU at a time.
     #[must_use]
     pub fn wide(&self) -> Option<CpuSet> {
         self.lock().wide

@@ -1,4 +1,5 @@
-//! `slackline doctor --ledger`: reports damage to a ledger, and rebuilds it.
+//! Command `slackline doctor --ledger`, which reports damage to a ledger and can rebuild the
+//! ledger.
 
 use std::path::Path;
 use std::time::SystemTime;

@@ -1,5 +1,4 @@
-//! Help page about agents: the tasks that a guest reports, and the way in which reports reach the
-//! host.
+//! Help page about agents: which tasks a guest reports, and how the reports reach the host.
 
 /// Text of `slackline help agent`.
 pub(super) const PAGE: &str = "\

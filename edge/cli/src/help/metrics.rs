@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use slackline_metrics::{GLOSSARY, Glossary, Term, Unit};
 
-use super::pages::{entries, wrapped};
 use crate::by_second;
+use crate::entries::{entries, wrapped};
 
 const INTRO: &str = "\
 Metrics are the numbers that Slackline computes from the trace of a run.
@@ -54,7 +54,7 @@ pub(super) fn list() -> String {
 /// Appends the names of a group's metrics that match, in one paragraph.
 fn listed(text: &mut String, heading: &str, group: &Glossary, matches: impl Fn(&Term) -> bool) {
     let star = |term: &Term| if term.is_spread() { "*" } else { "" };
-    let terms = group.terms.iter().filter(|term| matches(term));
+    let terms = group.terms.iter().filter(|&term| matches(term));
     let names: Vec<String> = terms.map(|term| name(group, term) + star(term)).collect();
     if !names.is_empty() {
         wrapped(text, 2, &format!("{heading}: {}", names.join(", ")));

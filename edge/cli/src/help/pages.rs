@@ -5,15 +5,10 @@ use std::fmt::Write as _;
 use slackline_policy::{Field, Spec, find};
 use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, RELAY, TABLES, TESTS, WORK};
 
-use crate::terminal;
+use crate::entries::{entries, wrapped};
 
-/// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
-const WIDTH: usize = 80;
-/// Maximum width of the column of names, in columns of text. The text of a longer name starts on
-/// the next line.
-const NAMES: usize = 26;
-
-/// Tables of a scenario that have the page `domain` or `live` of their own.
+<<<<<<< a
+/// Headings of the tables of a scenario that are on the page `domain`.
 const DOMAIN_TABLES: [&str; 4] =
     ["[[domain]]", "[[domain.vcpu]]", "[[domain.task]]", "tells = { ... }"];
 
@@ -22,6 +17,19 @@ const AS_RULES: &str = "as-rules";
 
 /// Policies that also take the parameters of another policy. Their pages only name these.
 const BASES: [(&str, &str); 1] = [("gaps", "credit")];
+||||||| o
+/// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
+const WIDTH: usize = 80;
+/// Maximum width of the column of names, in columns of text. The text of a longer name starts on
+/// the next line.
+const NAMES: usize = 26;
+=======
+/// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
+const WIDTH: usize = 80;
+/// Maximum width of the column of names, in characters. The text after a longer name starts on the
+/// next line.
+const NAMES: usize = 26;
+>>>>>>> b
 
 const SCENARIO: &str = "\
 A scenario is a TOML file: the VMs of a host, their shares, what changes during the
@@ -224,7 +232,8 @@ pub(super) fn claims() -> String {
     text + "\nSee also: `slackline help metrics`, `scenario`.\n"
 }
 
-/// Returns a page of `slackline-scenario` without the code fences of its examples.
+/// Returns a help page of the crate `slackline-scenario` without the code fences around its
+/// examples.
 pub(super) fn without_marks(page: &str) -> String {
     let lines = page.lines().filter(|line| !line.starts_with("```"));
     lines.flat_map(|line| [line, "\n"]).collect()
@@ -270,6 +279,7 @@ fn fields(text: &mut String, heading: &str, fields: &[&Field]) {
     text.push('\n');
 }
 
+<<<<<<< a
 /// Returns the values of a parameter, and its default unless that is [`AS_RULES`].
 fn values(field: &Field) -> String {
     let kind = field.kind.to_string().replace(&format!("one of {AS_RULES}, "), "one of ");
@@ -277,9 +287,7 @@ fn values(field: &Field) -> String {
         Some(AS_RULES) => kind,
         Some(default) => format!("{kind}; default {default}"),
         None => format!("{kind}; required"),
-    }
-}
-
+||||||| o
 fn keys(text: &mut String, table: &KeyTable) {
     text.push('\n');
     wrapped(text, 0, &format!("{}: {}", table.heading, table.says));
@@ -301,11 +309,37 @@ pub(super) fn entries<'a>(
         let mut lines = String::new();
         wrapped(&mut lines, column, says);
         let _ = write!(text, "  {name}{gap}{}", lines.trim_start());
+=======
+fn keys(text: &mut String, table: &KeyTable) {
+    text.push('\n');
+    wrapped(text, 0, &format!("{}: {}", table.heading, table.says));
+    entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
+}
+
+/// Appends entries in two columns: a name, and the text that explains it.
+pub(super) fn entries<'a>(
+    text: &mut String,
+    entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+) {
+    let longest = entries.clone().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let column = longest.min(NAMES) + 4;
+    for (name, says) in entries {
+        let gap = match name.chars().count() + 4 <= column {
+            true => " ".repeat(column - 2 - name.chars().count()),
+            false => format!("\n{}", " ".repeat(column)),
+        };
+        let mut lines = String::new();
+        wrapped(&mut lines, column, says);
+        let _ = write!(text, "  {name}{gap}{}", lines.trim_start());
+>>>>>>> b
     }
 }
 
+<<<<<<< a
+fn keys(text: &mut String, table: &KeyTable) {
+||||||| o
 /// Appends words, wrapped into lines with this indent.
-pub(super) fn wrapped(text: &mut String, indent: usize, words: &str) {
+fn wrapped(text: &mut String, indent: usize, words: &str) {
     let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
     let mut column = 0;
     for word in words.split_whitespace() {
@@ -319,5 +353,24 @@ pub(super) fn wrapped(text: &mut String, indent: usize, words: &str) {
             column += 1 + width;
         }
     }
+=======
+/// Appends words, wrapped into lines that are indented by `indent`.
+fn wrapped(text: &mut String, indent: usize, words: &str) {
+    let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
+    let mut column = 0;
+    for word in words.split_whitespace() {
+        let width = word.chars().count();
+        if column == 0 || column + 1 + width > widest {
+            let new_line = if column == 0 { "" } else { "\n" };
+            let _ = write!(text, "{new_line}{}{word}", " ".repeat(indent));
+            column = indent + width;
+        } else {
+            let _ = write!(text, " {word}");
+            column += 1 + width;
+        }
+    }
+>>>>>>> b
     text.push('\n');
+    wrapped(text, 0, &format!("{}: {}", table.heading, table.says));
+    entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::pages;
+use crate::entries;
 
 /// Chapter of the book with the glossary: tables whose first cell is the term.
 const CONCEPTS: &str = include_str!("../../../../docs/concepts.md");
@@ -19,11 +19,11 @@ pub(super) fn word(word: &str, titled_pages: &[(String, String)]) -> Option<Stri
     let mut text = format!("No help page is about `{word}`.\n");
     if !entries.is_empty() {
         text += "\nGlossary:\n";
-        pages::entries(&mut text, entries.iter().map(|(term, says)| (&**term, &**says)));
+        entries::entries(&mut text, entries.iter().map(|(term, says)| (&**term, &**says)));
     }
     if !names.is_empty() {
         let _ = writeln!(text, "\nPages with this word (`slackline help PAGE`):");
-        pages::wrapped(&mut text, 2, &names.join(", "));
+        entries::wrapped(&mut text, 2, &names.join(", "));
         text.push('\n');
     }
     Some(text)

@@ -1,10 +1,11 @@
-//! Help pages about the daemon. The lists of verbs, states and refusals come from the code.
+//! Help pages about the daemon. The lists of commands, states and refusals come from the
+//! code.
 
 use std::fmt::Write as _;
 
 use slackline_control::{Kind, NAME, State};
 
-use super::pages::entries;
+use crate::entries::entries;
 
 const INTRO: &str = "\
 The daemon (`slackline serve`) keeps CPU reservations for the VMs of a host.
@@ -88,7 +89,7 @@ pub(super) fn refusals() -> String {
     text + "\nSee also: `slackline help service`.\n"
 }
 
-/// Command that starts the daemon, and commands that send requests to the daemon.
+/// The command that starts the daemon, and the commands that send requests to the daemon.
 const VERBS: [&str; 16] = [
     "serve", "find", "reserve", "place", "gang", "apply", "change", "pause", "resume", "release",
     "list", "watch", "room", "log", "history", "access",

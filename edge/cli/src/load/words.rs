@@ -1,4 +1,5 @@
-//! Conversion of programs, tasks and clients to words of a command line, and back.
+//! Conversion of programs, tasks and clients to words of a command line, and back. The words are
+//! passed to load processes.
 
 use std::path::Path;
 
@@ -50,8 +51,8 @@ fn of_device_step(step: &DeviceStep) -> String {
     }
 }
 
-/// Writes tasks as words, which [`tasks`] parses. Priorities are left out, because a policy would
-/// override the priorities of a process's threads.
+/// Writes tasks as words, which [`tasks`] parses. Priorities are left out, because the policy sets
+/// the priorities of a process's threads.
 pub(crate) fn of_tasks(tasks: &[Task]) -> Vec<String> {
     let mut words = Vec::new();
     for task in tasks {
@@ -99,7 +100,7 @@ pub(crate) fn program(words: &[String]) -> Result<Program, Problem> {
 
 const RECORDING: &str = "recording ";
 
-/// Opens a recording that is too long to be written as steps.
+/// Opens a recording that is passed by its file name, because it is too long for a command line.
 fn recording(path: &str) -> Result<Recording, Problem> {
     let file = file_bytes(Path::new(path)).map_err(|reason| Problem::BadOption {
         message: format!("cannot read `{path}`: {reason}"),
@@ -108,7 +109,7 @@ fn recording(path: &str) -> Result<Recording, Problem> {
     Ok(Recording::new(path.to_owned(), file))
 }
 
-/// Error for a word that only a user can have written.
+/// Returns the error for an unknown word. This program never writes one, so the user has typed it.
 fn unknown(word: &str) -> Problem {
     Problem::BadOption { message: format!("there is no program step called `{word}`"), hint: None }
 }

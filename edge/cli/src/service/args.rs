@@ -59,7 +59,7 @@ impl Trust {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("find"))]
+#[command(after_help = crate::notes::notes("find"))]
 pub(crate) struct Find {
     /// Only list VMs whose name or binding contains this text.
     pub(crate) text: Option<String>,
@@ -98,7 +98,7 @@ pub(crate) struct AmountArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("reserve"))]
+#[command(after_help = crate::notes::notes("reserve"))]
 pub(crate) struct Reserve {
     /// Name of the reservation; without `--for`, also the name of its VM.
     pub(crate) name: String,
@@ -153,7 +153,7 @@ pub(crate) struct PlaceArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("gang"))]
+#[command(after_help = crate::notes::notes("gang"))]
 pub(crate) struct Gang {
     /// Gang file in TOML: see the example below.
     pub(crate) file: PathBuf,
@@ -244,7 +244,7 @@ pub(crate) struct NamedArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("apply"))]
+#[command(after_help = crate::notes::notes("apply"))]
 pub(crate) struct Apply {
     /// File with a table for each reservation, as `list --toml` prints; `-` is standard input.
     #[arg(value_parser = crate::input::file)]
@@ -260,7 +260,7 @@ pub(crate) struct Apply {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("list"))]
+#[command(after_help = crate::notes::notes("list"))]
 pub(crate) struct List {
     /// Show this reservation only [default: all].
     pub(crate) name: Option<String>,
@@ -282,7 +282,7 @@ pub(crate) struct SelectionArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("room"))]
+#[command(after_help = crate::notes::notes("room"))]
 pub(crate) struct Room {
     /// Period of the reservation to admit.
     #[arg(long, value_name = "TIME", value_parser = length, default_value = "10ms")]
@@ -292,7 +292,7 @@ pub(crate) struct Room {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("log"))]
+#[command(after_help = crate::notes::notes("log"))]
 pub(crate) struct Log {
     /// Show events of this reservation only [default: all].
     pub(crate) name: Option<String>,
@@ -310,7 +310,7 @@ pub(crate) struct Log {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("history"))]
+#[command(after_help = crate::notes::notes("history"))]
 pub(crate) struct History {
     /// Name of the reservation, which may have ended.
     pub(crate) name: String,
@@ -344,7 +344,7 @@ pub(crate) enum Since {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::help::notes("access"))]
+#[command(after_help = crate::notes::notes("access"))]
 pub(crate) struct AccessArgs {
     #[command(subcommand)]
     pub(crate) what: AccessCommand,

@@ -1,5 +1,5 @@
-//! Gangs: VMs on several hosts that start together or not at all. Daemons do not know each other,
-//! so this program talks to all of them.
+//! Gangs: VMs on several hosts that start together or not at all. Daemons do not communicate with
+//! each other, so this program communicates with all of them.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -25,25 +25,25 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
 
-/// Longest wait for a host's answer. Twice this time is shorter than the time for which a host
-/// reserves capacity for a member that has not begun.
+/// Maximum wait for a host's answer. Even two such waits are shorter than the time for which a host
+/// reserves capacity for a gang member that has not begun.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// Time between the order to begin and [`LEAD`] before the common start, so that the order reaches
-/// all hosts.
+/// Time between the request to begin and the time [`LEAD`] before the common start. It is long
+/// enough for the request to reach all hosts.
 const NOTICE: Span = Span::from_secs(1);
 
-/// Time before the common start of a gang at which its VMs are first scheduled. In this time a VM
-/// has only the rest of the current period.
+/// Time before the common start of a gang at which its VMs are first scheduled. Until the common
+/// start, each VM has only the prorated budget of an incomplete period.
 const LEAD: Span = Span::from_ms(20);
 
-/// Number of attempts to tell a host that does not answer that the gang is broken.
+/// Number of times that a host without an answer is told that the gang is broken.
 const TRIES: u32 = 3;
 
-/// Number of consecutive checks without an answer after which a member of a gang counts as lost.
+/// Number of consecutive checks without an answer after which a gang member counts as lost.
 const PATIENCE: u32 = 3;
 
-/// Interval of the checks of a gang's members.
+/// Interval of the checks of all gang members.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Example of a gang file, shown in error messages.
@@ -77,7 +77,7 @@ struct Member {
 
 type Answer = Result<(Reservation, String), ClientError>;
 
-/// A gang with the latest answer of each member.
+/// A gang, with the latest answer of each member's host.
 struct Calls<'a> {
     file: GangFile,
     trust: &'a Trust,
@@ -85,10 +85,12 @@ struct Calls<'a> {
     period: Span,
     phase: Span,
     clocks: Vec<Reading>,
-    /// Common start of the gang, in nanoseconds since 1970 by the clock that is furthest ahead.
+    /// Common start of the gang in nanoseconds since 1970, on the host clock that is furthest
+    /// ahead.
     begins_ns: u64,
     answers: Vec<Answer>,
-    /// Reason why each member could not be reserved for the gang or did not begin.
+    /// For each member, the reason why it could not be reserved or did not begin. `None` if it
+    /// could.
     refusals: Vec<Option<(Kind, String)>>,
 }
 
@@ -162,8 +164,8 @@ impl<'a> Calls<'a> {
         Ok(Calls { file, trust, slice, period, phase, clocks, begins_ns, answers, refusals })
     }
 
-    /// Checks that the clocks of all hosts agree well enough. For the time by which two clocks
-    /// differ, the VMs do not run together.
+    /// Checks that the clocks of all hosts agree well enough. If two clocks differ, the VMs run at
+    /// different times by the same amount.
     fn check_clocks(&self) -> Result<(), Problem> {
         let (mut most, mut unknown) = (Span::ZERO, None);
         for (index, one) in self.clocks.iter().enumerate() {
@@ -201,8 +203,8 @@ impl<'a> Calls<'a> {
         Ok(())
     }
 
-    /// Returns the start of the first period that leaves all hosts enough time, in nanoseconds
-    /// since 1970.
+    /// Returns the start of the first period for which all hosts can be told in time, in
+    /// nanoseconds since 1970.
     fn first_period(&self) -> u64 {
         let ahead = self.clocks.iter().map(|reading| reading.ahead).max().unwrap_or(0);
         let now = i128::try_from(since_1970().as_nanos()).unwrap_or(i128::MAX) + ahead;
@@ -337,7 +339,7 @@ impl Hosts for Calls<'_> {
     }
 }
 
-/// Classifies the answer of a host. Without an answer, it is unknown whether the request was
+/// Classifies the answer of a host. If there is no answer, it is not known if the request was
 /// executed.
 fn said(answer: &Answer) -> GangReply {
     match answer {
@@ -360,26 +362,26 @@ fn reason(error: &ClientError) -> (Kind, String) {
     }
 }
 
-/// Clock of another host, compared with the clock of this host.
+/// Reading of another host's clock, compared with the clock of this host.
 struct Reading {
     host: String,
     clock: Clock,
-    /// Nanoseconds by which the other clock is ahead of this host's.
+    /// Nanoseconds by which the other clock is ahead of this host's clock.
     ahead: i128,
-    /// Uncertainty of `ahead` in nanoseconds. It comes from the time that the answer took.
+    /// Maximum error of `ahead` in nanoseconds, which comes from the time that the answer took.
     within: i128,
 }
 
 impl Reading {
-    /// Returns the smallest possible difference between two clocks.
+    /// Returns the minimum by which two clocks differ, considering the errors of both readings.
     fn differs_from(&self, other: &Reading) -> Span {
         let differ = (self.ahead - other.ahead).abs() - self.within - other.within;
         Span::from_ns(u64::try_from(differ.max(0)).unwrap_or(u64::MAX))
     }
 }
 
-/// Reads the clocks of all hosts at the same time. Fails if a host does not answer: at this point
-/// no capacity is reserved yet.
+/// Reads the clocks of all hosts at the same time. Fails if a host does not answer; nothing has
+/// been reserved by then.
 fn read_clocks(members: &[Member], trust: &Trust) -> Result<Vec<Reading>, Problem> {
     let mut hosts: Vec<String> = members.iter().map(|member| member.host.clone()).collect();
     hosts.sort_unstable();
@@ -412,8 +414,8 @@ fn since_1970() -> Duration {
 }
 
 impl Calls<'_> {
-    /// Checks all members until one is lost, then tells the others that the gang is broken. Returns
-    /// without error on a signal.
+    /// Checks all members until one is lost, and then tells the other hosts that the gang is
+    /// broken. Returns without an error if a signal asks to stop.
     fn watch(&mut self) -> Result<(), Problem> {
         let stop = stop_flag()?;
         let all = 0..self.file.member.len();
@@ -432,7 +434,8 @@ impl Calls<'_> {
         }
     }
 
-    /// Returns the reason why a member counts as lost. `None` if it does not.
+    /// Returns the reason why a member counts as lost. `None` if it does not. `silent` counts its
+    /// checks without an answer.
     fn is_lost(&self, member: usize, silent: &mut u32) -> Option<String> {
         let host = &self.file.member[member].host;
         let shown = connect(host, self.trust)
@@ -455,7 +458,8 @@ impl Calls<'_> {
         }
     }
 
-    /// Tells the other members that the member `lost` is lost, and returns the error.
+    /// Tells the hosts of the other members that the member `lost` is lost. Returns the error for
+    /// this program.
     fn broken(&mut self, lost: usize, why: &str) -> Problem {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(GangMessage::Break { lost }, &others);

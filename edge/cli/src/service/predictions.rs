@@ -1,11 +1,11 @@
-//! Predictions that were applied, with what came of them.
+//! Output of `slackline predictions`: applied predictions and their results.
 
 use slackline_control::PredictionRecord;
 use slackline_terminal::percent;
 
 use super::show::moment;
 
-/// A table of all predictions, newest last, and a line that sums them up.
+/// Returns a table of all predictions, newest last, and a line with their success.
 pub(super) fn shown(all: &[PredictionRecord]) -> String {
     let width = all.iter().map(|it| it.prediction.vcpu.len()).max().unwrap_or(0).max(4);
     let mut text = format!(
@@ -34,7 +34,7 @@ pub(super) fn shown(all: &[PredictionRecord]) -> String {
     text + &record(all)
 }
 
-/// Writes nanoseconds in milliseconds.
+/// Formats nanoseconds in milliseconds.
 fn ms(ns: u64) -> String {
     let us = (ns + 500) / 1_000;
     format!("{}.{:03}", us / 1_000, us % 1_000)
@@ -44,7 +44,7 @@ fn between(least: &str, most: &str) -> String {
     if least == most { least.to_owned() } else { format!("{least} .. {most}") }
 }
 
-/// The record of all predictions in one line.
+/// Returns one line that states how many of all predictions were right.
 pub(crate) fn record(all: &[PredictionRecord]) -> String {
     let mut errors: Vec<u64> = all.iter().filter_map(PredictionRecord::share_error_ppm).collect();
     errors.sort_unstable();

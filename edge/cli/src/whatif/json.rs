@@ -1,4 +1,4 @@
-//! Predictions as JSON: field names are stable and carry their units.
+//! Predictions of `slackline whatif` as JSON. Field names are stable and contain their units.
 
 use serde_json::{Value, json};
 use slackline_whatif::{Forecast, Measures};
@@ -8,8 +8,8 @@ use super::{Answer, form_name, limits};
 
 const FORMAT: &str = "slackline-whatif-1";
 
-/// Returns the result of the gate as JSON. The gate decides whether the recording allows a
-/// prediction.
+/// Returns the result of the gate as JSON. The gate is the check that decides if the recording
+/// allows a prediction.
 pub(super) fn gate(answer: &Answer<'_>) -> String {
     let file = json!({
         "format": FORMAT, "recording": recording(answer), "gate": gate_value(answer)

@@ -53,10 +53,10 @@ fn alert_test_error_over_a_whole_run_is_small_under_each_limiting_policy() {
     }
 }
 
-/// At the smallest share, the errors per second published for Credit are -100 to +370 %. A
-/// timeslice of 30 ms is three times the target of a second. So a second without a timeslice has an
-/// error of -100 %, and a second with one timeslice an error of +200 %. A second with two
-/// timeslices, of which Dom0 cuts one short, has at most +500 %.
+/// At the smallest share, the errors per second published for Credit are -100 to +370 %. The
+/// smallest share, 1 %, is 10 ms per second, and a timeslice is 30 ms. So the error is -100 % in a
+/// second without a timeslice, and +200 % in a second with one. With two, of which Dom0 cuts one
+/// short, it is at most +500 %.
 #[test]
 fn credit_of_2006_errs_by_whole_timeslices_unless_park_field_is_budget() {
     let errors = |case: &str| {
@@ -178,7 +178,7 @@ fn alert_test_with_live_option_limits_and_measures_a_real_process() {
     assert!(row["seconds"] == 3 && most < 500_000, "{whole:#}");
 }
 
-/// The program prints one line with the reason, and not one line for each mechanism and share.
+/// The program prints the reason once, and not for each mechanism and share.
 #[test]
 fn alert_test_with_live_option_but_without_root_prints_one_error() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Tests of `apply`, `list --toml` and patterns of names, with a real front.
+//! Tests of `apply`, `list --toml` and patterns of names, with a real front and a simulated core.
 
 use slackline_control::link::{Answer, Request};
 use slackline_control::{AppliedChange, Event, Kind, Machine, Problem, Thread};
@@ -128,7 +128,7 @@ fn apply_command_accepts_a_file_that_list_printed_as_toml() {
     assert_eq!(web, expected);
 }
 
-/// Core with one reservation that has an end, and one without.
+/// Plays a core with two reservations, of which one has an end.
 fn ends(request: &Request) -> Outcome {
     let mut answer = applies(request)?;
     if let Answer::Reservations(all) = &mut answer {
@@ -170,7 +170,7 @@ fn command_with_a_name_pattern_sends_one_request_per_matching_reservation() {
     daemon.run(&both).refused(2).says("--if-revision cannot be combined with the pattern `*`");
 }
 
-/// Core that refuses every other change, as a client that sends many does.
+/// Plays a core that refuses every other change, as if the rate limit was exceeded.
 fn limits(request: &Request) -> Outcome {
     static CHANGES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let is_change = matches!(request, Request::Change { .. });
@@ -188,7 +188,7 @@ fn command_with_a_name_pattern_waits_if_the_daemon_limits_its_rate() {
     assert_eq!(text.lines().count(), 2, "{text}");
 }
 
-/// Core with a log of 1,200 events, in which number 7 is missing.
+/// Plays a core with a log of 1,200 events, in which number 7 is missing.
 fn logs(request: &Request) -> Outcome {
     let Request::Log { before, limit, .. } = request else { return fine(request) };
     let newest = before.map_or(1_200, |before| before - 1);

@@ -1,10 +1,10 @@
-//! Bad input is refused. The error has the position and the reason, the hint has a correction, and
-//! the exit code is that of bad input. The program prints nothing else, and creates no file.
+//! Tests that bad input is refused. The error has the position and the reason, the hint has a
+//! correction, and the exit code is 2. The program prints nothing else, and creates no file.
 
 use crate::common::{GOOD, Place, Ran};
 
-/// Replaces one piece of the scenario [`GOOD`](common::GOOD). Every command that reads the result
-/// must report the position `at`.
+/// Replaces `from` by `to` in the scenario [`GOOD`](common::GOOD). Asserts that every command that
+/// reads it reports the position `at` and the text `says`.
 #[track_caller]
 fn wrong(from: &str, to: &str, at: &str, says: &str) {
     assert!(GOOD.contains(from), "nothing to replace: {from}");
@@ -22,7 +22,7 @@ fn wrong(from: &str, to: &str, at: &str, says: &str) {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// Asserts that a failing run creates no file.
+/// Asserts that a failing run creates no output file.
 #[track_caller]
 fn nothing_is_kept(place: &Place, scenario: &str) {
     let before = place.files();
@@ -70,8 +70,8 @@ fn refusal_of_a_slice_longer_than_its_period_states_both_values() {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// The error names the line of the domain that does not fit. It cannot tell which of the domain's
-/// numbers is too large.
+/// The error has the line of the domain that does not fit. It does not say which number of the
+/// domain is too large.
 #[test]
 fn scenario_that_reserves_more_than_the_capacity_is_refused() {
     let place = Place::with(&GOOD.replacen("\"3ms\"", "\"4ms\"", 1));
@@ -132,7 +132,7 @@ fn file_that_is_not_a_scenario_is_refused() {
     assert_eq!(place.files(), ["brackets", "empty", "garbage", "zeros"]);
 }
 
-/// Returns a valid trace, to be damaged.
+/// Returns a valid trace and its folder. Tests then damage the trace.
 fn trace() -> (Place, Vec<u8>) {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
@@ -169,8 +169,8 @@ fn file_that_is_not_a_trace_is_refused() {
     }
 }
 
-/// The checksum covers every byte. The test damages a few bytes of each region of a trace. The
-/// error depends on the meaning of the damaged bytes.
+/// The test damages a few bytes in each region of a trace. The checksum covers every byte. The text
+/// of the error depends on the meaning of the damaged byte.
 #[test]
 fn trace_with_any_damaged_byte_is_refused_by_every_command() {
     let (place, bytes) = trace();
@@ -238,7 +238,7 @@ fn invalid_value_of_a_command_line_option_is_refused() {
     assert_eq!(place.files(), before);
 }
 
-/// The parser of the command line prints hints of its own.
+/// The hints for unknown options come from the parser of the command line.
 #[test]
 fn unknown_command_line_option_is_refused() {
     let place = Place::with(GOOD);

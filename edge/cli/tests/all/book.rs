@@ -1,5 +1,6 @@
-//! The commands of the book succeed: every block marked `sh` is executed, chapter by chapter.
-//! Blocks that need root, two hosts or minutes are marked `sh,root` or `sh,norun`.
+//! Test that the commands in the book succeed: every block marked `sh` is executed, chapter by
+//! chapter. Blocks marked `sh,root` or `sh,norun` are not, since they need root, two hosts or
+//! several minutes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +13,7 @@ fn root() -> PathBuf {
     fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).expect("the repository")
 }
 
-/// Returns the files that end in `.md` in a folder and its subfolders, in order.
+/// Returns the files with the suffix `.md` in a folder and its subfolders, in order.
 fn chapters(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {

@@ -1,5 +1,5 @@
-//! Commands with valid input: their output and their files. Repeating a command gives the same of
-//! both.
+//! Tests of commands with valid input: their output and their files. Repeated commands give the
+//! same output and files.
 
 use std::process::Stdio;
 
@@ -17,7 +17,7 @@ fn has_fields(object: &Value, names: &[&str]) {
     }
 }
 
-/// Returns a folder with the good scenario and its trace.
+/// Returns a folder with the scenario [`GOOD`](common::GOOD) and a saved trace of it.
 fn traced() -> Place {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
@@ -210,7 +210,7 @@ fn claim_that_fails_is_reported_with_required_and_measured_number() {
     assert!(ran.err.contains("it.toml:14") && ran.out.contains("gold"), "{}", ran.err);
 }
 
-/// The claims are about one CPU that is always busy, over one measured second.
+/// The claims are about a CPU that is always busy, and about one second of measurement.
 #[test]
 fn claims_about_busy_time_and_overhead_of_a_cpu_are_evaluated() {
     let scenario = |that: &str, is: &str| {
@@ -240,8 +240,9 @@ fn claims_about_busy_time_and_overhead_of_a_cpu_are_evaluated() {
     assert!(ran.err.contains("`busy of cpu2`") && ran.err.contains("of cpu0"), "{}", ran.err);
 }
 
-/// The task `web/0` takes 1 ms for a request. The packets of the second client travel longer, and
-/// those of the third arrive after the end. The task `web/1` has no job.
+/// The task `web/0` takes 1 ms per request. Packets of the second client travel longer than those
+/// of the first, and packets of the third client arrive after the end of the run. The task `web/1`
+/// has no job.
 #[test]
 fn claims_about_clients_and_guest_tasks_are_evaluated() {
     let scenario = |that: &str, is: &str| {
@@ -363,7 +364,7 @@ fn show_command_prints_a_timeline_a_list_or_totals_of_a_trace() {
     place.run(&["sim", "again.toml"]).good();
 }
 
-/// Returns a scenario whose second VM replays the file `runs.csv`.
+/// Returns a scenario whose second VM replays the recording `runs.csv`.
 fn replaying() -> String {
     let work =
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }";
@@ -405,7 +406,7 @@ fn refusal_of_an_unreadable_recording_states_the_reason() {
     ran.says("it has more than the maximum of 268435456 bytes");
 }
 
-/// A recording of 20,000 lines is longer than what is kept. Its runs take 10 of each 100 ms.
+/// The recording has 20,000 lines, more than are kept in memory. It runs for 10 ms of every 100 ms.
 #[test]
 fn recording_of_20000_lines_is_replayed_by_sim_and_load_commands() {
     let place = Place::with(&replaying());
@@ -507,7 +508,7 @@ fn output_has_no_colours_if_it_is_not_a_terminal() {
     }
 }
 
-/// A timeline on a terminal has colours. With `NO_COLOR` set it has none.
+/// A timeline on a terminal has colours. If `NO_COLOR` is set, it has none.
 #[test]
 fn no_color_environment_variable_disables_colours_on_a_terminal() {
     let place = traced();

@@ -1,9 +1,10 @@
-//! Comparison of policies: which are allowed, what the table shows, and which claims are checked.
+//! Tests of `slackline compare`: which policies are allowed, what the table shows, and which claims
+//! are checked.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the good scenario with parameters for the policy `credit` too.
+/// Returns the scenario [`GOOD`](common::GOOD) with parameters for the policy `credit` too.
 fn both() -> String {
     let credit =
         |text: &str, weight: u32| format!("{text}share.credit = {{ weight = {weight} }}\n");
@@ -159,7 +160,7 @@ fn compare_command_with_metric_option_shows_paired_differences_of_policies() {
     ran.says("cannot show --metric `delivered of bronze`");
 }
 
-/// Returns a scenario up to its first claim.
+/// Returns the text of a scenario before its first claim.
 fn without_claims(text: &str) -> String {
     text.split("[[claim]]").next().expect("a part before the first claim").to_owned()
 }

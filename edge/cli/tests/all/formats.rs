@@ -1,5 +1,5 @@
-//! Files of earlier versions, kept in `tests/fixtures`, can still be read. A fixture is never made
-//! again: a new version of a format gets a new fixture.
+//! Tests that files of earlier versions, stored in `tests/fixtures`, can still be read. A fixture
+//! is never created again. A new version of a format gets a new fixture.
 
 use std::fs;
 use std::io::Write;
@@ -13,8 +13,8 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect("a fixture")
 }
 
-/// Each trace has two VMs that spin for 60 ms, with 6 and 3 ms reserved in every 10 ms. Traces of
-/// these versions have no index.
+/// Each trace has two VMs that compute for 60 ms and reserve 6 ms and 3 ms in every 10 ms. Traces
+/// of these versions have no index.
 #[test]
 fn traces_of_format_versions_4_and_5_are_readable() {
     for name in ["trace-version-4", "trace-version-5"] {
@@ -44,7 +44,8 @@ share.edf = { slice = "40ms", period = "200ms" }
 work = { kind = "spin" }
 "#;
 
-/// A trace from a pipe is read whole. Of a trace in a file only the blocks of the window are read.
+/// A trace from a pipe is read completely. From a trace in a file, only the blocks of the window
+/// are read.
 #[test]
 fn show_command_prints_equal_windows_from_an_indexed_file_and_a_pipe() {
     let place = Place::with(LONG);

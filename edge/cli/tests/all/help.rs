@@ -1,10 +1,11 @@
-//! Help pages are complete: every key, workload, claim, metric, policy and command is on one of
-//! them.
+//! Tests that help pages are complete: every key, workload, claim, metric, policy and command is on
+//! one of them.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the keys that a table of a scenario may have, from the error for an unknown one.
+/// Returns the keys that are allowed in a table of a scenario. They are taken from the error for an
+/// unknown key.
 fn keys_of(scenario: &str) -> Vec<String> {
     let said = Place::with(scenario).run(&["check", "it.toml"]).refused(2);
     let keys =
@@ -13,7 +14,7 @@ fn keys_of(scenario: &str) -> Vec<String> {
     keys.split(", ").map(str::to_owned).collect()
 }
 
-/// Returns a help page, after it has checked the page's width.
+/// Returns a help page. Asserts that its lines are not too wide.
 fn page(topic: &str) -> String {
     let page = Place::new().run(&["help", topic]).good();
     let widest = page.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -66,18 +67,8 @@ fn every_workload_and_each_of_its_keys_is_explained_in_help() {
     }
 }
 
-<<<<<<< a
-#[test]
-fn every_metric_in_json_and_claims_is_explained_in_help() {
-    let (metrics, claims) = (page("metrics"), page("claims"));
-||||||| o
-#[test]
-fn every_metric_of_json_and_claims_has_help() {
-    let (metrics, claims) = (page("metrics"), page("claims"));
-=======
 /// Returns the JSON fields of the run, the vCPUs, the CPUs and the domains of a simulation.
 fn json_fields() -> Vec<String> {
->>>>>>> b
     let json = Place::with(GOOD).run(&["sim", "it.toml", "--xenmon", "--json"]).good();
     let whole: Value = serde_json::from_str(&json).expect("JSON");
     let run = &whole["runs"][0];
@@ -94,7 +85,7 @@ fn json_fields() -> Vec<String> {
 }
 
 #[test]
-fn every_metric_of_json_and_claims_has_help() {
+fn every_metric_in_json_and_claims_is_explained_in_help() {
     let metrics = page("metrics");
     let book = include_str!("../../../../docs/metrics.md");
     for field in json_fields() {
@@ -126,17 +117,9 @@ fn every_metric_of_json_and_claims_has_help() {
 }
 
 #[test]
-<<<<<<< a
 fn every_table_column_is_explained_in_the_metrics_help_page() {
-    let page = page("metrics");
-||||||| o
-fn every_table_column_is_explained_in_help_metrics() {
-    let page = page("metrics");
-=======
-fn every_table_column_is_explained_in_the_help_of_a_metric() {
     let meanings: String = json_fields().iter().map(|field| page(field)).collect();
     let page = page("metrics") + &meanings;
->>>>>>> b
     let place = Place::with(GOOD);
     for arguments in [&["sim", "it.toml"][..], &["sim", "it.toml", "--seeds", "2"]] {
         let table = place.run(arguments).good();

@@ -1,4 +1,4 @@
-//! Refusals name what the user should type instead, in the notation that the user typed.
+//! Tests that refusals name what the user should type instead, in the notation that the user used.
 
 use slackline_control::link::Request;
 use slackline_control::{Kind, Length, NoRoom, Problem, Share};
@@ -7,7 +7,7 @@ use slackline_units::{CpuShare, Span};
 use crate::common::Place;
 use crate::service::{Daemon, Outcome, fine};
 
-/// Plays a core that refuses reservations for two vCPUs for lack of capacity.
+/// Plays a core that refuses reservations for two vCPUs because of a lack of capacity.
 fn full(request: &Request) -> Outcome {
     let Request::Reserve { wanted, .. } = request else { return fine(request) };
     let Some(Share(share)) = wanted.cpu else { return fine(request) };

@@ -1,4 +1,4 @@
-//! `slackline history`, asked of the real front.
+//! Tests of `slackline history` with a real front and a simulated core.
 
 use slackline_control::link::{Answer, Request};
 use slackline_control::{Account, MOST_ACCOUNTS};
@@ -7,7 +7,7 @@ use crate::service::{Daemon, Outcome, fine};
 
 const HOUR: u64 = 3_600_000_000_000;
 
-/// Plays a core that answers with the hours up to hour 1,500.
+/// Plays a core that has a history of 1,500 hours.
 fn remembers(request: &Request) -> Outcome {
     let Request::History { name, since_ns, by_day } = request else { return fine(request) };
     if name != "web" {

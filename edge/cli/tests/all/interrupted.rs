@@ -1,4 +1,4 @@
-//! Ctrl-C: complete results are shown, and missing results are named.
+//! Tests of Ctrl-C: complete results are shown, and missing results are named.
 
 use std::fs;
 use std::process::Stdio;
@@ -90,8 +90,9 @@ fn finished(ran: &Ran) -> (u64, u64) {
     (words[0].parse().unwrap(), words[2].parse().unwrap())
 }
 
-/// A run takes a tenth of a second. Some runs finish within three seconds even on a host that is
-/// thirty times slower. Some remain even on a host that is ten times faster.
+/// A run takes a tenth of a second on a usual host. The interrupt comes after three seconds. Even
+/// on a host that is thirty times slower, some runs are complete by then. Even on one that is ten
+/// times faster, some are not.
 #[test]
 fn command_that_is_interrupted_prints_its_finished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"1000s\"", 1));
@@ -107,7 +108,7 @@ fn command_that_is_interrupted_prints_its_finished_runs() {
     }
 }
 
-/// Each run would take so long that none finishes before the interrupt.
+/// Each run takes so long that none is complete at the time of the interrupt.
 #[test]
 fn command_that_is_interrupted_names_its_unfinished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));

@@ -1,4 +1,5 @@
-//! Workloads with devices and their clients, as real processes over the loopback interface.
+//! Tests of workloads with devices and their clients, as real processes over the loopback
+//! interface.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -23,7 +24,7 @@ impl Server {
         Server::try_start(place, kind).expect("it tells its port")
     }
 
-    /// Starts a server. `None` if its port is taken by another program.
+    /// Starts a server. `None` if another program has taken its port.
     fn try_start(place: &Place, kind: &[&str]) -> Option<Server> {
         let mut command = place.command(&[&["load"], kind, &["--json"]].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -42,7 +43,7 @@ impl Server {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// Interrupts the server as by Ctrl-C, and returns its report.
+    /// Interrupts the server as Ctrl-C does, and returns its report.
     fn interrupt(mut self) -> Value {
         kill(self.pid(), Signal::INT);
         let (mut out, mut err) = (String::new(), String::new());
@@ -219,7 +220,8 @@ fn help_of_the_load_command_names_the_keys_that_scenarios_use() {
     }
 }
 
-/// Returns two UDP addresses that were free a moment ago.
+/// Returns two UDP addresses that were free a moment ago, though another program may have taken
+/// them.
 fn two_ports() -> [String; 2] {
     let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| socket.local_addr().unwrap().to_string())

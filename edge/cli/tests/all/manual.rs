@@ -1,4 +1,4 @@
-//! Shell completions and manual pages, checked by the programs that read them.
+//! Tests of shell completions and manual pages. The programs that read them check them.
 
 use std::process::{Command, Stdio};
 
@@ -16,7 +16,7 @@ fn by(mut command: Command) -> Option<Ran> {
     }
 }
 
-/// Returns the completions that bash offers for the last of these words.
+/// Returns the completions that bash offers for the last word of a command line.
 fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
     let script = "source ./completions; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
                   _slackline slackline \"${COMP_WORDS[COMP_CWORD]}\" \

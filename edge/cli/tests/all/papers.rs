@@ -1,4 +1,4 @@
-//! Tests of `slackline paper`, with the small paper from the tests of its crate.
+//! Tests of `slackline paper`, with the small example paper from the tests of the crate `papers`.
 
 use std::fs;
 use std::path::Path;

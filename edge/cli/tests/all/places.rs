@@ -1,5 +1,5 @@
-//! No input is overwritten, whichever of its names the user gives, and no two outputs go to one
-//! file.
+//! Tests that no input is overwritten, even if it has several names, and that no two outputs go to
+//! the same file.
 
 use std::fs::hard_link;
 use std::os::unix::fs::symlink;
@@ -22,7 +22,7 @@ fn place() -> Place {
     place
 }
 
-/// Asserts that a command is refused and that no file has changed.
+/// Asserts that a command is refused with the text `says`, and that no file has changed.
 #[track_caller]
 fn loses_nothing(place: &Place, arguments: &[&str], says: &str) {
     let all = |place: &Place| {
@@ -72,7 +72,8 @@ fn two_output_options_that_name_one_file_are_refused() {
     place.run(&["sim", "it.toml", "--save", "/dev/null", "--perfetto", "/dev/null"]).ended_with(1);
 }
 
-/// In other programs `-` means standard output. In this program standard output has the tables.
+/// Other programs write to standard output if the file name is `-`. In this program the tables go
+/// there.
 #[test]
 fn hyphen_as_the_name_of_an_output_file_is_refused() {
     let place = Place::with(GOOD);

@@ -1,9 +1,9 @@
-//! Scenarios with axes: each point is run, and the output is one table, JSON or CSV.
+//! Tests of scenarios with axes: each point is run, and all are in one table, JSON or CSV.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the good scenario with axes of two periods and two workloads.
+/// Returns the scenario [`GOOD`](common::GOOD) with two axes: two periods and two workloads.
 fn grid() -> String {
     let axes = r#"
 [[axis]]
@@ -47,7 +47,7 @@ fn sim_command_prints_a_row_for_each_point_of_the_scenario_axes() {
     }
 }
 
-/// The metrics of a point equal those of the same scenario written without axes.
+/// The metrics of a point equal those of a scenario without axes that has the same values.
 #[test]
 fn run_at_an_axis_point_equals_a_run_of_the_scenario_without_axes() {
     let spins = GOOD.replacen(

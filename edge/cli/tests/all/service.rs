@@ -1,4 +1,5 @@
-//! Commands for the daemon, with a real front and a simulated core whose answers the test chooses.
+//! Tests of commands for the daemon, with a real front and a simulated core. The test chooses the
+//! core's answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -25,7 +26,7 @@ use tempfile::TempDir;
 
 pub(crate) type Outcome = Result<Answer, Problem>;
 
-/// A real front, for which the test plays the core.
+/// A real front, for which the test acts as the core.
 pub(crate) struct Daemon {
     folder: TempDir,
     front: Child,
@@ -33,8 +34,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a front. `None` if the test does not run as root, since the front would refuse this
-    /// user.
+    /// Starts a front. `None` if the test does not run as root, since the front would then refuse
+    /// the test's user.
     pub(crate) fn new(says: fn(&Request) -> Outcome) -> Option<Daemon> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -386,7 +387,7 @@ fn elsewhere(request: &Request) -> Outcome {
     }
 }
 
-/// Starts a gang on these hosts and returns the outcome.
+/// Runs `slackline gang` with members on these hosts, and returns its result.
 fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
     let members = hosts.map(|host| {
         let socket = host.folder.path().join("s");

@@ -1,4 +1,4 @@
-//! Small usability problems that were fixed.
+//! Tests of usability problems that were fixed.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
@@ -117,7 +117,7 @@ fn end_time_of_a_finished_batch_workload_is_noted() {
     ran.ended_with(1).shows("note: `gold` finished its work at 96");
 }
 
-/// The test uses a narrow terminal. If it wrapped lines, tables would be unreadable.
+/// If the terminal wrapped lines, tables would be unreadable.
 #[test]
 fn table_of_the_sim_command_fits_into_a_terminal_of_40_columns() {
     let place = Place::with(GOOD);
@@ -127,8 +127,8 @@ fn table_of_the_sim_command_fits_into_a_terminal_of_40_columns() {
     crate::common::is_narrow(&text);
 }
 
-/// Every command with tables fits the width that `COLUMNS` sets. A list of run intervals is exempt,
-/// because its lines are meant to be searched.
+/// Every command with tables fits the width in `COLUMNS`. Lists of run intervals are exempt,
+/// because their lines are meant for programs like `grep`.
 #[test]
 fn every_command_prints_tables_that_fit_into_40_columns() {
     let place = Place::with(GOOD);

@@ -1,5 +1,5 @@
-//! A sweep runs a family of scenarios under several policies and makes one table. The table is the
-//! same if the sweep is killed and continued.
+//! Tests of `slackline sweep`, which runs a family of scenarios under several policies and makes
+//! one table. A sweep that was killed and continued makes the same table.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn sweep_command_writes_one_csv_row_per_run_and_one_html_page() {
     assert_eq!(text(&place, "it.csv"), table);
 }
 
-/// Returns the values of a column in the order of the runs.
+/// Returns the values of a column of the table, in the order of the runs.
 fn values(table: &str, column: &str) -> Vec<f64> {
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
     let at = lines[0].iter().position(|head| *head == column).unwrap();
@@ -101,7 +101,7 @@ fn example_scenario_family_in_the_help_page_can_be_swept() {
     assert_eq!(text(&place, "it.csv").lines().count(), 1 + 2, "two sizes");
 }
 
-/// Starts a sweep, and ends it by a signal when some of its runs are done.
+/// Starts a sweep, and ends it with a signal when some of its runs are complete.
 #[track_caller]
 fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     let lines = || {
@@ -121,7 +121,7 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     Ran::new(&child.wait_with_output().unwrap())
 }
 
-/// A sweep of 24 runs with 100 simulated seconds each takes long enough to be killed in the middle.
+/// The sweep has 24 runs of 100 simulated seconds each, so that it can be killed in the middle.
 #[test]
 fn sweep_command_that_was_killed_resumes_and_writes_an_unchanged_table() {
     let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));

@@ -1,4 +1,4 @@
-//! `slackline top` on a terminal of its own.
+//! Tests of `slackline top` on a pseudo-terminal.
 
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, channel};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Place, terminal};
 
-/// The program on a terminal of 20 lines of 100 columns.
+/// The program on a pseudo-terminal with 20 lines of 100 columns.
 struct Screen {
     child: std::process::Child,
     keys: std::fs::File,
     bytes: Receiver<Vec<u8>>,
-    /// State of the terminal after the bytes that were read so far.
+    /// State of the terminal, according to the bytes that were read so far.
     terminal: vt100::Parser,
 }
 
@@ -58,7 +58,8 @@ impl Screen {
         }
     }
 
-    /// Waits for the end of the program. Asserts that it left the alternate screen.
+    /// Waits for the end of the program with the exit code `code`. Asserts that it has left the
+    /// alternate screen.
     #[track_caller]
     fn ends_with(mut self, code: i32) {
         self.wait_until("the former screen", |screen| !screen.alternate_screen());

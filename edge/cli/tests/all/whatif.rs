@@ -1,4 +1,4 @@
-//! Predictions of `slackline whatif` from a saved trace.
+//! Tests of predictions by `slackline whatif` from a saved trace.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Cgroups with real-time budgets, for kernels that support them.
+//! Cgroups with real-time budgets for tests, on kernels that support them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::live::wait_until;
 
-/// A cgroup without real-time budget. When this is dropped, it is removed once its threads have
-/// left.
+/// A cgroup without real-time budget. When this value is dropped, the cgroup is removed after its
+/// threads have left.
 pub struct NoRealTime(pub PathBuf);
 
 impl NoRealTime {
@@ -26,7 +26,7 @@ impl NoRealTime {
         made.0.join("cpu.rt_runtime_us").exists().then_some(made)
     }
 
-    /// Creates a cgroup below this one.
+    /// Creates a cgroup inside this one.
     pub fn inner(&self, name: &str) -> NoRealTime {
         let group = self.0.join(name);
         fs::create_dir(&group).unwrap();
@@ -46,6 +46,7 @@ impl Drop for NoRealTime {
     }
 }
 
-/// Note that a test prints when it is skipped for lack of cgroups with real-time budgets.
+/// Note that a test prints when it is skipped, because the kernel has no real-time budgets of
+/// cgroups.
 pub const SKIPPED: &str =
     "skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)";

@@ -1,4 +1,4 @@
-//! `reserve --until` and `change --until` against the real daemon. Needs root.
+//! Tests of `reserve --until` and `change --until` with a real daemon. Needs root.
 
 use std::time::{Duration, Instant};
 

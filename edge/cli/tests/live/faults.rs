@@ -1,4 +1,4 @@
-//! Faults of live runs, and interference by other programs. Needs root.
+//! Tests of faults in live runs, and of interference by other programs. Needs root.
 //!
 //! The tests check only what holds on any host, however busy: refusals with their reasons, restored
 //! threads, and hard limits.
@@ -85,7 +85,8 @@ fn live_run_of_a_program_that_cannot_be_started_is_refused() {
     live.nothing_is_left();
 }
 
-/// A program ends before it is scheduled, or just after. The exit code is reported in both cases.
+/// A program ends before it is scheduled, or just after that. In both cases its exit code is
+/// reported.
 #[test]
 fn live_run_reports_the_exit_code_of_a_program_that_ends_at_once() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -224,8 +225,8 @@ fn live_run_in_a_cgroup_without_real_time_budget_is_refused() {
     live.nothing_is_left();
 }
 
-/// The cgroups are as libvirt makes them: a group for the domain that contains a group for each
-/// vCPU, all without real-time budget.
+/// The test creates cgroups like libvirt's: one for the domain, and inside it one for each vCPU,
+/// all without real-time budget.
 #[test]
 fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -294,7 +295,7 @@ fn live_run_of_a_process_that_is_already_scheduled_is_refused() {
     live.nothing_is_left();
 }
 
-/// A VM with 20 % is alone on a CPU. With a hard limit it receives 20 %, and without one it
+/// A VM with a share of 20 % is alone on a CPU. With a hard limit it receives 20 %. Without one it
 /// receives all slack too.
 #[test]
 fn exact_vm_receives_only_its_share_and_work_conserving_vm_uses_slack() {
@@ -321,9 +322,9 @@ fn exact_vm_receives_only_its_share_and_work_conserving_vm_uses_slack() {
     live.nothing_is_left();
 }
 
-/// A process that wakes when the run starts is limited to its share from the start. A former bug
-/// left such a process without limit for 20 ms. A hypervisor below can delay a single run like
-/// that, but not several in a row.
+/// A process that wakes when the run starts is limited to its share from the start. With a former
+/// bug, such a process was not limited for 20 ms. A hypervisor can cause a similar delay, so
+/// several runs are made, of which one must be correct.
 #[test]
 fn exact_vm_is_limited_to_its_share_from_the_start_of_a_live_run() {
     let Some(live) = live::begin() else { return };

@@ -1,5 +1,5 @@
-//! Output files are either complete or absent, with a full disk, a missing or protected folder, or
-//! a run that is killed.
+//! Tests that output files are either complete or absent. The disk is full, the folder is missing
+//! or protected, or the run is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -123,8 +123,8 @@ fn output_file_that_cannot_be_written_is_refused_before_the_run() {
     assert_eq!(place.files(), ["file", "it.toml"]);
 }
 
-/// A run that is killed at any moment leaves a complete file or none under the requested name. It
-/// leaves no hidden file either, if the file system supports unnamed files.
+/// A run that is killed at any time leaves either a complete output file or none. If the file
+/// system supports unnamed files, it leaves no hidden file either.
 #[test]
 fn run_that_is_killed_while_saving_leaves_a_complete_file_or_none() {
     let place = Place::with(&GOOD.replace("400ms", "10h"));

@@ -1,5 +1,5 @@
-//! Gangs with members on two daemons, each on a CPU of its own. The daemons act as two hosts that
-//! do not know each other. Needs root.
+//! Tests of gangs with members on two daemons, which schedule different CPUs. The daemons act as
+//! two hosts. Needs root.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn two_hosts(live: &Live) -> Option<[Machine; 2]> {
     Some(daemons)
 }
 
-/// Writes a gang file with a member on each daemon, for these VMs.
+/// Writes a gang file that has one of these VMs on each daemon.
 fn write(live: &Live, name: &str, slice: &str, machines: [&str; 2]) {
     let members = HOSTS.iter().zip(machines).map(|(host, machine)| {
         format!("[[member]]\nhost = \"{host}\"\nfor = \"{machine}\"\nvcpus = 1\n")

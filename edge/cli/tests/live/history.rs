@@ -1,5 +1,5 @@
-//! `slackline history`: the CPU time delivered by hour, when the daemon is killed and restarted in
-//! between. Needs root.
+//! Tests of `slackline history` with a daemon that is killed and restarted: CPU time by hour. Needs
+//! root.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::{Daemon, Machine};
 use serde_json::Value;
 
-/// Sums of all hours of a reservation, in seconds.
+/// Hours of a reservation's history, of which sums are taken in seconds.
 struct Sums(Vec<Value>);
 
 impl Sums {

@@ -16,8 +16,8 @@ use slackline_linux::sys::{
 /// Environment variable with the role of a child process.
 const BUSY: &str = "SLACKLINE_TEST_BUSY";
 
-/// Runs as a child process with this number of busy threads, if started as one. After a while it
-/// measures its own CPU use.
+/// Runs as a child process with a number of busy threads, if a test has started this program as
+/// one. After a while it measures its own CPU use.
 #[test]
 fn helper_process_runs_as_busy_threads() {
     let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
@@ -41,8 +41,8 @@ fn helper_process_runs_as_busy_threads() {
     std::process::exit(0);
 }
 
-/// Runs as a child process with threads named like QEMU's, if started as one. Two threads are busy,
-/// one sleeps.
+/// Runs as a child process whose threads have names like QEMU's, if a test has started this program
+/// as one. Two threads are busy, and one sleeps.
 #[test]
 fn helper_process_runs_as_qemu_guest() {
     if std::env::var(BUSY).as_deref() != Ok("guest") {
@@ -65,8 +65,8 @@ fn helper_process_runs_as_qemu_guest() {
     let _ = sleeper.unwrap().join();
 }
 
-/// Starts a guest of three vCPUs, of which the last one sleeps. Returns the process and the ids of
-/// the vCPU threads.
+/// Starts a process that looks like a guest with three vCPUs, of which the last one sleeps. Returns
+/// the process and the ids of the vCPU threads.
 fn guest() -> (Ended, Vec<i32>) {
     let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
     guest
@@ -80,7 +80,7 @@ fn guest() -> (Ended, Vec<i32>) {
     (guest, tids)
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when this value is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -283,9 +283,9 @@ fn hold_command_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
     live.nothing_is_left();
 }
 
-/// Each vCPU receives its reservation, whatever the others use. If one amount is given for all of
-/// them, it may also use what the others leave. The output distinguishes a blocked vCPU from one
-/// that lacked CPU time.
+/// Each vCPU receives its reservation, even if the others use all of theirs. If there is one amount
+/// for all vCPUs, a vCPU may also use what the others leave unused. The output distinguishes a vCPU
+/// that blocked from one that lacked CPU time.
 #[test]
 fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -337,9 +337,10 @@ fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
     live.nothing_is_left();
 }
 
-/// The cgroups are as libvirt makes them: each vCPU is in a group without real-time budget.
-/// Borrowed CPU time is real-time too, so the budget that Slackline gives the group must cover it.
-/// A thread whose group's budget is exhausted is stopped for the rest of a second.
+/// The test creates cgroups like libvirt's: each vCPU is in a cgroup without real-time budget. A
+/// vCPU is real-time also while it uses borrowed time, so the budget that Slackline gives the
+/// cgroup must cover that. A thread whose cgroup exhausts its budget would be stopped until the end
+/// of a second.
 #[test]
 fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -372,8 +373,8 @@ fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {
     live.nothing_is_left();
 }
 
-/// The line that is overwritten with progress must fit the terminal. Otherwise each second would
-/// print a new line.
+/// The line that is overwritten with progress must fit the terminal. Otherwise the terminal would
+/// show a new line each second.
 #[test]
 fn progress_line_of_hold_fits_a_terminal_of_40_columns() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -445,7 +446,7 @@ fn hold_command_without_root_prints_one_error() {
     ran.says("cannot use real-time scheduling").says("hint:  run as root");
 }
 
-/// A version 1 cpuset that contains only the first CPU.
+/// A version 1 cpuset that allows only the first CPU.
 struct Cpuset(std::path::PathBuf, i32);
 
 impl Cpuset {

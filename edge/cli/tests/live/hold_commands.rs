@@ -1,5 +1,5 @@
-//! `slackline hold -- COMMAND` with commands that end at once, that start other commands, or that a
-//! signal ends. Needs root.
+//! Tests of `slackline hold -- COMMAND` with commands that end at once, start other commands, or
+//! are ended by a signal. Needs root.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -12,11 +12,12 @@ use serde_json::Value;
 use slackline_linux::sys::{Tid, monotonic, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// Environment variable that makes this process sleep between bursts of work.
+/// Environment variable with which this program runs as a process that sleeps between bursts of
+/// work.
 const NAPS: &str = "SLACKLINE_TEST_NAPS";
 
-/// Runs as a child process that works for 5 ms and sleeps for 45 ms, if started as one. It reports
-/// the length of each burst.
+/// Runs as a child process that works for 5 ms and sleeps for 45 ms in turn, if a test has started
+/// this program as one. It reports the length of each burst.
 #[test]
 fn helper_process_runs_as_sleeper() {
     if std::env::var_os(NAPS).is_none() {
@@ -35,8 +36,8 @@ fn helper_process_runs_as_sleeper() {
     std::process::exit(0);
 }
 
-/// On an idle CPU the kernel may not report that the thread woke. Other load on the host only makes
-/// bursts longer.
+/// The kernel may not report that a thread woke on an idle CPU. The limit must apply even then.
+/// Other load on the host only makes bursts longer.
 #[test]
 fn exact_process_that_sleeps_often_is_throttled_when_its_slice_is_used() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -59,7 +60,7 @@ fn exact_process_that_sleeps_often_is_throttled_when_its_slice_is_used() {
     live.nothing_is_left();
 }
 
-/// A `slackline hold` in the background. It is ended when this is dropped.
+/// A `slackline hold` in the background. It is ended when this value is dropped.
 struct Holding<'a>(&'a Live, Child);
 
 impl<'a> Holding<'a> {
@@ -70,7 +71,7 @@ impl<'a> Holding<'a> {
     }
 
     /// Returns the processes that the `hold` started, sorted by id. A child that has not executed
-    /// its program yet looks like the `hold` itself.
+    /// its program yet has the same command line as the `hold` itself.
     fn children(&self) -> Vec<i32> {
         let own = i32::try_from(self.1.id()).unwrap();
         let others =
@@ -114,8 +115,8 @@ fn hold_command_returns_the_exit_code_of_a_program_that_ends_at_once() {
     live.nothing_is_left();
 }
 
-/// The shell waits for each command to end. So if either of the two is stopped, no other process
-/// has work.
+/// The shell waits for each command to end. If the shell or the command were stopped and not
+/// resumed, the script would not complete.
 #[test]
 fn script_of_short_commands_completes_under_a_hard_limit_of_hold() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -132,8 +133,8 @@ fn script_of_short_commands_completes_under_a_hard_limit_of_hold() {
     live.nothing_is_left();
 }
 
-/// The CPU times of the processes agree within a factor of two on any host. With a former bug, two
-/// of them received all of the time.
+/// On any host the CPU times of the processes differ by less than a factor of two. With a former
+/// bug, two of them received all of the time.
 #[test]
 fn busy_processes_of_one_command_under_hold_receive_equal_cpu_time() {
     let Some(live) = live::begin() else { return };

@@ -1,5 +1,5 @@
-//! Live runs on two simulated kernels: one with only the system calls of Linux 4.4, and one that
-//! does not report scheduling events. Needs root.
+//! Tests of live runs on two simulated kernels: one with only the system calls of Linux 4.4, and
+//! one that reports no scheduling events. Needs root.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -61,8 +61,8 @@ fn second_keeper_process_restores_threads_on_a_kernel_without_pidfds() {
     live.nothing_is_left();
 }
 
-/// On a kernel without scheduling events, a vCPU with a reservation of 30 % would receive less: 9 %
-/// were measured. So the run is refused before any thread is changed.
+/// On a kernel without scheduling events, a vCPU with a reservation of 30 % would receive less. In
+/// a measurement it received 9 %. So the run is refused before any thread is changed.
 #[test]
 fn reservations_are_refused_on_a_kernel_without_scheduling_events() {
     let Some(live) = live::begin_on(Kernel::WithoutPerf) else { return };

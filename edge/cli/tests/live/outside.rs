@@ -1,5 +1,5 @@
-//! Live runs with clients on the outside. All clients and servers are real processes that use the
-//! loopback interface. Needs root.
+//! Tests of live runs with clients outside of the scheduled VMs. All clients and servers are real
+//! processes that use the loopback interface. Needs root.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::common::live::{self, Live, Runner, kill, let_pass, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Returns a scenario with a web server and a driver domain, which a live run ignores.
+/// Returns a scenario with a web server, and with a driver domain that a live run ignores.
 fn scenario(length: &str, more: &str) -> String {
     format!(
         "title = \"web\"\nlength = \"{length}\"\npolicy = {{ name = \"edf\" }}\n\
@@ -62,8 +62,8 @@ fn response_times_of_clients_are_reported_by_live_run_and_compare() {
     live.nothing_is_left();
 }
 
-/// The node with 2 ms in every 20 ms needs all of that for a round of the parallel program, so it
-/// limits the other node too.
+/// One node has 2 ms in every 20 ms and needs all of it for a round of the parallel program. So the
+/// other node has to wait for it in each round.
 #[test]
 fn slow_bsp_node_limits_the_rate_of_other_nodes_on_a_live_host() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -162,8 +162,9 @@ fn scenario_feature_that_exists_only_in_simulation_is_refused_in_a_live_run() {
     live.nothing_is_left();
 }
 
-/// The threads of the VM compute on all CPUs when the run begins, before the policy has picked the
-/// VM. The excess over its share is charged, and the VM is stopped until the excess is paid back.
+/// When the run begins, the threads of the VM compute on all CPUs, and the policy has not picked
+/// the VM yet. The CPU time beyond its share is charged, and the VM is stopped until that is paid
+/// back.
 #[test]
 fn exact_domain_with_several_threads_stays_within_its_share() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -184,12 +185,13 @@ fn exact_domain_with_several_threads_stays_within_its_share() {
     }
 }
 
-/// Returns the processes of a run: those of the scheduled VMs, and the clients on the outside.
+/// Returns two groups of processes of a run: those of the scheduled VMs, and the clients outside of
+/// them.
 fn parts(live: &Live) -> (Vec<i32>, Vec<i32>) {
     (live.processes_of("tasks"), live.processes_of("caller"))
 }
 
-/// Starts a run with a domain that reads files, so that the file server process runs too.
+/// Starts a run in which a domain reads files, so that a file server process runs too.
 fn busy(live: &Live) -> Runner<'_> {
     let more = "[[domain]]\nname = \"make\"\nshare.edf = { slice = \"1ms\", period = \"20ms\" }\n\
                 work = { kind = \"compile\", each = \"1ms\", read = \"8KiB\" }\n";
@@ -203,7 +205,7 @@ fn busy(live: &Live) -> Runner<'_> {
     runner
 }
 
-/// Returns the CPUs on which a process may run, in the kernel's format.
+/// Returns the CPUs on which a process may run, as the kernel formats them.
 fn cpus_of(pid: i32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

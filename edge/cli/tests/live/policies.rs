@@ -1,4 +1,5 @@
-//! Every policy runs on this host, with the same parameters as in the simulator. Needs root.
+//! Tests that every policy runs on this host, with the same parameters as in the simulator. Needs
+//! root.
 
 use std::path::Path;
 
@@ -6,8 +7,8 @@ use crate::common::live::{self, delivered};
 use serde_json::Value;
 use slackline_policy::ALL;
 
-/// `heavy` and `light` never block and have weights or guarantees of two to one. On any host,
-/// `light` cannot receive more than `heavy`. Round robin has no shares.
+/// The VMs `heavy` and `light` never block. Their weights or reservations are two to one, so
+/// `light` must not receive more than `heavy`. Round robin has no shares.
 #[test]
 fn live_run_under_every_policy_gives_the_lighter_vm_no_more_cpu_time() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -32,7 +33,8 @@ fn live_run_under_every_policy_gives_the_lighter_vm_no_more_cpu_time() {
     }
 }
 
-/// Several runs, one after another, give one table of means. The JSON output contains each run.
+/// Several runs, one after another, give one table with the means. The JSON output contains each
+/// run.
 #[test]
 fn live_run_with_several_seeds_gives_means() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -50,8 +52,8 @@ fn live_run_with_several_seeds_gives_means() {
     live.nothing_is_left();
 }
 
-/// The CSV has a row for each second of the live run, and in it the CPU time that other programs
-/// used of its CPU.
+/// The CSV has a row for each second of the live run, with the CPU time that other programs used on
+/// the CPU.
 #[test]
 fn csv_file_of_a_live_run_has_rows_per_second() {
     let Some(live) = live::begin_on_one_cpu() else { return };

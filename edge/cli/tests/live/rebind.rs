@@ -1,4 +1,4 @@
-//! Tests of `slackline change NAME --for BINDING` and of `reserve NAME -- COMMAND`. Need root.
+//! Tests of `slackline change NAME --for BINDING` and of `reserve NAME -- COMMAND`. They need root.
 
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ fn reservation_stays_active_if_its_own_vm_is_bound_again_by_name() {
     assert_eq!((status, &problem["type"]), (400, &json!("bad")), "{problem}");
 }
 
-/// A fake libvirt domain: a VM in a group whose name only libvirt gives.
+/// A fake libvirt domain: a VM process in a cgroup whose name only libvirt gives.
 struct Domain {
     machine: Option<Machine>,
     group: PathBuf,

@@ -1,4 +1,4 @@
-//! `slackline serve --metrics`. The refusal needs no root.
+//! Tests of `slackline serve --metrics`. The test of a refusal needs no root.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use crate::common::live;
 use crate::common::service::Daemon;
 
-/// Requests a page, and returns the answer. Empty if nothing listens.
+/// Requests a page from a port of this host and returns the answer. Empty if no process listens.
 fn get(port: u16, page: &str) -> String {
     let mut text = String::new();
     if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {

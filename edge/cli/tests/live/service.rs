@@ -1,4 +1,5 @@
-//! `slackline serve`: reservations outlive the daemon process that enforces them. Needs root.
+//! Tests of `slackline serve`: reservations outlive the daemon process that enforces them. Needs
+//! root.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use slackline_linux::sys::{online_cpus, thread_cpu_time};
 
-/// Two daemons on two CPUs act as two hosts that do not know each other.
+/// Two daemons on two CPUs act as two separate hosts.
 #[test]
 fn reservation_is_placed_on_the_one_of_two_hosts_with_capacity() {
     let Some(live) = live::begin() else { return };
@@ -118,7 +119,7 @@ fn daemon_can_enforce_change_pause_and_release_a_reservation() {
     live.nothing_is_left();
 }
 
-/// Each verb of the service runs as a command, whose output is checked.
+/// Each command for the daemon is run once, and its output is checked.
 #[test]
 fn every_service_command_works_with_a_running_daemon() {
     let Some(live) = live::begin() else { return };
@@ -145,7 +146,8 @@ fn every_service_command_works_with_a_running_daemon() {
     live.nothing_is_left();
 }
 
-/// The daemon neither uses nor changes a damaged ledger. A rebuild keeps the intact parts.
+/// The daemon refuses to use a damaged ledger, and does not change it. A rebuild keeps the intact
+/// parts.
 #[test]
 fn doctor_command_reports_a_damaged_ledger_and_rebuilds_it_on_request() {
     let Some(live) = live::begin() else { return };
@@ -242,7 +244,7 @@ fn reservation_waits_for_its_vm_after_each_restart_of_the_daemon() {
     live.nothing_is_left();
 }
 
-/// Returns the sum of those samples of a metric whose lines contain the text `of`.
+/// Returns the sum of a metric's samples whose lines contain the text `of`.
 fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
     let mut page = String::new();
     wait_until("the page", || {
@@ -292,8 +294,8 @@ fn time_in_which_no_daemon_runs_is_reported_as_lapsed() {
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
 }
 
-/// libvirt did not start the VM. So a change of its class counts as made by the VM itself, even if
-/// another program made it.
+/// The VM was not started by libvirt. So a change of its scheduling class counts as made by the VM
+/// itself, even if another program made it.
 #[test]
 fn scheduling_changes_made_by_a_vm_are_undone_and_logged() {
     let Some(live) = live::begin() else { return };
@@ -319,7 +321,7 @@ fn scheduling_changes_made_by_a_vm_are_undone_and_logged() {
     live.nothing_is_left();
 }
 
-/// The daemon respects a SIGSTOP by an administrator until the VM is continued.
+/// An administrator stops the VM with SIGSTOP. The daemon respects that until the VM is continued.
 #[test]
 fn reservation_is_in_state_contested_while_its_vm_is_stopped_by_sigstop() {
     let Some(live) = live::begin() else { return };
@@ -418,8 +420,8 @@ fn qemu_monitor_that_never_answers_delays_only_requests_for_its_own_vm() {
     live.nothing_is_left();
 }
 
-/// libvirt moves the threads of a starting VM to groups of their own, none of which has a real-time
-/// budget. This happens after the daemon has found the threads.
+/// Libvirt moves each thread of a starting VM to a new cgroup without real-time budget. In this
+/// test it does so after the daemon has found the threads.
 #[test]
 fn cgroup_without_real_time_budget_gets_some_if_a_vm_moves_into_it() {
     let Some(live) = live::begin() else { return };
@@ -483,7 +485,7 @@ fn cgroup_without_real_time_budget_gets_some_if_a_vm_moves_into_it() {
     drop(inner);
 }
 
-/// The test runs the hook as libvirt does, with arbitrary metadata.
+/// The test runs the hook as libvirt does, with different metadata.
 #[test]
 fn libvirt_hook_reserves_from_domain_metadata_and_lets_optional_guests_start() {
     let Some(live) = live::begin() else { return };
@@ -543,7 +545,8 @@ fn libvirt_hook_reserves_from_domain_metadata_and_lets_optional_guests_start() {
     live.nothing_is_left();
 }
 
-/// A change that the disk has no space for is refused, and existing reservations stay in force.
+/// The disk has no space for a change. The change is refused, and existing reservations stay in
+/// force.
 #[test]
 fn new_reservation_is_refused_and_none_is_lost_if_the_ledger_disk_is_full() {
     let Some(live) = live::begin() else { return };

@@ -1,4 +1,4 @@
-//! `slackline serve`: permissions of users, files that are reloaded, and capabilities of the
+//! Tests of `slackline serve`: permissions of users, reloading of files, and capabilities of the
 //! daemon. Needs root.
 
 use std::fs;
@@ -46,7 +46,8 @@ fn daemon_reloads_prices_groups_and_certificates_on_request() {
     live.nothing_is_left();
 }
 
-/// A VM of another user has the same name as the awaited one. It does not get the reservation.
+/// A reservation waits for a VM. A VM of another user with the same name starts, and does not get
+/// the reservation.
 #[test]
 fn waiting_reservation_ignores_a_vm_of_another_user_with_its_name() {
     const STRANGER: u32 = 54_321;
@@ -84,7 +85,8 @@ fn waiting_reservation_ignores_a_vm_of_another_user_with_its_name() {
     live.nothing_is_left();
 }
 
-/// The test follows a client on another host from its first token to the revocation of the token.
+/// The test uses a client on another host, from the creation of its token to the token's
+/// revocation.
 #[test]
 fn remote_client_keeps_its_role_and_budget_until_its_token_is_revoked() {
     let Some(live) = live::begin() else { return };
@@ -146,7 +148,8 @@ fn remote_client_keeps_its_role_and_budget_until_its_token_is_revoked() {
     live.nothing_is_left();
 }
 
-/// An operator may reserve only for VMs of their own. Other requests fail with exit code 5.
+/// An operator may make reservations only for the operator's own VMs. Other requests fail with exit
+/// code 5.
 #[test]
 fn operator_may_reserve_only_for_vms_of_that_operator() {
     const OPERATOR: u32 = 65_534;
@@ -284,8 +287,8 @@ fn front_process_of_the_daemon_has_no_capabilities_and_others_have_few() {
     live.nothing_is_left();
 }
 
-/// Exposure of the daemon under its systemd unit, as `systemd-analyze security` rates it: at most
-/// 4.0 of 10.
+/// The tool `systemd-analyze security` rates the exposure of the daemon under its systemd unit: at
+/// most 4.0 of 10.
 #[test]
 fn systemd_rates_the_exposure_of_the_daemon_unit_at_most_4() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");

@@ -1,4 +1,4 @@
-//! CPUs, pauses and shares of vCPUs in scenarios that run live. Needs root.
+//! Tests of CPUs, pauses and shares of vCPUs in scenarios that run live. Needs root.
 
 use crate::common::live::{self, Live, Victim, delivered, wait_until};
 use slackline_linux::sys::{Tid, get_affinity, online_cpus, set_affinity, thread_cpu_time};
@@ -13,8 +13,8 @@ fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
     )
 }
 
-/// The VM may use all slack, which is nearly all of the CPU. It is paused for three quarters of the
-/// run, so it receives a quarter, or at most half if the pause takes half a second.
+/// The VM may use all slack, which is nearly the whole CPU. It is paused for three quarters of the
+/// run, so it receives about a quarter. It may receive half, if a busy host delays the pause.
 #[test]
 fn domain_paused_in_a_live_run_receives_no_cpu_time() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -62,8 +62,8 @@ fn vcpus_in_a_live_run_run_only_on_cpus_of_their_affinity() {
     live.nothing_is_left();
 }
 
-/// The vCPU starts on the given CPU, although others have capacity too. Later it may use any CPU
-/// that its affinity allows.
+/// The vCPU starts on the CPU that the scenario names, although others have capacity too. Later it
+/// may use any CPU that its affinity allows.
 #[test]
 fn vcpu_in_a_live_run_starts_on_its_configured_cpu() {
     let Some(live) = live::begin() else { return };
@@ -91,7 +91,7 @@ fn vcpu_in_a_live_run_starts_on_its_configured_cpu() {
     }
 }
 
-/// The vCPU joins blocked, and its work begins at the given time.
+/// The vCPU is blocked when it joins. Its work begins at the time in the scenario.
 #[test]
 fn vcpu_in_a_live_run_with_a_later_wake_time_joins_blocked() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -111,9 +111,9 @@ fn vcpu_in_a_live_run_with_a_later_wake_time_joins_blocked() {
     live.nothing_is_left();
 }
 
-/// Two vCPUs have 0.4 CPU together, and one of them is paused. With `spread = "even"` the other
-/// receives at most a quarter more than its equal share. With `spread = "use"` it also receives the
-/// unused budget of the first, which is more than that. The trace replays to the same decisions.
+/// Two vCPUs have 0.4 CPU together, and one of them is paused. With `spread = "even"`, the other
+/// receives its equal share, and at most a quarter more. With `spread = "use"`, it also receives
+/// the unused budget of the first, which is more. Replaying the trace gives the same decisions.
 #[test]
 fn busy_vcpu_in_a_live_run_receives_unused_budget_of_its_sibling() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -138,15 +138,15 @@ fn busy_vcpu_in_a_live_run_receives_unused_budget_of_its_sibling() {
     live.nothing_is_left();
 }
 
-/// Returns the run intervals of the run that was saved.
+/// Returns the run intervals of the saved run.
 fn stretches(live: &Live) -> Vec<serde_json::Value> {
     let shown = live.run(&["show", "it.trace", "--list", "--json", "--for", "10s"]).good();
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     shown["stretches"].as_array().expect("a list").clone()
 }
 
-/// Joins, accepted and refused changes, a pause and a leave are replayed from the trace to the same
-/// decisions.
+/// Replaying the trace repeats joins, accepted and refused changes, a pause and a leave with the
+/// same decisions.
 #[test]
 fn replay_of_a_live_run_repeats_its_changes_and_refusals() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -158,7 +158,7 @@ fn replay_of_a_live_run_repeats_its_changes_and_refusals() {
     live.nothing_is_left();
 }
 
-/// An endless loop of another program on the CPU of the run.
+/// Another program that always computes on the CPU of the run.
 struct Stranger(std::process::Child);
 
 impl Stranger {
@@ -179,7 +179,7 @@ impl Drop for Stranger {
     }
 }
 
-/// On any host the CPU of the run is never idle, and one vCPU has a fifth of it.
+/// The CPU of the run is never idle, and its only vCPU has a fifth of it.
 #[test]
 fn live_run_measures_and_saves_cpu_time_of_other_programs() {
     let Some(live) = live::begin() else { return };

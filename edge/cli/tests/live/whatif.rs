@@ -1,4 +1,4 @@
-//! `slackline whatif --since` and `slackline predictions` beside a daemon. Needs root.
+//! Tests of `slackline whatif --since` and `slackline predictions` with a real daemon. Needs root.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
 
-/// The recording of a live host has what a simulation needs: parameters, periods, other programs.
-/// The gate lets the recording pass only if little else runs on the test machine.
+/// The recording of a live host contains what a simulation needs: parameters, periods and the other
+/// programs. On a busy test machine the gate of `whatif` may reject the recording.
 #[test]
 fn whatif_command_simulates_the_last_seconds_recorded_by_the_daemon() {
     let Some(live) = live::begin() else { return };

@@ -82,16 +82,8 @@ pub fn play_target() {
     }
 }
 
-<<<<<<< a
 /// Returns a command that runs this test program again, to play a part. `test` is the name of the
 /// test that ends with `runs_as_PART`, and may contain its module.
-||||||| o
-/// Returns a command that runs this test program again, to play a part. `test` is the name of the
-/// test `part_NAME`, and may contain its module.
-=======
-/// Returns a command that runs this test program again in another role. `test` is the name of the
-/// test function `part_NAME`, with its module if needed.
->>>>>>> b
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
     let (_, part) = test.rsplit_once("runs_as_").expect("a test that runs as a part");
@@ -127,31 +119,9 @@ pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     names.filter(is_ours).collect()
 }
 
-<<<<<<< a
 /// Waits until no other live test runs. Returns `None`, after printing the reason, if no live test
 /// can run on this host.
 pub fn begin() -> Option<Turn> {
-||||||| o
-/// Permission to run live, which only one of these tests has at a time.
-pub struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>, #[allow(dead_code)] File);
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Waits for the permission to run live. `None`, after printing the reason, if no live test can run
-/// on this host.
-pub fn begin() -> Option<Alone> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-=======
-/// Permission to run live. Only one test has it at a time.
-pub struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>, #[allow(dead_code)] File);
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Waits for the permission to run live. `None`, after printing the reason, if no live test can run
-/// on this host.
-pub fn begin() -> Option<Alone> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
->>>>>>> b
     if !geteuid().is_root() {
         println!("skipped: needs root");
         return None;

@@ -35,8 +35,8 @@ pub(crate) const SPEC: Spec = Spec {
     page: "\
 All runnable vCPUs take turns of one quantum, in one queue for all CPUs.
 
-When to use it: as the baseline of a comparison. It has no weights and no
-reservations.
+When to use it: as the baseline of a comparison. `round-robin` has no weights
+and no reservations.
 
   policy = { name = \"round-robin\", quantum = \"10ms\" }
   [[domain]]
@@ -46,7 +46,7 @@ reservations.
 {parameters}
 Rules:
 - A vCPU that wakes, or has used its quantum, goes to the tail of the queue.
-- No vCPU is preempted.
+- No vCPU is preempted before its quantum ends.
 - rules = \"xen-2.0\" decides as rrobin in Xen 2.0. Each CPU has its own queue,
   and a vCPU joins the CPU with the fewest vCPUs. A vCPU that wakes goes to the
   head of its queue and runs when the current quantum ends.

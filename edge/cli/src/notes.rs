@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use slackline_control::EventKind;
 
-use super::pages::entries;
-use crate::service::HEADINGS;
+use crate::entries::entries;
+use crate::headings::HEADINGS;
 
 const RESERVE: &str = "\
 --slice or --cpu:
@@ -127,7 +127,7 @@ for --prices has currency = 'EUR', cpu-hour = '0.04', and [[period]] tables with
 ";
 
 /// Returns the notes below the options of a command of the daemon.
-pub(super) fn notes(command: &str) -> String {
+pub(crate) fn notes(command: &str) -> String {
     let mut text = match command {
         "reserve" => RESERVE,
         "apply" => APPLY,
@@ -140,7 +140,7 @@ pub(super) fn notes(command: &str) -> String {
     }
     .to_owned();
     let is_of = |tables: &str| tables.split(", ").any(|table| table == command);
-    for (_, columns) in HEADINGS.iter().filter(|(tables, _)| is_of(tables)) {
+    for (_, columns) in HEADINGS.iter().filter(|&&(tables, _)| is_of(tables)) {
         let gap = if text.is_empty() { "" } else { "\n" };
         let _ = writeln!(text, "{gap}Columns of the table:");
         entries(&mut text, columns.iter().copied());
