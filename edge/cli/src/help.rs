@@ -115,7 +115,6 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     })
 }
 
-<<<<<<< a
 /// Returns the pages of all topics, policies and commands, each with the name that opens it.
 fn titled_pages() -> Vec<(String, String)> {
     let topics = TOPICS.iter().map(|topic| (topic.names[0].to_owned(), (topic.page)()));
@@ -129,11 +128,6 @@ fn titled_pages() -> Vec<(String, String)> {
 }
 
 /// Returns the visible commands, each with its summary.
-||||||| o
-/// Returns the visible commands, each with its summary.
-=======
-/// Returns the names of the visible commands, each with its summary.
->>>>>>> b
 fn commands() -> Vec<(String, String)> {
     let cli = Cli::command();
     let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());

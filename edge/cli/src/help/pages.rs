@@ -7,7 +7,6 @@ use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, RELAY, TABLES, TESTS,
 
 use crate::entries::{entries, wrapped};
 
-<<<<<<< a
 /// Headings of the tables of a scenario that are on the page `domain`.
 const DOMAIN_TABLES: [&str; 4] =
     ["[[domain]]", "[[domain.vcpu]]", "[[domain.task]]", "tells = { ... }"];
@@ -17,19 +16,6 @@ const AS_RULES: &str = "as-rules";
 
 /// Policies that also take the parameters of another policy. Their pages only name these.
 const BASES: [(&str, &str); 1] = [("gaps", "credit")];
-||||||| o
-/// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
-const WIDTH: usize = 80;
-/// Maximum width of the column of names, in columns of text. The text of a longer name starts on
-/// the next line.
-const NAMES: usize = 26;
-=======
-/// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
-const WIDTH: usize = 80;
-/// Maximum width of the column of names, in characters. The text after a longer name starts on the
-/// next line.
-const NAMES: usize = 26;
->>>>>>> b
 
 const SCENARIO: &str = "\
 A scenario is a TOML file: the VMs of a host, their shares, what changes during the
@@ -279,7 +265,6 @@ fn fields(text: &mut String, heading: &str, fields: &[&Field]) {
     text.push('\n');
 }
 
-<<<<<<< a
 /// Returns the values of a parameter, and its default unless that is [`AS_RULES`].
 fn values(field: &Field) -> String {
     let kind = field.kind.to_string().replace(&format!("one of {AS_RULES}, "), "one of ");
@@ -287,89 +272,10 @@ fn values(field: &Field) -> String {
         Some(AS_RULES) => kind,
         Some(default) => format!("{kind}; default {default}"),
         None => format!("{kind}; required"),
-||||||| o
-fn keys(text: &mut String, table: &KeyTable) {
-    text.push('\n');
-    wrapped(text, 0, &format!("{}: {}", table.heading, table.says));
-    entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
-}
-
-/// Appends entries in two columns: names, and the text of each name.
-pub(super) fn entries<'a>(
-    text: &mut String,
-    entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
-) {
-    let longest = entries.clone().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    let column = longest.min(NAMES) + 4;
-    for (name, says) in entries {
-        let gap = match name.chars().count() + 4 <= column {
-            true => " ".repeat(column - 2 - name.chars().count()),
-            false => format!("\n{}", " ".repeat(column)),
-        };
-        let mut lines = String::new();
-        wrapped(&mut lines, column, says);
-        let _ = write!(text, "  {name}{gap}{}", lines.trim_start());
-=======
-fn keys(text: &mut String, table: &KeyTable) {
-    text.push('\n');
-    wrapped(text, 0, &format!("{}: {}", table.heading, table.says));
-    entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
-}
-
-/// Appends entries in two columns: a name, and the text that explains it.
-pub(super) fn entries<'a>(
-    text: &mut String,
-    entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
-) {
-    let longest = entries.clone().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    let column = longest.min(NAMES) + 4;
-    for (name, says) in entries {
-        let gap = match name.chars().count() + 4 <= column {
-            true => " ".repeat(column - 2 - name.chars().count()),
-            false => format!("\n{}", " ".repeat(column)),
-        };
-        let mut lines = String::new();
-        wrapped(&mut lines, column, says);
-        let _ = write!(text, "  {name}{gap}{}", lines.trim_start());
->>>>>>> b
     }
 }
 
-<<<<<<< a
 fn keys(text: &mut String, table: &KeyTable) {
-||||||| o
-/// Appends words, wrapped into lines with this indent.
-fn wrapped(text: &mut String, indent: usize, words: &str) {
-    let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
-    let mut column = 0;
-    for word in words.split_whitespace() {
-        let width = word.chars().count();
-        if column == 0 || column + 1 + width > widest {
-            let new_line = if column == 0 { "" } else { "\n" };
-            let _ = write!(text, "{new_line}{}{word}", " ".repeat(indent));
-            column = indent + width;
-        } else {
-            let _ = write!(text, " {word}");
-            column += 1 + width;
-        }
-    }
-=======
-/// Appends words, wrapped into lines that are indented by `indent`.
-fn wrapped(text: &mut String, indent: usize, words: &str) {
-    let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
-    let mut column = 0;
-    for word in words.split_whitespace() {
-        let width = word.chars().count();
-        if column == 0 || column + 1 + width > widest {
-            let new_line = if column == 0 { "" } else { "\n" };
-            let _ = write!(text, "{new_line}{}{word}", " ".repeat(indent));
-            column = indent + width;
-        } else {
-            let _ = write!(text, " {word}");
-            column += 1 + width;
-        }
-    }
->>>>>>> b
     text.push('\n');
     wrapped(text, 0, &format!("{}: {}", table.heading, table.says));
     entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));

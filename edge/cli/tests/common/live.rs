@@ -1,13 +1,5 @@
-<<<<<<< a
 //! Common parts of live tests. A test has all CPUs or one CPU, and leaves the host as it was. A
 //! process that a run scheduled can itself check whether it was restored.
-||||||| o
-//! Common parts of live tests. One test runs at a time and leaves the host as it was. A process
-//! that a run scheduled can itself check whether it was restored.
-=======
-//! Common parts of live tests. One test runs at a time and leaves the host as it was. A victim, the
-//! process that a run schedules, can be compared with its state before the run.
->>>>>>> b
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -79,17 +71,7 @@ domain = "stays"
 share.edf = { slice = "11ms", period = "11ms", exact = true }
 "#;
 
-<<<<<<< a
 /// Permission to run live, on all CPUs or on one.
-||||||| o
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Permission to run live. Only one test has this permission at a time.
-=======
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Permission to run live. Only one test has it at a time.
->>>>>>> b
 pub struct Live {
     pub place: Place,
     kernel: Kernel,
