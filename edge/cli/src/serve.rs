@@ -1,6 +1,10 @@
 //! `slackline serve`: runs the daemon in the foreground.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use clap::Args;
 
 use slackline_daemon::core::{
     FrontCommand, Listen, Reload, ServeError, ServeOptions, serve as run,
@@ -10,10 +14,78 @@ use slackline_fence::KeeperCommand;
 use slackline_linux::with_causes;
 use slackline_units::CpuId;
 
-use crate::args::Serve;
+use crate::amounts::{CpuList, cpu_list};
 use crate::prices;
 use crate::problem::Problem;
 use crate::signals::daemon_signals;
+
+/// Options of the daemon.
+#[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("serve"))]
+pub(crate) struct Serve {
+    /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one serves requests.
+    #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
+    pub(crate) cpus: Option<CpuList>,
+    /// Folder of the ledger, which stores reservations and events.
+    #[arg(long, value_name = "FOLDER", default_value = slackline_daemon::ledger::FOLDER)]
+    pub(crate) state: PathBuf,
+    /// Unix socket to listen on, unless systemd passes one.
+    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
+    pub(crate) socket: PathBuf,
+    /// Prices of CPU time as TOML; `list` then shows costs.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
+    /// Do not record the last minute, and save no recordings of missed deadlines.
+    #[arg(long)]
+    pub(crate) no_recorder: bool,
+    /// Also listen for other hosts over TLS 1.3; see `slackline access`.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
+    pub(crate) listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) tls: Tls,
+    /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
+    #[arg(long, value_name = "LOOPBACK:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Serve the page to browsers of this host, at 127.0.0.1:9392 or this address.
+    #[arg(long, value_name = "LOOPBACK:PORT", num_args = 0..=1)]
+    #[arg(default_missing_value = "127.0.0.1:9392")]
+    pub(crate) page: Option<SocketAddr>,
+}
+
+/// Options of the front.
+#[derive(Debug, Args)]
+pub(crate) struct ServeFront {
+    #[command(flatten)]
+    pub(crate) tls: Tls,
+    /// Also serve metrics, on a socket that is passed.
+    #[arg(long)]
+    pub(crate) metrics: bool,
+    /// Also serve the page, on a socket that is passed.
+    #[arg(long)]
+    pub(crate) page: bool,
+}
+
+/// Files of the TLS server.
+#[derive(Debug, Args)]
+pub(crate) struct Tls {
+    /// Server certificate with its intermediate certificates, as PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Private key of the certificate, as PEM with mode 0600.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) key: Option<PathBuf>,
+    /// CA of client certificates, as PEM [default: accept tokens only].
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+impl Tls {
+    pub(crate) fn files(&self) -> Option<slackline_daemon::front::TlsFiles> {
+        let (certificate, key) = (self.certificate.clone()?, self.key.clone()?);
+        let client_ca = self.client_ca.clone();
+        Some(slackline_daemon::front::TlsFiles { certificate, key, client_ca })
+    }
+}
 
 pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     let cpus = args.cpus.as_deref().map(|cpus| {

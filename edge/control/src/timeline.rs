@@ -43,7 +43,7 @@ pub struct Timeline {
     /// Names of the vCPUs, in the order of the numbers in the columns. The first one stands for all
     /// other threads.
     pub vcpus: Vec<String>,
-    /// Columns, oldest first.
+    /// Complete columns from `first` on, oldest first.
     pub columns: Vec<TimelineColumn>,
 }
 

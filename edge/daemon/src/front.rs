@@ -13,6 +13,7 @@ mod browser;
 mod caller;
 mod calls;
 mod events;
+mod grants;
 pub(crate) mod handed;
 mod limits;
 mod link;

@@ -43,7 +43,7 @@ pub struct FrontCommand {
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
-    /// Listening sockets for remote clients, metrics and the page, in this order. They stay open while
+    /// Listening sockets for remote clients, metrics and the page. They stay open while
     /// the front is replaced, so that no client is refused.
     others: [Option<TcpListener>; 3],
     running: Option<Running>,

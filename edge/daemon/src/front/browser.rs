@@ -14,7 +14,6 @@ use slackline_control::{Kind, Problem};
 use tokio::time::Instant;
 
 use super::body::{self, No};
-use super::page::is_public;
 use super::sessions::{Session, Sessions};
 
 /// Header with the token of a session.
@@ -87,7 +86,12 @@ pub(super) fn visitor<B>(
     session.map(|session| Visitor::Session(Box::new(session))).ok_or_else(no_session)
 }
 
-/// Refusal of a request without a session.
+/// Returns true for a path that needs no session: the files of the page, and the login.
+fn is_public(path: &str) -> bool {
+    path == "/" || path == "/favicon.ico" || path.starts_with("/page/")
+}
+
+/// Returns the refusal of a request without a session.
 pub(super) fn no_session() -> No {
     let problem = Problem::new(Kind::NotKnown, "a browser needs a session, and this has none");
     No(problem.hinting("run `slackline page`, and open the address that it prints"))

@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{accounts, events, page, pages, recordings, timeline};
+use super::{accounts, events, grants, page, pages, recordings, timeline};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -27,10 +27,10 @@ use super::{accounts, events, page, pages, recordings, timeline};
         recordings::predict,
         recordings::predictions,
         accounts::history,
-        pages::access,
-        pages::migrate_access,
-        pages::grant,
-        pages::revoke,
+        grants::access,
+        grants::migrate_access,
+        grants::grant,
+        grants::revoke,
         pages::api,
         pages::scrape,
         pages::health,

@@ -81,11 +81,6 @@ const HEADERS: [(&str, &str); 6] = [
 /// Pages that a session may not use: it cannot give itself or others more access.
 const NOT_FOR_SESSIONS: [&str; 2] = ["/v1/access", "/v1/page"];
 
-/// Returns true for a path that needs no session: the files of the page, and the login.
-pub(super) fn is_public(path: &str) -> bool {
-    path == "/" || path == "/favicon.ico" || path.starts_with("/page/")
-}
-
 /// Returns the routes of the page, which need no session.
 pub(super) fn routes() -> Router<Arc<Front>> {
     Router::new()

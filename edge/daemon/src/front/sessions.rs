@@ -40,14 +40,14 @@ impl SessionTimes {
 pub(super) struct Sessions {
     times: SessionTimes,
     /// Unused codes by the hash of the code.
-    codes: BTreeMap<String, Ticket>,
+    codes: BTreeMap<String, IssuedCode>,
     /// Sessions by the hash of the cookie.
     sessions: BTreeMap<String, Session>,
 }
 
 /// Principal for whom a code was made.
 #[derive(Clone, Debug)]
-struct Ticket {
+struct IssuedCode {
     who: CallerIdentity,
     owner: Owner,
     until: Instant,
@@ -94,17 +94,17 @@ impl Sessions {
         self.drop_expired(now);
         make_room(&mut self.codes, &owner, |code| (&code.owner, code.until));
         let until = now + self.times.code;
-        self.codes.insert(known_by(code.as_bytes()), Ticket { who, owner, until });
+        self.codes.insert(known_by(code.as_bytes()), IssuedCode { who, owner, until });
         Ok((code, self.times.code))
     }
 
     /// Uses a code, which then is invalid. `None` if it is unknown, used or expired.
     pub(super) fn log_in(&mut self, code: &str, now: Instant) -> Result<Option<Login>, NoRandom> {
         self.drop_expired(now);
-        let Some(ticket) = self.codes.remove(&known_by(code.as_bytes())) else { return Ok(None) };
+        let Some(issued) = self.codes.remove(&known_by(code.as_bytes())) else { return Ok(None) };
         let (cookie, token) = (secret()?, secret()?);
-        make_room(&mut self.sessions, &ticket.owner, |session| (&session.owner, session.until));
-        let Ticket { who, owner, .. } = ticket;
+        make_room(&mut self.sessions, &issued.owner, |session| (&session.owner, session.until));
+        let IssuedCode { who, owner, .. } = issued;
         let key = known_by(cookie.as_bytes());
         let until = now + self.times.session;
         let session = Session { who, owner, until, token: known_by(token.as_bytes()), key };
@@ -126,7 +126,7 @@ impl Sessions {
         self.sessions.contains_key(key)
     }
 
-    /// Ends a session.
+    /// Ends the session with this key, if there is one.
     pub(super) fn end(&mut self, key: &str) {
         self.sessions.remove(key);
     }

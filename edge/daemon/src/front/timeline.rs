@@ -165,8 +165,8 @@ impl Painter {
         self.send(&part(None, "vms", &rows))
     }
 
-    /// Returns the part of the last seconds in which a VM's vCPUs waited for a CPU, in millionths of
-    /// one vCPU's time. `None` if it is not known.
+    /// Returns the part of the last seconds in which the vCPUs of a VM waited for a CPU, in
+    /// millionths of one vCPU's time. `None` if it is not known.
     fn ready(&self, name: &str) -> Option<u64> {
         let samples = self.waited.get(name)?;
         let ((from, before, _), (to, after, vcpus)) = (samples.first()?, samples.last()?);

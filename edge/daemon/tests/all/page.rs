@@ -153,7 +153,7 @@ const CHANGE: &str = r#"{"slice":"3ms"}"#;
 const WEB: &str = "/v1/reservations/web";
 
 #[test]
-fn browser_with_a_session_reads_and_changes_as_the_user_who_made_the_code() {
+fn browser_session_has_the_rights_of_the_user_of_its_code() {
     let site = Site::new(administrators);
     let login = site.log_in();
     site.forget_asked();
