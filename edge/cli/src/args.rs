@@ -15,6 +15,7 @@ use crate::service::args::{
     AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, Pause,
     PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
 };
+use crate::tls::{ServeFront, Tls};
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
 fn version() -> String {
@@ -116,6 +117,9 @@ pub(crate) enum Command {
     /// Run the front of the daemon. Started by `serve`.
     #[command(hide = true)]
     ServeFront(ServeFront),
+    /// Predict from a recording on standard input. Started by `serve`.
+    #[command(hide = true)]
+    ServeWorker,
 }
 
 #[derive(Debug, Args)]
@@ -282,38 +286,6 @@ pub(crate) struct Serve {
     /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
     #[arg(long, value_name = "LOOPBACK:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
-}
-
-/// Options of the front.
-#[derive(Debug, Args)]
-pub(crate) struct ServeFront {
-    #[command(flatten)]
-    pub(crate) tls: Tls,
-    /// Also serve metrics, on a socket that is passed.
-    #[arg(long)]
-    pub(crate) metrics: bool,
-}
-
-/// Files of the TLS server.
-#[derive(Debug, Args)]
-pub(crate) struct Tls {
-    /// Server certificate with its intermediate certificates, as PEM.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    pub(crate) certificate: Option<PathBuf>,
-    /// Private key of the certificate, as PEM with mode 0600.
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    pub(crate) key: Option<PathBuf>,
-    /// CA of client certificates, as PEM [default: accept tokens only].
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    pub(crate) client_ca: Option<PathBuf>,
-}
-
-impl Tls {
-    pub(crate) fn files(&self) -> Option<slackline_daemon::front::TlsFiles> {
-        let (certificate, key) = (self.certificate.clone()?, self.key.clone()?);
-        let client_ca = self.client_ca.clone();
-        Some(slackline_daemon::front::TlsFiles { certificate, key, client_ca })
-    }
 }
 
 #[derive(Debug, Args)]

@@ -47,6 +47,7 @@ mod signals;
 mod sim;
 mod sweep;
 mod terminal;
+mod tls;
 mod top;
 mod whatif;
 mod why;
@@ -72,6 +73,7 @@ fn run_command() -> ExitCode {
         Command::ServeFront(args) => {
             return slackline_daemon::front::main(args.tls.files().as_ref(), args.metrics);
         }
+        Command::ServeWorker => return whatif::worker(),
         Command::Hook(args) => return hook::hook(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),

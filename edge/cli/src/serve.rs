@@ -1,6 +1,7 @@
 //! `slackline serve`: runs the daemon in the foreground.
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use slackline_daemon::core::{
     FrontCommand, Listen, Reload, ServeError, ServeOptions, serve as run,
@@ -38,13 +39,15 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     if args.metrics.is_some() {
         arguments.push("--metrics".into());
     }
-    let program = "/proc/self/exe".into();
+    let program: PathBuf = "/proc/self/exe".into();
+    let worker = FrontCommand { program: program.clone(), arguments: vec!["serve-worker".into()] };
     let options = ServeOptions {
         cpus: cpus.transpose()?,
         state: args.state.clone(),
         socket: args.socket.clone(),
         keeper: KeeperCommand::ourselves(["keep"]),
         front: FrontCommand { program, arguments },
+        worker,
         listen,
         metrics: args.metrics,
         is_recorded: !args.no_recorder,

@@ -40,6 +40,7 @@ impl Request {
             | Request::Record { .. }
             | Request::Predict(_)
             | Request::Predictions
+            | Request::Whatif(_)
             | Request::Cancel
             | Request::MigrateAccess
             | Request::Grant { .. }

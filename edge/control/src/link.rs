@@ -14,6 +14,7 @@ use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, ReservationParameters};
 use crate::times::Length;
+use crate::whatif::{WhatIf, WhatIfAnswer};
 
 /// Maximum length of a line to the core, in bytes: a list of reservations and the fields that the
 /// front adds.
@@ -183,6 +184,8 @@ pub enum Request {
     Predict(Vec<Prediction>),
     /// Lists all predictions that were applied: [`Answer::Predictions`].
     Predictions,
+    /// Asks what the last seconds would have been with changes: [`Answer::Whatif`].
+    Whatif(WhatIf),
     /// Saves what the flight recorder has: [`Answer::Recording`]. Administrators only.
     Record {
         /// Length of the recording, which ends now.
@@ -237,6 +240,8 @@ pub enum Answer {
     Predictions(Vec<PredictionRecord>),
     /// The recording was saved.
     Recording(Recording),
+    /// Prediction from the last seconds.
+    Whatif(Box<WhatIfAnswer>),
 }
 
 /// Message from the core to the front.

@@ -3,7 +3,9 @@
 use hyper::Method;
 
 use super::{Answered, Client, RepeatableRequest, escaped};
-use crate::{Culprits, Incident, Length, Prediction, PredictionRecord, Recording};
+use crate::{
+    Culprits, Incident, Length, Prediction, PredictionRecord, Recording, WhatIf, WhatIfAnswer,
+};
 
 impl Client {
     /// Returns the programs and causes that kept a VM from running in the last minute.
@@ -49,5 +51,13 @@ impl Client {
             Method::POST,
             format!("/v1/recordings?since={}", since.0),
         ))
+    }
+
+    /// Asks what the last seconds would have been with changes.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn whatif(&mut self, asked: &WhatIf) -> Answered<WhatIfAnswer> {
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/whatif".into()).with(asked))
     }
 }

@@ -26,6 +26,7 @@ use super::{accounts, events, pages, recordings};
         recordings::save,
         recordings::predict,
         recordings::predictions,
+        recordings::whatif,
         accounts::history,
         pages::access,
         pages::migrate_access,
