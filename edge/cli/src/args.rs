@@ -15,6 +15,7 @@ use crate::service::args::{
     AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, PageArgs,
     Pause, PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
 };
+use crate::tls::ServeFront;
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
 fn version() -> String {
@@ -117,7 +118,10 @@ pub(crate) enum Command {
     Keep,
     /// Run the front of the daemon. Started by `serve`.
     #[command(hide = true)]
-    ServeFront(crate::serve::ServeFront),
+    ServeFront(ServeFront),
+    /// Predict from a recording on standard input. Started by `serve`.
+    #[command(hide = true)]
+    ServeWorker,
 }
 
 #[derive(Debug, Args)]

@@ -51,6 +51,7 @@ mod signals;
 mod sim;
 mod sweep;
 mod terminal;
+mod tls;
 mod top;
 mod whatif;
 mod why;
@@ -78,6 +79,7 @@ fn run_command() -> ExitCode {
             let others = OtherSockets { metrics: args.metrics, page: args.page };
             return slackline_daemon::front::main(args.tls.files().as_ref(), others);
         }
+        Command::ServeWorker => return whatif::worker(),
         Command::Hook(args) => return hook::hook(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),

@@ -18,6 +18,7 @@ use crate::amounts::{CpuList, cpu_list};
 use crate::prices;
 use crate::problem::Problem;
 use crate::signals::daemon_signals;
+use crate::tls::Tls;
 
 /// Options of the daemon.
 #[derive(Debug, Args)]
@@ -52,41 +53,6 @@ pub(crate) struct Serve {
     pub(crate) page: Option<SocketAddr>,
 }
 
-/// Options of the front.
-#[derive(Debug, Args)]
-pub(crate) struct ServeFront {
-    #[command(flatten)]
-    pub(crate) tls: Tls,
-    /// Also serve metrics, on a socket that is passed.
-    #[arg(long)]
-    pub(crate) metrics: bool,
-    /// Also serve the page, on a socket that is passed.
-    #[arg(long)]
-    pub(crate) page: bool,
-}
-
-/// Files of the TLS server.
-#[derive(Debug, Args)]
-pub(crate) struct Tls {
-    /// Server certificate with its intermediate certificates, as PEM.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    pub(crate) certificate: Option<PathBuf>,
-    /// Private key of the certificate, as PEM with mode 0600.
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    pub(crate) key: Option<PathBuf>,
-    /// CA of client certificates, as PEM [default: accept tokens only].
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    pub(crate) client_ca: Option<PathBuf>,
-}
-
-impl Tls {
-    pub(crate) fn files(&self) -> Option<slackline_daemon::front::TlsFiles> {
-        let (certificate, key) = (self.certificate.clone()?, self.key.clone()?);
-        let client_ca = self.client_ca.clone();
-        Some(slackline_daemon::front::TlsFiles { certificate, key, client_ca })
-    }
-}
-
 pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     let cpus = args.cpus.as_deref().map(|cpus| {
         let too_large = |cpu: &&usize| **cpu >= CpuId::LIMIT;
@@ -113,13 +79,15 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     if args.page.is_some() {
         arguments.push("--page".into());
     }
-    let program = "/proc/self/exe".into();
+    let program: PathBuf = "/proc/self/exe".into();
+    let worker = FrontCommand { program: program.clone(), arguments: vec!["serve-worker".into()] };
     let options = ServeOptions {
         cpus: cpus.transpose()?,
         state: args.state.clone(),
         socket: args.socket.clone(),
         keeper: KeeperCommand::ourselves(["keep"]),
         front: FrontCommand { program, arguments },
+        worker,
         listen,
         metrics: args.metrics,
         page: args.page,

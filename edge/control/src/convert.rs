@@ -41,6 +41,7 @@ impl Request {
             | Request::Predict(_)
             | Request::Predictions
             | Request::Timeline { .. }
+            | Request::Whatif(_)
             | Request::Cancel
             | Request::MigrateAccess
             | Request::Grant { .. }

@@ -19,6 +19,7 @@ mod replies;
 mod requests;
 mod timeline;
 mod times;
+mod whatif;
 
 pub use access::{Access, Grant, Role};
 pub use flight::{CulpritTime, Culprits, Gap, Incident, KernelCheck, Recording, VcpuCulprits};
@@ -35,6 +36,7 @@ pub use requests::{Apply, Change, GangWord, NAME, ReservationParameters, name_hi
 pub use slackline_service::{EventKind, gang};
 pub use timeline::{PageCode, PageSession, Timeline, TimelineColumn, TimelineRun};
 pub use times::{End, Length, Moment, Phase, Share};
+pub use whatif::{AddedVm, FieldValue, LargestShare, MovedVm, SetParameters, WhatIf, WhatIfAnswer};
 
 /// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/slackline/slackline.sock";

@@ -15,6 +15,7 @@ use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reser
 use crate::requests::{Apply, Change, GangWord, ReservationParameters};
 use crate::timeline::Timeline;
 use crate::times::Length;
+use crate::whatif::{WhatIf, WhatIfAnswer};
 
 /// Maximum length of a line from the front to the core, in bytes. It has space for a list of
 /// reservations and for the fields that the front adds.
@@ -186,6 +187,8 @@ pub enum Request {
     Predict(Vec<Prediction>),
     /// Lists all predictions that were applied: [`Answer::Predictions`].
     Predictions,
+    /// Asks what the last seconds would have been with changes: [`Answer::Whatif`].
+    Whatif(WhatIf),
     /// Saves a recording from the flight recorder: [`Answer::Recording`]. Administrators only.
     Record {
         /// Length of the recording, which ends when the request is executed.
@@ -247,6 +250,8 @@ pub enum Answer {
     Recording(Recording),
     /// Columns of a picture of the last seconds.
     Timeline(Box<Timeline>),
+    /// Prediction from the last seconds.
+    Whatif(Box<WhatIfAnswer>),
 }
 
 /// Message from the core to the front.

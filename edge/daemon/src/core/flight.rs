@@ -6,8 +6,7 @@
 //! behind, the core drops events, which are then missing in recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
@@ -17,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
 use slackline_linux::sys::{Tid, monotonic, process_of};
+use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
 use slackline_live::recorder::host::notes;
 use slackline_live::recorder::identity::Procfs;
@@ -34,6 +34,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use super::incidents::Incidents;
 use super::predictions::Predictions;
 use super::timeline::{TimelineKeeper, TimelineSink};
+use super::whatif::PredictionOrder;
 use crate::record::as_reply;
 
 /// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the maximum time that it
@@ -83,6 +84,8 @@ pub(super) struct Flight {
 enum FlightOrder {
     Batch(Box<Batch>),
     Ask(Ticket, Question, Own),
+    /// Take a window for a prediction.
+    Window(Box<PredictionOrder>),
 }
 
 /// Names of the VMs that a caller may see. `None` if the caller may see all.
@@ -178,6 +181,17 @@ impl Flight {
         self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
     }
 
+    /// Has the recorder take the window of a prediction. Returns the order if its queue is full.
+    pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
+        match self.orders.try_send(FlightOrder::Window(order)) {
+            Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => match order {
+                FlightOrder::Window(order) => Some(order),
+                _ => None,
+            },
+            Ok(()) => None,
+        }
+    }
+
     /// Returns the replies of the recorder since the last call.
     pub(super) fn replies(&mut self) -> Vec<FlightReply> {
         let mut replies = Vec::new();
@@ -262,6 +276,13 @@ impl FlightThread {
     fn take(&mut self, order: FlightOrder) -> Vec<FlightReply> {
         match order {
             FlightOrder::Batch(seen) => self.seen(*seen),
+            FlightOrder::Window(order) => {
+                self.end_piece();
+                let (since, own) = order.needs();
+                let window = self.window(since, own.as_ref());
+                order.take(window);
+                Vec::new()
+            }
             FlightOrder::Ask(ticket, question, own) => {
                 // The picture does not need the ring, and is asked for often.
                 if !matches!(question, Question::Timeline(_)) {
@@ -475,6 +496,21 @@ impl FlightThread {
         }
     }
 
+    /// Returns the recording of the last time of this length. Without names of VMs other than
+    /// `own`, if that is given.
+    fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
+        let now = Time::START + self.settled.since(self.origin);
+        let from = Time::START + now.since(Time::START + since);
+        let (mut bytes, about) = (Vec::new(), (&self.header, &*self.cpus));
+        let written = match own {
+            None => write(&self.ring, about, from, &mut bytes),
+            Some(own) => write_for(&self.ring, about, (from, own), &mut bytes),
+        };
+        let bug = |error| Problem::new(Kind::Bug, format!("cannot copy recorded events: {error}"));
+        written.map_err(bug)?;
+        Ok(bytes)
+    }
+
     fn record(&self, since: Span) -> Result<Answer, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);
@@ -492,21 +528,47 @@ impl FlightThread {
 /// Writes all events of the ring from a given time on as a recording.
 fn write(
     ring: &FlightRing,
-    (header, cpus): (&Header, &[CpuId]),
+    about: (&Header, &[CpuId]),
     from: Time,
-    file: File,
+    out: impl Write,
 ) -> io::Result<()> {
+    let mut writer = Writer::recording(BufWriter::new(out), &headed(ring, about, from));
+    pass_on(ring, about, from, &mut writer)?;
+    writer.finish()
+}
+
+/// Writes a recording for a tenant: it has the names of the tenant's own VMs only.
+fn write_for(
+    ring: &FlightRing,
+    about: (&Header, &[CpuId]),
+    (from, own): (Time, &BTreeSet<String>),
+    out: impl Write,
+) -> io::Result<()> {
+    let writer = Writer::recording(BufWriter::new(out), &headed(ring, about, from));
+    let mut anonymiser = Anonymiser::new(writer).keeping(own);
+    pass_on(ring, about, from, &mut anonymiser)?;
+    anonymiser.into_sink().finish()
+}
+
+fn headed(ring: &FlightRing, (header, _): (&Header, &[CpuId]), from: Time) -> Header {
     let start = ring.covers().map_or(from, |(start, _)| start.max(from));
     let warmup = start.since(Time::START);
-    let header = Header { warmup, title: "flight recorder".into(), ..header.clone() };
-    let mut writer = Writer::recording(BufWriter::new(file), &header);
-    notes(cpus, WakeMark::Wakeup).iter().for_each(|note| writer.note(note));
+    Header { warmup, title: "flight recorder".into(), ..header.clone() }
+}
+
+fn pass_on(
+    ring: &FlightRing,
+    (_, cpus): (&Header, &[CpuId]),
+    from: Time,
+    sink: &mut impl Sink,
+) -> io::Result<()> {
+    notes(cpus, WakeMark::Wakeup).iter().for_each(|note| sink.note(note));
     let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    ring.replay(from, &mut writer).map_err(damaged)?;
+    ring.replay(from, sink).map_err(damaged)?;
     if let Some((_, at)) = ring.covers() {
-        writer.record(&Record::Ended { at });
+        sink.record(&Record::Ended { at });
     }
-    writer.finish()
+    Ok(())
 }
 
 fn wall_ns() -> u64 {

@@ -26,6 +26,7 @@ use super::{accounts, events, grants, page, pages, recordings, timeline};
         recordings::save,
         recordings::predict,
         recordings::predictions,
+        recordings::whatif,
         accounts::history,
         grants::access,
         grants::migrate_access,

@@ -64,6 +64,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/incidents", get(recordings::incidents))
         .route("/v1/recordings", post(recordings::save))
         .route("/v1/predictions", get(recordings::predictions).post(recordings::predict))
+        .route("/v1/whatif", post(recordings::whatif))
         .route("/v1/history/{name}", get(accounts::history))
         .route("/v1/openapi.json", get(api))
         .route("/metrics", get(scrape))
