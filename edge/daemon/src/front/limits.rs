@@ -62,6 +62,8 @@ pub(super) enum Owner {
     User(u32),
     /// All processes of this host that use the loopback address for metrics.
     Loopback,
+    /// All browsers without a session.
+    Visitor,
     /// A remote client, identified by the hash of its credential.
     Proof(String),
 }
