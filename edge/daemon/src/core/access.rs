@@ -351,7 +351,7 @@ mod tests {
             access.check_room(&change)
         };
         assert!(check("1").is_ok());
-        let says = "cannot add a grant: there are 1000, which is the maximum";
+        let says = "cannot add a grant: there are 1000 grants, which is the maximum";
         assert_eq!(check("5000").unwrap_err(), says);
         assert!(check("alice").is_err());
     }
