@@ -30,7 +30,7 @@ pub(crate) use busy::play as play_busy;
 /// must meet the target.
 const ROUNDS: usize = 5;
 
-/// Parts that can be measured alone.
+/// Parts of the benchmark. Each can be measured alone.
 const PARTS: [(&str, Part<LiveSetting>); 7] = [
     ("three", three_spinners),
     ("busy", busy::rows),

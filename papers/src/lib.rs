@@ -72,7 +72,7 @@ pub struct Paper {
 pub struct NotAttempted {
     /// Ids of the values. An id that ends in `*` stands for all ids with that beginning.
     pub published: Vec<String>,
-    /// Reason why they are not attempted.
+    /// Reason why the values are not attempted.
     pub why: String,
 }
 

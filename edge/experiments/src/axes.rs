@@ -117,7 +117,7 @@ pub fn edits<'a>(axes: &'a [Axis], point: &'a [usize]) -> impl Iterator<Item = E
     axes.iter().zip(point).map(|(axis, &place)| axis.points[place].edit())
 }
 
-/// Returns the byte range in the file of the point's name on the last axis.
+/// Returns the byte range in the file at which the point's name on the last axis is written.
 #[must_use]
 pub fn last_place(axes: &[Axis], point: &[usize]) -> Range<usize> {
     let place = axes.iter().zip(point).next_back();

@@ -2,7 +2,7 @@
 //!
 //! Each topic has one probe, and each probe is tried on its own. If a probe fails, its topic is
 //! reported as unknown with the reason. The other probes are not affected. Probes that try
-//! something (a real-time priority, deadline bandwidth, a cgroup) use threads and groups of their
+//! something (a real-time priority, deadline bandwidth, a cgroup) use threads and cgroups of their
 //! own, and undo all changes before they return. The whole examination takes about a quarter of a
 //! second, mostly to measure how late timers are.
 

@@ -52,7 +52,7 @@ pub(crate) struct MeteredThread {
 /// Source from which a thread's CPU time is read.
 #[derive(Debug)]
 pub(crate) enum UsedClock {
-    /// The kernel's count of a thread.
+    /// The kernel's count for one thread.
     Kernel(HeldThread, ThreadClock),
     /// The kernel's count for a whole process tree, divided by the number of CPUs on which the tree
     /// runs at once. These CPUs count as one.

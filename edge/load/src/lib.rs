@@ -54,7 +54,7 @@ pub struct Options {
     /// Start time. `None` starts at once. If it has passed, the program starts late, and works off
     /// the jobs released in the meantime.
     pub start: Option<Time>,
-    /// Maximum running time after its start. `None` for no limit.
+    /// Maximum time from the start to the end of the program. `None` for no limit.
     pub limit: Option<Span>,
     /// Pipe for finished jobs (see [`NoteReader`]), or anything else that accepts a record whole or
     /// not at all. It becomes non-blocking, also for other processes that share it.

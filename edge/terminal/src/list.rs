@@ -27,7 +27,7 @@ pub struct Listing<W: Write> {
     end: Time,
     names: BTreeMap<VcpuId, String>,
     width: usize,
-    /// Number of run intervals in the trace outside the window.
+    /// Number of the trace's run intervals that are outside the window.
     left_out: u64,
     /// Finder of scheduling passes. `None` if passes are not listed.
     passes: Option<Passes>,

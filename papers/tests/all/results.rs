@@ -50,8 +50,8 @@ fn simulation_reproduces_web_server_results_of_cherkasova_2007() {
     all_reproduced(rows.iter().filter(is_one), 28);
 }
 
-/// A factor for two busy CPUs is derived only from the gain of BVT. With it these rows are
-/// predicted.
+/// The experiments use a factor for two busy CPUs, which is derived only from the published gain of
+/// BVT. The other published numbers, those of these rows, are predicted with it.
 #[test]
 fn simulation_reproduces_two_cpu_results_of_cherkasova_2007() {
     let paper = read("cherkasova-2007");

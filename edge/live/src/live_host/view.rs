@@ -64,7 +64,7 @@ impl CpuView {
         CpuView { cpu, seen: Mutex::new(seen), inbox: Mutex::default(), round: AtomicU64::new(0) }
     }
 
-    /// Starts to deliver the events of a thread.
+    /// Starts delivering the events of a thread.
     pub(super) fn add(&self, thread: &Arc<WatchedThread>) {
         self.seen().threads.insert(thread.tid, Arc::clone(thread));
     }

@@ -230,7 +230,7 @@ impl PerfWatch {
         Ok((PerfWatch { wakes, cpus, threads, trees, ranges }, rings))
     }
 
-    /// Starts to watch a thread on all CPUs. The first call may take tens of milliseconds, while
+    /// Starts watching a thread on all CPUs. The first call may take tens of milliseconds, while
     /// the kernel activates its tracepoint.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl PerfWatch {
         self.add_all(&[tid], Vec::new())
     }
 
-    /// Starts to watch existing threads, and the threads of trees. The filter is replaced once for
+    /// Starts watching existing threads, and the threads of trees. The filter is replaced once for
     /// all of them, which takes as long as for one thread.
     ///
     /// # Errors
@@ -263,7 +263,7 @@ impl PerfWatch {
         if is_renewed { self.renew(newest) } else { Ok(()) }
     }
 
-    /// Starts to watch the threads that a process tree has at present, and stops watching those
+    /// Starts watching the threads that a process tree has at present, and stops watching those
     /// that have left it. The filter also covers the threads that the tree starts next, since the
     /// kernel assigns ids in order.
     ///
