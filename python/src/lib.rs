@@ -19,7 +19,7 @@ mod _slackline {
     #[pymodule_export]
     use crate::columns::Table;
     #[pymodule_export]
-    use crate::run::{Run, run, run_many};
+    use crate::run::{RunResults, run, run_many};
     #[pymodule_export]
     use crate::scenario::Scenario;
 

@@ -174,7 +174,7 @@ fn parameters<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyDi
 struct PythonPolicy {
     run: PythonRun,
     methods: Option<Methods>,
-    /// vCPUs by slot.
+    /// vCPUs that were admitted, by slot.
     ids: Vec<Option<VcpuId>>,
 }
 

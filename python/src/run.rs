@@ -17,8 +17,8 @@ use crate::policy::{PythonRun, python_policy};
 use crate::scenario::{Overrides, Scenario, changed};
 
 /// Results of one run. Metrics have the names of `slackline sim --json`.
-#[pyclass(frozen, module = "slackline")]
-pub(crate) struct Run {
+#[pyclass(frozen, name = "Run", module = "slackline")]
+pub(crate) struct RunResults {
     numbers: Numbers,
     /// Number of events that the simulator handled.
     events: u64,
@@ -36,7 +36,7 @@ struct Job {
 }
 
 /// Numbers of a finished job, before they become a `Run`.
-struct Finished {
+struct FinishedJob {
     numbers: Numbers,
     events: u64,
     columns: Option<Columns>,
@@ -66,7 +66,7 @@ impl Job {
     fn simulate(
         &self,
         mut watch: impl FnMut(Time) -> ControlFlow<()>,
-    ) -> Result<Option<Finished>, SimulateError> {
+    ) -> Result<Option<FinishedJob>, SimulateError> {
         let mut header = slackline_sim::trace_header(&self.scenario);
         if let Some(policy) = &self.policy {
             header.policy.clone_from(policy);
@@ -79,19 +79,19 @@ impl Job {
             return Ok(None);
         }
         let numbers = sinks.meters.finish()?;
-        Ok(Some(Finished { numbers, events: finished.events, columns: sinks.columns }))
+        Ok(Some(FinishedJob { numbers, events: finished.events, columns: sinks.columns }))
     }
 }
 
-impl Finished {
-    fn into_run(self, py: Python<'_>) -> PyResult<Run> {
+impl FinishedJob {
+    fn into_run(self, py: Python<'_>) -> PyResult<RunResults> {
         let (intervals, changes) = match self.columns.map(Columns::finish).transpose()? {
             Some((intervals, changes)) => {
                 (Some(Py::new(py, intervals)?), Some(Py::new(py, changes)?))
             }
             None => (None, None),
         };
-        Ok(Run { numbers: self.numbers, events: self.events, intervals, changes })
+        Ok(RunResults { numbers: self.numbers, events: self.events, intervals, changes })
     }
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn run(
     seed: Option<u64>,
     length: Option<String>,
     columns: bool,
-) -> PyResult<Run> {
+) -> PyResult<RunResults> {
     let overrides = Overrides { seed, length };
     let job = |scenario, policy| -> PyResult<Job> {
         Ok(Job { scenario: changed(scenario, &overrides)?, policy, has_columns: columns })
@@ -143,7 +143,7 @@ pub(crate) fn run(
 }
 
 /// Simulates without the interpreter's lock. A signal such as Ctrl-C ends the run.
-fn simulate(py: Python<'_>, job: &Job) -> PyResult<Run> {
+fn simulate(py: Python<'_>, job: &Job) -> PyResult<RunResults> {
     let mut signal = None;
     let finished = py.detach(|| {
         job.simulate(|_| match Python::attach(|py| py.check_signals()) {
@@ -162,7 +162,7 @@ fn simulate(py: Python<'_>, job: &Job) -> PyResult<Run> {
 }
 
 /// Simulates with a policy written in Python. Its first exception ends the run.
-fn simulate_python(py: Python<'_>, job: &Job, python: &PythonRun) -> PyResult<Run> {
+fn simulate_python(py: Python<'_>, job: &Job, python: &PythonRun) -> PyResult<RunResults> {
     let finished = python.with(|| {
         job.simulate(|_| match python.has_failed() || py.check_signals().is_err() {
             true => ControlFlow::Break(()),
@@ -192,7 +192,7 @@ pub(crate) fn run_many(
     policies: Vec<Option<String>>,
     seeds: Vec<u64>,
     length: Option<String>,
-) -> PyResult<Vec<Vec<Run>>> {
+) -> PyResult<Vec<Vec<RunResults>>> {
     let mut jobs = Vec::new();
     for scenario in &scenarios {
         for policy in &policies {
@@ -255,7 +255,7 @@ fn rows<'py>(
 }
 
 #[pymethods]
-impl Run {
+impl RunResults {
     /// Metrics of the whole run.
     #[getter]
     fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
