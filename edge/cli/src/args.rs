@@ -3,8 +3,9 @@
 use crate::amounts::{CpuList, cpu_list};
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use slackline_import::{Kind, Target};
 use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
@@ -85,6 +86,7 @@ pub(crate) enum Command {
     Check(Check),
     Alert(Alert),
     Record(RecordArgs),
+    Import(ImportArgs),
     Why(WhyArgs),
     Incidents(IncidentsArgs),
     Predictions(PredictionsArgs),
@@ -131,6 +133,48 @@ pub(crate) struct Manual {
     /// Write all pages to this folder as `slackline.1`, `slackline-sim.1`, ...
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     pub(crate) to: Option<PathBuf>,
+}
+
+/// Turn a recording of perf or ftrace into a recording of Slackline.
+///
+/// All commands that read recordings read these files directly too. Import them to say which
+/// processes are VMs, or to leave names out. What is assumed is printed, and stands in the head of
+/// the recording.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// Kind of the file.
+    #[arg(value_enum)]
+    pub(crate) kind: ImportKind,
+    /// File to read; `-` is standard input.
+    #[arg(value_parser = file)]
+    pub(crate) file: PathBuf,
+    /// File to write, for `slackline show`, `why` and `whatif`.
+    pub(crate) out: PathBuf,
+    /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: by names of threads].
+    #[arg(long, value_name = "[NAME=]pid:NUMBER")]
+    pub(crate) r#for: Vec<Target>,
+    /// Leave out names of VMs and processes.
+    #[arg(long)]
+    pub(crate) anonymise: bool,
+}
+
+/// Kind of a recording of another program.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ImportKind {
+    /// `perf.data` of `perf sched record`.
+    Perf,
+    /// Text of `trace-cmd report`, `perf script` or tracefs.
+    #[value(alias = "ftrace")]
+    TraceCmd,
+}
+
+impl ImportKind {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            ImportKind::Perf => Kind::Perf,
+            ImportKind::TraceCmd => Kind::Ftrace,
+        }
+    }
 }
 
 /// Output options of a run, in addition to its table.

@@ -21,6 +21,7 @@ mod help;
 mod hints;
 mod hold;
 mod hook;
+mod import;
 mod input;
 mod json;
 mod load;
@@ -97,6 +98,7 @@ fn run_command() -> ExitCode {
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),
+        Command::Import(args) => import::import(&args),
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
         Command::Incidents(args) => service::incidents(&args),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use slackline_control::client::ClientError;
+use slackline_import::ImportError;
 use slackline_linux::with_causes;
 use slackline_live::session::SessionError;
 use slackline_metrics::StrayRecord;
@@ -37,6 +38,9 @@ pub(crate) enum Problem {
     /// A file is not a valid trace.
     #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
+    /// A recording of another program cannot be read.
+    #[error("{}: {error}", file.display())]
+    BadImport { file: PathBuf, error: ImportError },
     /// A trace demands more work than a file of its size could.
     #[error("{}: {error}", file.display())]
     Implausible { file: PathBuf, error: Implausible },
@@ -154,6 +158,7 @@ impl Problem {
             Problem::Unreadable { source, .. } | Problem::Unwritable { source, .. } => {
                 Some(about_file(source).into())
             }
+            Problem::BadImport { error, .. } => Some(error.hint()),
             Problem::TooLong { .. } => Some("check the file name".into()),
             Problem::NotText { .. } => Some("name a text file in TOML".into()),
             Problem::BadTrace { .. } | Problem::Implausible { .. } | Problem::NoReplay { .. } => {
