@@ -11,7 +11,7 @@ use slackline_trace::{
     Exchange, Fact, Header, HostThread, HostThreadKind, Knowledge, Note, Record, Sink, VcpuName,
     WakeMark, WrittenTerms,
 };
-use slackline_units::{CpuId, Span, Time};
+use slackline_units::{CpuId, CpuSet, Span, Time};
 
 use crate::Target;
 use crate::error::ImportError;
@@ -37,6 +37,8 @@ pub struct Import {
     recognised: Recognised,
     /// CPUs of the recording, in order.
     cpus: Vec<CpuId>,
+    /// By thread: the CPUs that it had, by their numbers in the trace.
+    homes: BTreeMap<i32, CpuSet>,
 }
 
 impl Import {
@@ -45,7 +47,17 @@ impl Import {
         let mut cpus: BTreeSet<CpuId> = foreign.events.iter().map(|event| event.cpu).collect();
         let online = foreign.cpus.unwrap_or(0).min(CpuId::LIMIT);
         cpus.extend((0..online).map(CpuId::new));
-        Ok(Import { foreign, recognised, cpus: cpus.into_iter().collect() })
+        let cpus: Vec<CpuId> = cpus.into_iter().collect();
+        let mut homes: BTreeMap<i32, CpuSet> = BTreeMap::new();
+        for event in &foreign.events {
+            let index = cpus.binary_search(&event.cpu).expect("CPUs of all events are listed");
+            if let ForeignEventKind::Switch { from, to, .. } = event.what {
+                for tid in [from, to] {
+                    homes.entry(tid).or_insert(CpuSet::NONE).insert(CpuId::new(index));
+                }
+            }
+        }
+        Ok(Import { foreign, recognised, cpus, homes })
     }
 
     /// Returns the names of the VMs.
@@ -130,12 +142,15 @@ impl Import {
             ("sight", format!("sched_switch; wakes by {mark}")),
             (ASSUMED, self.recognised.how.clone()),
             (ASSUMED, "weights are those of nice values; those of cgroups are unknown".into()),
-            (ASSUMED, "each CPU is a core of its own, and all VMs may run on all CPUs".into()),
+            (ASSUMED, "each CPU is a core of its own".into()),
+            (ASSUMED, "each vCPU may run on the CPUs that it had in the recording".into()),
             (ASSUMED, "no VM has a quota or a reservation".into()),
         ];
         if self.foreign.cpus.is_none() {
             let count = self.cpus.len();
-            notes.push((ASSUMED, format!("the host has the {count} CPUs that had events")));
+            let plural = if count == 1 { "" } else { "s" };
+            let text = format!("the host has the {count} CPU{plural} that had events");
+            notes.push((ASSUMED, text));
         }
         if !self.foreign.has_processes {
             let text = "each thread is a process of its own, as the text names no processes";
@@ -181,7 +196,9 @@ impl<S: Sink> Sink for WithTerms<'_, S> {
             let tid = vcpus.find(|it| it.vcpu == vcpu).map(|it| it.tid.raw());
             let thread = tid.and_then(|tid| self.import.foreign.threads.get(&tid));
             let weight = weight(thread.and_then(|thread| thread.priority));
-            let terms = WrittenTerms { share: format!("weight={weight}"), cpus: None };
+            let homes = tid.and_then(|tid| self.import.homes.get(&tid)).copied();
+            let cpus = homes.filter(|homes| homes.len() < self.import.cpus.len());
+            let terms = WrittenTerms { share: format!("weight={weight}"), cpus };
             let fact = Fact::Joined(vcpu, Box::new(terms));
             self.sink.exchange(&Exchange::Reported { now: at, fact });
         }

@@ -123,6 +123,16 @@ pub enum ImportError {
         /// Largest thread id.
         most: i64,
     },
+    /// Time that no clock of a host shows.
+    #[error("{place}: time {at} is beyond the latest possible, {most}")]
+    BadTime {
+        /// Position in the file.
+        place: Place,
+        /// Time of the event in seconds.
+        at: String,
+        /// Latest time in seconds.
+        most: String,
+    },
     /// Events of one CPU that are not in order.
     #[error(
         "{place}: time {at} of CPU {cpu} is before {before}, that of an earlier event of the CPU"

@@ -17,6 +17,9 @@ const MOST_BACK: u64 = 1_000_000;
 /// Longest time between two events, in seconds. An idle host has several events a second.
 const MOST_GAP: u64 = 600;
 
+/// Latest time of an event, in nanoseconds: over a century after the start of its clock.
+const LATEST: u64 = 1 << 62;
+
 /// Position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -118,14 +121,17 @@ impl Foreign {
 
     /// Sorts the events by time after their order was checked.
     pub(crate) fn checked(mut self) -> Result<Foreign, ImportError> {
-        let is_switch = |event: &ForeignEvent| {
-            matches!(event.what, ForeignEventKind::Switch { .. })
-        };
+        let is_switch =
+            |event: &ForeignEvent| matches!(event.what, ForeignEventKind::Switch { .. });
         if !self.events.iter().any(is_switch) {
             return Err(ImportError::NoSwitches { events: self.events.len() as u64 });
         }
         let mut latest: BTreeMap<CpuId, u64> = BTreeMap::new();
         for event in &self.events {
+            if event.at > LATEST {
+                let (place, at, most) = (event.place, seconds(event.at), seconds(LATEST));
+                return Err(ImportError::BadTime { place, at, most });
+            }
             let last = latest.entry(event.cpu).or_insert(event.at);
             if event.at.saturating_add(MOST_BACK) < *last {
                 let (at, before) = (seconds(event.at), seconds(*last));

@@ -24,9 +24,28 @@ const MOST_PROCESSES: usize = 8;
 const LEAST_PERCENT: u64 = 1;
 /// Names of kernel threads, or their begins before a number.
 const KERNEL: [&str; 22] = [
-    "kworker/", "ksoftirqd/", "migration/", "cpuhp/", "idle_inject/", "irq/", "irq_work/", "rcu_",
-    "rcuc/", "rcuog/", "rcuos/", "rcub/", "rcuop/", "jbd2/", "kswapd", "kcompactd", "khugepaged",
-    "kthreadd", "kauditd", "watchdogd", "ktimers/", "napi/",
+    "kworker/",
+    "ksoftirqd/",
+    "migration/",
+    "cpuhp/",
+    "idle_inject/",
+    "irq/",
+    "irq_work/",
+    "rcu_",
+    "rcuc/",
+    "rcuog/",
+    "rcuos/",
+    "rcub/",
+    "rcuop/",
+    "jbd2/",
+    "kswapd",
+    "kcompactd",
+    "khugepaged",
+    "kthreadd",
+    "kauditd",
+    "watchdogd",
+    "ktimers/",
+    "napi/",
 ];
 
 /// A process that counts as a VM.
@@ -132,9 +151,9 @@ fn asked(
     target: &Target,
 ) -> Result<Vm, ImportError> {
     let pid = target.pid;
-    let process = processes.get(&pid).or_else(|| {
-        processes.values().find(|process| process.threads.contains(&pid))
-    });
+    let process = processes
+        .get(&pid)
+        .or_else(|| processes.values().find(|process| process.threads.contains(&pid)));
     let Some(process) = process else {
         let busiest = busiest(foreign, processes).into_iter();
         let busiest = busiest.map(|pid| (vm_name(&processes[&pid].name), pid)).collect();
@@ -159,9 +178,9 @@ fn vcpu_threads(foreign: &Foreign, process: &Process) -> Vec<i32> {
 }
 
 fn vcpu_number(name: &str) -> Option<u32> {
-    VCPU_NAMES.iter().find_map(|(begin, end)| {
-        name.strip_prefix(begin)?.strip_suffix(end)?.trim().parse().ok()
-    })
+    VCPU_NAMES
+        .iter()
+        .find_map(|(begin, end)| name.strip_prefix(begin)?.strip_suffix(end)?.trim().parse().ok())
 }
 
 /// Returns the busiest processes that are no recorders, the busiest first.
