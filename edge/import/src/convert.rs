@@ -21,9 +21,9 @@ use crate::targets::{Recognised, is_kernel, recognise};
 /// Time after which long run intervals are split.
 const TICK: u64 = 100_000_000;
 
-/// Weights of nice values from -20 to 19, as the kernel has them.
+/// Weights of nice values from -20 to 19, as the kernel has them. The first two are larger there.
 const WEIGHTS: [u32; 40] = [
-    88_761, 71_755, 56_483, 46_273, 36_291, 29_154, 23_254, 18_705, 14_949, 11_916, 9_548, 7_620,
+    65_535, 65_535, 56_483, 46_273, 36_291, 29_154, 23_254, 18_705, 14_949, 11_916, 9_548, 7_620,
     6_100, 4_904, 3_906, 3_121, 2_501, 1_991, 1_586, 1_277, 1_024, 820, 655, 526, 423, 335, 272,
     215, 172, 137, 110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
 ];

@@ -110,7 +110,7 @@ fn weights_are_those_of_nice_values_and_ready_threads_stay_runnable() {
         _ => None,
     };
     let shares: Vec<String> = entries(&import).into_iter().filter_map(of).collect();
-    assert_eq!(shares, ["weight=88761", "weight=15"]);
+    assert_eq!(shares, ["weight=65535", "weight=15"]);
     let ends: Vec<OffCpu> = records(&import)
         .into_iter()
         .filter_map(|it| match it {
