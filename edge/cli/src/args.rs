@@ -87,6 +87,7 @@ pub(crate) enum Command {
     Alert(Alert),
     Record(RecordArgs),
     Import(ImportArgs),
+    Diff(DiffArgs),
     Why(WhyArgs),
     Incidents(IncidentsArgs),
     Predictions(PredictionsArgs),
@@ -156,6 +157,33 @@ pub(crate) struct ImportArgs {
     /// Leave out names of VMs and processes.
     #[arg(long)]
     pub(crate) anonymise: bool,
+}
+
+/// Compare how two runs or recordings were scheduled, and say what is more than noise.
+///
+/// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all.
+/// Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A difference is
+/// more than noise if 99 % of 500 draws of blocks agree on its sign.
+///
+/// Examples:
+///   slackline diff before.trace after.trace
+///   slackline diff perf.data host.trace --json
+///   slackline diff before.trace after.trace --check
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct DiffArgs {
+    /// Trace or recording to compare with.
+    #[arg(value_name = "A")]
+    pub(crate) first: PathBuf,
+    /// Trace or recording that is compared.
+    #[arg(value_name = "B")]
+    pub(crate) second: PathBuf,
+    /// Print the differences as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End with exit code 1 if a wait or imbalance of B is worse by more than noise.
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 /// Kind of a recording of another program.

@@ -8,7 +8,7 @@ mod pages;
 mod service;
 
 use clap::CommandFactory;
-use slackline_policy::{ALL, find, nearest};
+use slackline_policy::{ALL, SIMULATED_ONLY, find, nearest};
 
 use crate::args::Cli;
 use crate::problem::Problem;
@@ -85,7 +85,7 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
         let command = cli.find_subcommand_mut(name).map(clap::Command::render_long_help);
         return terminal::print(&command.map(|text| text.to_string()).unwrap_or_default());
     }
-    let policies = ALL.iter().map(|spec| spec.name);
+    let policies = ALL.iter().chain(SIMULATED_ONLY).map(|spec| spec.name);
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
     let meant = nearest(name, policies.chain(topics).chain(commands));
@@ -116,7 +116,8 @@ fn overview() -> String {
     let topics = TOPICS.iter().map(|topic| (topic.names[0], topic.says));
     pages::entries(&mut text, topics);
     text += "\nPolicies (`slackline help POLICY`):\n";
-    pages::entries(&mut text, ALL.iter().map(|spec| (spec.name, spec.summary)));
+    let policies = ALL.iter().chain(SIMULATED_ONLY);
+    pages::entries(&mut text, policies.map(|spec| (spec.name, spec.summary)));
     text += "\nExit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on this host;\n\
              4 not enough capacity; 5 not permitted; 70 bug in Slackline; 130 interrupted.\n";
     text

@@ -85,12 +85,7 @@ fn note(name: &Path, import: &Import) -> String {
     text
 }
 
-fn parsed(
-    name: &Path,
-    kind: Kind,
-    bytes: &[u8],
-    targets: &[Target],
-) -> Result<Import, Problem> {
+fn parsed(name: &Path, kind: Kind, bytes: &[u8], targets: &[Target]) -> Result<Import, Problem> {
     read(kind, bytes, targets).map_err(|error| Problem::BadImport { file: name.into(), error })
 }
 

@@ -13,6 +13,7 @@ mod compare;
 mod cost;
 mod cumulative;
 mod date;
+mod diff;
 mod doctor;
 mod edits;
 mod folded;
@@ -99,6 +100,7 @@ fn run_command() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),
         Command::Import(args) => import::import(&args),
+        Command::Diff(args) => diff::diff(&args),
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
         Command::Incidents(args) => service::incidents(&args),

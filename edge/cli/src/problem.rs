@@ -101,13 +101,16 @@ pub(crate) enum Problem {
     /// At least one claim does not hold. The claims that failed have already been printed.
     #[error("{0} of the claims failed")]
     ClaimsFailed(usize),
+    /// A run is worse than another. The differences have already been printed.
+    #[error("{0} of the differences are worse by more than noise")]
+    Worse(usize),
 }
 
 impl Problem {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Problem::CommandEnded { code } => *code,
-            Problem::ClaimsFailed(_) | Problem::ReplayDiffers => 1,
+            Problem::ClaimsFailed(_) | Problem::ReplayDiffers | Problem::Worse(_) => 1,
             Problem::Unwritable { source, .. } if is_misnamed(source) => 2,
             Problem::HostCannot { .. } | Problem::Unwritable { .. } | Problem::Output(_) => 3,
             Problem::Live(LiveError::Scenario(_) | LiveError::Declined { .. }) => 2,

@@ -194,6 +194,9 @@ pub fn run<S: Sink>(
 /// If only the simulator can.
 pub fn check(scenario: &Scenario) -> Result<(), LiveError> {
     let only_simulated = |what, line| Err(LiveError::OnlySimulated { what, line });
+    if slackline_host::policy::is_simulated_only(scenario.policy.spec) {
+        return only_simulated("a policy that models another scheduler", 1);
+    }
     let is_wide = |domain: &&Domain| domain.system.is_some() && domain.vcpus.len() > 1;
     if let Some(domain) = scenario.domains.iter().find(|it| it.live.is_none() && is_wide(it)) {
         return only_simulated("a domain with tasks and several vCPUs", domain.line);

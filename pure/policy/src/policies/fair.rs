@@ -30,8 +30,7 @@ use crate::{
 
 use queue::{Entity, FairQueue};
 
-const SLICE: Field =
-    Field::positive_span("slice", "1400us", "time that a vCPU runs before others");
+const SLICE: Field = Field::positive_span("slice", "1400us", "time that a vCPU runs before others");
 const TICK: Field = Field::positive_span("tick", "4ms", "interval at which slices are checked");
 const PHASE: Field = Field::span("phase", "0s", "time of the first tick");
 const PERIOD: Field = Field::positive_span("period", "100ms", "period of quotas");
