@@ -102,11 +102,11 @@ fn verdict(it: &Difference) -> String {
 
 fn change(it: &Difference) -> String {
     let [Some(before), Some(after)] = it.values else { return "-".into() };
-    let sign = if after < before { "-" } else { "+" };
-    match after.abs_diff(before) {
-        0 => "0".into(),
-        by => format!("{sign}{}", written(Some(by), it.metric.unit())),
+    let by = written(Some(after.abs_diff(before)), it.metric.unit());
+    if by.starts_with("0.00 ") || by.starts_with("0.000 ") {
+        return "0".into();
     }
+    format!("{}{by}", if after < before { "-" } else { "+" })
 }
 
 fn written(value: Option<u64>, unit: MetricUnit) -> String {

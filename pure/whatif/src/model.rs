@@ -80,6 +80,7 @@ pub struct Model {
     pub(crate) groups: Vec<Vec<CpuSet>>,
     pub(crate) costs: HostCosts,
     pub(crate) domains: Vec<ModelDomain>,
+    pub(crate) tolerance: Tolerance,
     /// Other programs that compete for slack.
     pub(crate) competitors: Vec<Competitor>,
 }
@@ -174,17 +175,18 @@ impl Model {
             groups: header.groups.clone(),
             costs: HostCosts::fitted(recording),
             domains: domains(recording, spec)?,
+            tolerance: match is_simulated_only(spec) {
+                true => Tolerance::Ordinary,
+                false => Tolerance::Reserved,
+            },
             competitors: competitors(recording),
         })
     }
 
-    /// Returns the differences from the recording that the gate accepts.
+    /// Returns the differences from the recording that the gate accepts. Edits do not change them.
     #[must_use]
     pub fn tolerance(&self) -> Tolerance {
-        match is_simulated_only(self.spec) {
-            true => Tolerance::Ordinary,
-            false => Tolerance::Reserved,
-        }
+        self.tolerance
     }
 
     /// Returns the policy with the parameters that differ from its defaults, as a scenario writes

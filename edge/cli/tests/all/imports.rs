@@ -137,7 +137,7 @@ fn fair_divides_cpu_time_by_weight() {
     let place = place();
     let told = noted(place.run(&["sim", "it.toml", "--json"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");
-    let vcpus = told["vcpus"].as_array().expect("vCPUs");
+    let vcpus = told["runs"][0]["vcpus"].as_array().expect("vCPUs");
     let share = |name: &str| {
         let vcpu = vcpus.iter().find(|it| it["name"] == name).expect("a vCPU");
         vcpu["delivered_ppm"].as_u64().expect("a share")

@@ -115,10 +115,15 @@ impl Metric {
         }
     }
 
-    /// Returns true if a larger value is worse, whatever the load is.
+    /// Returns true if a larger value is worse, whatever the load is. The median of preemption
+    /// waits is not: it also rises if there are fewer short ones.
     #[must_use]
     pub const fn is_worse_if_larger(self) -> bool {
-        !matches!(self, Metric::SliceP50 | Metric::SliceP99 | Metric::Share)
+        let is_neutral = matches!(
+            self,
+            Metric::PreemptedP50 | Metric::SliceP50 | Metric::SliceP99 | Metric::Share
+        );
+        !is_neutral
     }
 }
 
