@@ -156,7 +156,7 @@ async function story(browser) {
   check(before > 15 && before < 25, `web has ${before} %, 20 % is reserved`);
 
   await drag(page, 400);
-  await until("a preview", async () => /would have|beneficial|Cannot predict|cannot predict/.test(await page.locator("#preview").innerText()));
+  await until("a preview", async () => /would have missed|beneficial|annot predict/.test(await page.locator("#preview").innerText()));
   console.log(`preview: ${(await page.locator("#preview").innerText()).replaceAll("\n", " ")}`);
   const still = JSON.parse(slackline(["list", "web", "--json"]));
   check(still.slice_ns === 2e6, "dragging has changed the reservation");
