@@ -191,7 +191,10 @@ export class Steer {
         this.isStale = true;
         return;
       }
-      this.drawLines([{ text: error instanceof Refused ? error.says : String(error), kind: "bad" }]);
+      // A recording that allows no prediction is no fault of the user.
+      const kind = error instanceof Refused && error.status === 503 ? "" : "bad";
+      const text = error instanceof Refused ? error.says : String(error);
+      this.drawLines([{ text: `${text}.`.replace("..", "."), kind }, this.costLine(wanted)]);
     }
   }
 
@@ -421,7 +424,7 @@ export function culpritLines(why) {
     for (const it of vcpu.culprits) sums.set(it.says, (sums.get(it.says) ?? 0) + it.waited_ns);
   }
   if (!waited) return [`It did not wait in the last ${words.span(why.length_ns)}.`];
-  const sorted = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 6);
+  const sorted = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 5);
   const lines = sorted.map(([says, ns]) => `${words.percent(ns, waited)} ${says}`);
   return [`Waited ${words.span(waited)} in ${words.span(why.length_ns)}, because of:`, ...lines];
 }
