@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Apply(Apply),
     /// Change the parameters of a reservation.
     Change(Change),
-    /// Stop a VM until it is resumed; its reservation stays.
+    /// Stop a VM until `resume`; the reservation stays.
     Pause(Pause),
     /// Resume a paused VM.
     Resume(NamedArgs),
@@ -134,7 +134,7 @@ pub(crate) struct Completions {
 pub(crate) struct Manual {
     /// Command; write subcommands as `paper-run` [default: the program].
     pub(crate) command: Option<String>,
-    /// Write all pages to this folder as `slackline.1`, `slackline-sim.1`, ...
+    /// Write all manual pages to this folder: `slackline.1`, `slackline-sim.1`, ...
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     pub(crate) to: Option<PathBuf>,
 }
@@ -151,7 +151,7 @@ pub(crate) struct Keeping {
     /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save a row per second and domain or CPU; with axes, per point and vCPU.
+    /// Save a CSV row per second and domain or CPU; with axes, per point and vCPU.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Also print XenMon metrics: gotten, allocated, blocked, waited, executions, I/O.
@@ -403,7 +403,7 @@ pub(crate) struct Alert {
     /// Number of simulated runs, each with its own seed [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
-    /// Simulate 20s per share and 3 seeds; live, 3s and 7 shares.
+    /// Shorten the test: simulated, 20s per share and 3 seeds; live, 3s and 7 shares.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Write results and figures as one HTML page.
@@ -492,12 +492,12 @@ pub(crate) enum PaperCommand {
     List,
     /// Run experiments, compare, and write the results to the paper's folder.
     Run(PaperRun),
-    /// Fit the costs that a paper omits to its calibration rows.
+    /// Fit costs that a paper does not state to the paper's calibration rows.
     Calibrate {
         /// Name of the paper.
         paper: String,
     },
-    /// Write one page with the paper's figures and ours, from stored results.
+    /// Write one page with the paper's figures and ours, from the stored results.
     Report(PaperReport),
 }
 

@@ -314,8 +314,8 @@ pub(crate) fn predictions(args: &PredictionsArgs) -> Result<(), Problem> {
     })
 }
 
-/// Returns one line that states how many of a daemon's predictions were right. `None` if it has
-/// none.
+/// Returns one line that states how close the results came to a daemon's predictions. `None` if it
+/// has none.
 pub(crate) fn record_of_predictions(socket: &Path) -> Option<String> {
     let (all, _) = Client::connect(socket).ok()?.predictions().ok()?;
     (!all.is_empty()).then(|| predictions::record(&all))
@@ -500,7 +500,8 @@ fn warn(reservation: &Reservation) {
     }
 }
 
-/// Prints an answer as JSON, or as `shown` formats it.
+/// Prints an answer as JSON if the user requested that, and otherwise as the function `shown`
+/// formats it.
 fn answer(at: &DaemonArgs, text: &Text, shown: impl FnOnce() -> String) -> Result<(), Problem> {
     if at.json {
         return terminal::print(&format!("{}\n", text.0));

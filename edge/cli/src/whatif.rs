@@ -113,7 +113,7 @@ impl Drop for RecordingSource {
     }
 }
 
-/// Everything from which the output is made, except the prediction itself.
+/// Data from which the output is made, except the prediction itself.
 pub(crate) struct Answer<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) gate: &'a Gate,

@@ -183,7 +183,7 @@ pub enum Request {
     },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
-    /// Starts to compare predictions that were applied with what happens: [`Answer::Predictions`].
+    /// Starts comparing predictions that were applied with what happens: [`Answer::Predictions`].
     Predict(Vec<Prediction>),
     /// Lists all predictions that were applied: [`Answer::Predictions`].
     Predictions,

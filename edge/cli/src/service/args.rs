@@ -73,7 +73,7 @@ pub(crate) struct AmountArgs {
     /// CPU time of each vCPU per period, e.g. `2ms`.
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) slice: Option<Length>,
-    /// Period [default: 10ms, or unchanged].
+    /// Period of the reservation [default: 10ms, or unchanged].
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) period: Option<Length>,
     /// Total CPU for all vCPUs of the VM, e.g. `30%` or `1.5`.
@@ -130,7 +130,7 @@ pub(crate) struct PlaceArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: AmountArgs,
-    /// VM of the reservation; it may start after the host is chosen.
+    /// VM of the reservation, which may start after the host is chosen.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
     /// Candidate host: socket of its daemon or `https://NAME:PORT`; repeatable.
@@ -208,7 +208,7 @@ pub(crate) struct Change {
     /// Give the reservation to this VM, or name its present VM by another binding.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -222,7 +222,7 @@ pub(crate) struct Pause {
     /// Do not ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -233,7 +233,7 @@ pub(crate) struct Pause {
 pub(crate) struct NamedArgs {
     /// Name of the reservation, or a pattern for several, e.g. `web-*`.
     pub(crate) name: String,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]

@@ -19,7 +19,7 @@ pub enum ServeError {
         /// Kernel's numbers of the missing CPUs.
         cpus: Vec<CpuId>,
     },
-    /// A file with information of the kernel cannot be read.
+    /// A file in which the kernel gives information cannot be read.
     #[error("cannot read {what}: {source}")]
     Unreadable {
         /// Description of the file, such as `the boot id`.

@@ -64,7 +64,7 @@ pub(super) struct Host {
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,
     pub(super) commit_took: Histogram,
-    /// Principals who have asked for a migration of access, by the ticket of the request.
+    /// Principals who have requested a migration of access, by the ticket (id) of the request.
     pub(super) migrating: BTreeMap<Ticket, Principal>,
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,

@@ -40,13 +40,13 @@ pub(super) enum ValidRequest {
     Cancel(Ticket),
 }
 
-/// Details of a request that the service does not need, but its answer does.
+/// Details of a request that its answer needs, but the service does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
-    /// List only names that follow this one.
+    /// List only reservations whose names come after this name.
     NamesAfter(String),
-    /// Period of the reservations for which the available capacity is asked.
+    /// Period for which the available capacity is requested.
     Period(Span),
 }
 

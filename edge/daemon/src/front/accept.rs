@@ -35,7 +35,7 @@ use super::sessions::Session;
 use super::tls::{certificate_of, token_in};
 use super::{Front, Remote, pages, peer};
 
-/// Time limit for a request and its answer, except for streams.
+/// Time limit from the start of a request to the end of its answer. Streams have none.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 
 /// Maximum number of headers of a request.

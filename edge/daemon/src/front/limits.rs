@@ -64,7 +64,7 @@ pub(super) enum Owner {
     Loopback,
     /// All browsers without a session.
     Visitor,
-    /// A remote client with these credentials.
+    /// A remote client, identified by the hash of its credential.
     Proof(String),
 }
 
@@ -96,7 +96,7 @@ enum SlotKind {
     Remote(u64),
 }
 
-/// Reason why no connection is allowed now.
+/// Reason why a principal may not open another connection at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
     /// The principal has the maximum number of connections, which is this number.
