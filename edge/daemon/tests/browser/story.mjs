@@ -266,6 +266,7 @@ async function picture(browser) {
   await page.waitForSelector("#culprits li");
   await drag(page, 90);
   await until("a preview", async () => /would have missed|beneficial|annot predict/.test(await page.locator("#preview").innerText()));
+  check(!/annot predict/.test(await page.locator("#preview").innerText()), "no prediction: try again on a quiet host");
   const bottom = await page.evaluate(() => document.getElementById("lanes-under").getBoundingClientRect().bottom + 14);
   await page.screenshot({ path: path.join(shots, "picture.png"), clip: { x: 0, y: 0, width: 1000, height: Math.ceil(bottom) } });
   await page.mouse.up();
