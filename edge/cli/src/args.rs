@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Print the address of the page with a code that logs a browser in once.
     Page(PageArgs),
+    /// Show a daemon with four guests and a page.
+    Demo(crate::demo::Demo),
     /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
     Sweep(Sweep),

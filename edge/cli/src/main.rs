@@ -14,6 +14,7 @@ mod compare;
 mod cost;
 mod cumulative;
 mod date;
+mod demo;
 mod diff;
 mod doctor;
 mod edits;
@@ -112,6 +113,7 @@ fn run_command() -> ExitCode {
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
         Command::Page(args) => service::page(&args),
+        Command::Demo(args) => demo::demo(&args),
         Command::Incidents(args) => service::incidents(&args),
         Command::Predictions(args) => service::predictions(&args),
         Command::Show(args) => show::show(&args),
