@@ -112,8 +112,8 @@ pub fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
 }
 
 impl StoredResults {
-    /// Returns the numbers as results of their experiment, for new verdicts. Points and measures
-    /// that were not written are `None`.
+    /// Returns the stored numbers as results of the experiment, so that verdicts can be computed
+    /// again. Points and measures without a stored number are `None`.
     #[must_use]
     pub fn results(&self, experiment: &Experiment) -> Results {
         let stat = |point: &[usize], name: &str| {

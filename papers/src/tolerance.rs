@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Greatest difference between our value and the published one.
+/// Largest difference between our value and the published value with which the verdict is still
+/// "reproduced".
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// A percentage of the published value.

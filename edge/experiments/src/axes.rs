@@ -124,8 +124,8 @@ pub fn last_place(axes: &[Axis], point: &[usize]) -> Range<usize> {
     place.map_or(0..0, |(axis, &place)| axis.points[place].name.span())
 }
 
-/// Returns the text of an error in a varied scenario with this text. A scenario is checked only
-/// after all changes, so the error shows the line as it became.
+/// Returns the message of an error in a varied scenario, followed by the faulty line. `text` is the
+/// scenario after all changes, since a scenario is checked only then.
 #[must_use]
 pub fn as_it_became(text: &str, error: &ScenarioError) -> String {
     match text.lines().nth(error.line.saturating_sub(1)) {

@@ -35,7 +35,7 @@ pub enum GivenBack {
 /// Error of restoring a thread.
 #[derive(Debug, Error)]
 pub enum GiveBackError {
-    /// The fence could not determine if the thread still exists.
+    /// The kernel did not tell whether the thread still exists.
     #[error("cannot find out whether thread {tid} still exists")]
     Unknown {
         /// Id of the thread.

@@ -135,7 +135,7 @@ impl HeldTree {
         &self.0.place
     }
 
-    /// Returns the threads that the tree had when the fence registered it.
+    /// Returns the threads that the process tree had when it was registered for restoring.
     #[must_use]
     pub fn first(&self) -> &[ThreadRef] {
         &self.0.first

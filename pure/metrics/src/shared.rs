@@ -41,7 +41,8 @@ impl Counts {
 pub(crate) struct CpuAccounting {
     length: Span,
     counts: Counts,
-    /// CPU time of vCPUs at the start of kernel accounting, and at its last update.
+    /// CPU time that vCPUs had used on this CPU when its kernel accounting began. `None` before it
+    /// began.
     busy_before: Option<Span>,
     busy: Span,
 }

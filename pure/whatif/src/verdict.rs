@@ -24,7 +24,7 @@ pub struct FormGate {
     pub form: Form,
     /// One row for each vCPU.
     pub rows: Vec<GateRow>,
-    /// Results of each vCPU without the warm-up of the recording.
+    /// Recorded results of each vCPU, from the end of the warm-up to the end of the recording.
     pub whole: Vec<Measures>,
 }
 

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn function_without_a_body_is_not_counted() {
+    fn function_length_check_ignores_functions_without_a_body() {
         assert_eq!(
             lengths("trait T {\n    fn a(&self) -> u8;\n    fn b() {\n    }\n}"),
             [("b".into(), 2)]

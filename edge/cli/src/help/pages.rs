@@ -38,7 +38,7 @@ Use it with `slackline check`, `sim`, `run`, `compare` and `sweep`.
 
 Values:
   - A time is a number with a unit: 250us, 4ms, 2s, 3min, 1h.
-  - A time that may be random is also \"uniform 1ms 3ms\" or \"exponential 4ms\".
+  - Some times can be random: \"uniform 1ms 3ms\" or \"exponential 4ms\".
   - An amount of CPU is \"0.25cpu\".
 ";
 
@@ -69,7 +69,8 @@ Use a kind that resembles the program in your VM, or `replay` of a recording.
   - `sim` simulates the workload. `run` starts it as a real process, unless the domain
     has a `live` table (`slackline help live`).
   - `slackline load KIND` runs a workload by itself.
-  - A time that may be random is \"4ms\", \"uniform 1ms 3ms\" or \"exponential 4ms\".
+  - A time of a workload is fixed (\"4ms\") or random (\"uniform 1ms 3ms\",
+    \"exponential 4ms\").
 ";
 
 const LIVE_INTRO: &str = "\

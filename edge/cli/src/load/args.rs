@@ -257,7 +257,8 @@ pub(crate) enum Serving {
     },
 }
 
-/// Clients outside the host.
+/// Kinds of network client that `slackline load` can run. A client sends requests to a server
+/// outside its own process.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Client {
     /// Send HTTP requests at a rate, independent of the answers.
@@ -288,7 +289,8 @@ pub(crate) enum Client {
     },
     /// Send pings one by one, or at a rate.
     Ping {
-        /// Minimum time between pings, each sent after an answer [default: 0].
+        /// Minimum time between two pings; each waits for the answer to the previous one [default:
+        /// 0].
         #[arg(long)]
         every: Option<String>,
         /// Pings per second on average, independent of the answers.

@@ -88,7 +88,8 @@ pub(crate) struct AmountArgs {
     /// Also allow slack beyond the reservation [default, or unchanged].
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
-    /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
+    /// Start of periods after each multiple of the period on the wall clock, or `none` [default:
+    /// none; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
     /// End of the reservation: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none,

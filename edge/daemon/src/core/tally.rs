@@ -33,7 +33,8 @@ pub(super) struct Tally {
     /// Time from which a domain's recent numbers count, if its terms or state changed within the
     /// window.
     begun: BTreeMap<DomId, Time>,
-    /// Numbers that were computed last, and the time of that computation.
+    /// Numbers of the last computation, and the time of that computation. `None` before the first
+    /// one.
     looked: Option<(Time, SummaryWindows)>,
     next_tidy: Time,
     pub(super) timer_late: Histogram,

@@ -98,7 +98,8 @@ pub(super) struct Hearing {
     rest: Vec<u8>,
     /// Number of vCPUs of the guest.
     vcpus: u16,
-    /// Sequence number and time of the last frame of each kind.
+    /// Sequence number and arrival time of the last frame of each kind. The first entry is for
+    /// reports of tasks, the second for reports of pending I/O.
     last: [Option<(u32, Time)>; 2],
     bad: u32,
     claims: Vec<Claim>,

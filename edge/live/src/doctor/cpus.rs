@@ -27,7 +27,7 @@ pub(super) fn cpus(_: &Host) -> Result<Verdict, ProbeError> {
         Verdict::limited(format!("{found}; this process may use {ours} only"))
             .hint("start Slackline outside of `taskset` and cpusets")
     } else if online.iter().any(|&cpu| cpu >= CpuId::LIMIT) {
-        Verdict::limited(format!("{found}; Slackline supports the first {}", CpuId::LIMIT))
+        Verdict::limited(format!("{found}; Slackline supports the first {} CPUs", CpuId::LIMIT))
             .hint("use the CPUs with the lowest numbers")
     } else if online.len() == 1 {
         Verdict::limited(found).hint("use a host with more CPUs: all else waits while a VM runs")

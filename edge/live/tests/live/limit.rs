@@ -125,7 +125,8 @@ fn state(tid: Tid) -> (SchedulingOf, CpuSet, String) {
     (get_scheduling(tid).unwrap(), get_affinity(tid).unwrap(), groups)
 }
 
-/// Skips a kind of limit if the error says that this host does not support it.
+/// Returns the limited process. If this host does not support the kind of limit, prints a note and
+/// returns `None`, so that the test skips this kind.
 fn unless_impossible(
     way: &LimitInterface,
     result: Result<LimitedProcess, LimitError>,

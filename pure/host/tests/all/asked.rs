@@ -111,7 +111,7 @@ fn woken_vcpu_that_started_on_a_cpu_is_not_offered_to_a_second_idle_cpu() {
 }
 
 #[test]
-fn cpus_are_rescheduled_for_a_vcpu_no_longer_refused_only_if_it_waits() {
+fn vcpu_that_hardware_allows_again_causes_rescheduling_only_while_waiting() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_bound_of_a_task_with_deadline_at_period_end_is_its_utilization() {
+    fn demand_bound_equals_utilization_if_deadlines_are_at_period_ends() {
         let mut demand = Demand::default();
         assert_eq!(demand.bound(), 0);
         demand.add(one(((0, 0), (1, 4, 4), 0)));

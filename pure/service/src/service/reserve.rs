@@ -247,10 +247,10 @@ fn whose(
     }
 }
 
-/// Returns the VM. `None` if the VM does not exist but may still start.
+/// Returns the VM that the binding names. `None` if no such VM runs now, but one can be started
+/// under the same name later.
 ///
-/// # Errors
-/// If the binding refers to a process that does not exist, or the VM cannot be used.
+/// # Errors\nIf the binding names a process id that no process has, the user may not use the VM, or the host cannot identify the VM.
 pub(super) fn found(
     (binding, user): (&Binding, u32),
     world: &mut impl World,

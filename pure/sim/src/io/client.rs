@@ -1,4 +1,5 @@
-//! Clients outside the host, and the times at which they send requests. They take no CPU time.
+//! Simulated network clients, and the times at which they send requests. Clients are outside the
+//! host and use none of its CPU time.
 
 use std::collections::VecDeque;
 

@@ -55,7 +55,8 @@ fn pair(times: (u64, u64), hot: &[(u64, u64)], idle: &[(u64, u64)]) -> [Balancer
     [load(0, times.0, 1, hot), load(1, times.1, next, idle)]
 }
 
-/// Returns a text that lists the vCPUs that migrate to the idle CPU and back.
+/// Returns a text that lists which vCPUs migrate from CPU 0 to CPU 1 ("there") and which migrate
+/// from CPU 1 to CPU 0 ("back").
 fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
     let moves = run(loads, rules, CpuSet::one);
     let going = |to: usize| {

@@ -132,7 +132,7 @@ fn sedf_subtask_that_cannot_run_is_continued_on_the_second_cpu_at_its_deadline()
 /// Other vCPUs may still be tardy because of CPU time that the split vCPU used, until the CPU is
 /// quiescent.
 #[test]
-fn sedf_cpu_is_treated_as_split_until_quiescent_after_its_split_vcpu_leaves() {
+fn sedf_cpu_stays_strict_until_quiescent_after_its_split_vcpu_leaves() {
     let (mut host, [one, _, split]) = Host::of_three();
     assert_eq!(host.left_over(), [false, false]);
     host.leave(split);
