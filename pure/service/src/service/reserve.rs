@@ -250,7 +250,9 @@ fn whose(
 /// Returns the VM that the binding names. `None` if no such VM runs now, but one can be started
 /// under the same name later.
 ///
-/// # Errors\nIf the binding names a process id that no process has, the user may not use the VM, or the host cannot identify the VM.
+/// # Errors
+/// If the binding names a process id that no process has, the user may not use the VM, or the host
+/// cannot identify the VM.
 pub(super) fn found(
     (binding, user): (&Binding, u32),
     world: &mut impl World,
