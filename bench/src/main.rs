@@ -33,7 +33,7 @@ struct Arguments {
 enum Bench {
     /// Compare the simulator with SimSo, which is installed for it.
     Simso {
-        /// Number of runs of each, in turn.
+        /// Number of runs of each simulator. The runs alternate.
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..))]
         rounds: u32,
     },
@@ -55,13 +55,13 @@ enum Bench {
     },
     /// Compare whole commands with real time and with their targets.
     Commands {
-        /// Number of runs of the short commands.
+        /// Number of runs of each short command.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
     /// Measure each policy at 2 to 100,000 vCPUs, beside the original if there is one.
     Policy {
-        /// Number of runs of each.
+        /// Number of measurements of each policy.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
         /// Only these policies; default: all.
@@ -96,7 +96,7 @@ enum Bench {
     },
     /// Compare ALERT on the live host with the kernel's own limits; needs root.
     Alert {
-        /// Seconds of each share with each interface.
+        /// Measured seconds for each share and each mechanism.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..))]
         seconds: u64,
     },

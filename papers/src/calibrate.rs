@@ -20,7 +20,7 @@ use crate::source::Source;
 
 /// First step: costs are tried at 1.32 times and 1/1.32 of their values.
 const FIRST_STEP: f64 = 0.32;
-/// Lower limit of the step.
+/// Lower limit of the step by which a calibration changes costs.
 const LAST_STEP: f64 = 0.01;
 /// Limit of the number of trials.
 const MOST_TRIALS: usize = 400;

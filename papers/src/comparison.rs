@@ -131,9 +131,9 @@ pub(crate) enum Test {
     Higher,
     /// Each number is lower than the one that it is compared with.
     Lower,
-    /// Each number is higher than the one before.
+    /// Each number is higher than the previous one.
     Rising,
-    /// Each number is lower than the one before.
+    /// Each number is lower than the previous one.
     Falling,
     /// Of several measures, the one with the published name is the lowest.
     Lowest,

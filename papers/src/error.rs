@@ -30,7 +30,7 @@ pub enum PaperError {
         paper: String,
         /// Name that was asked for.
         name: String,
-        /// Names of its experiments and figures.
+        /// Names of the experiments and figures of the paper.
         known: Vec<String>,
     },
     /// A file cannot be read.
@@ -108,7 +108,7 @@ pub enum FileFault {
         what: &'static str,
         /// Name as it is in the file.
         name: String,
-        /// Names that exist in that place.
+        /// Names that exist and can be used in place of the unknown name.
         known: Vec<String>,
     },
     /// Two things have one name.
@@ -122,7 +122,7 @@ pub enum FileFault {
     /// A required key is missing.
     #[error("{place} has no `{key}`")]
     Missing {
-        /// Table or value that needs it.
+        /// Table or value that needs the missing key.
         place: &'static str,
         /// Name of the missing key.
         key: &'static str,
@@ -134,7 +134,7 @@ pub enum FileFault {
     NotA {
         /// Text as it is in the file.
         written: String,
-        /// Form that it should have.
+        /// Description of the form that the text should have.
         what: &'static str,
         /// Example of the form.
         example: &'static str,

@@ -19,7 +19,7 @@ const SEEDS: u64 = 10;
 /// An experiment, as read and checked.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Name of its file, without the ending.
+    /// Name of the experiment's file, without the ending.
     pub name: String,
     /// Subject of the experiment.
     pub title: String,
@@ -30,7 +30,7 @@ pub struct Experiment {
     pub explains: bool,
     /// True if real processes play it on a live host.
     pub is_live: bool,
-    /// Number of seeds. They count from 1.
+    /// Number of seeds. The seeds are 1 to this number.
     pub seeds: u64,
     /// Axes that are varied. The points are all combinations.
     pub axes: Vec<Axis>,
@@ -112,7 +112,7 @@ pub struct Measure {
     pub(crate) metric: Spanned<String>,
     /// Metric or number to subtract.
     pub(crate) minus: Option<Spanned<String>>,
-    /// Factor of the subtracted metric.
+    /// Factor by which the metric is multiplied before it is subtracted.
     #[serde(default = "one")]
     pub(crate) each: f64,
     /// Metric or number to divide by, or `second` for the length of the window.

@@ -72,7 +72,7 @@ pub struct Paper {
 pub struct NotAttempted {
     /// Ids of the values. An id that ends in `*` stands for all with that beginning.
     pub published: Vec<String>,
-    /// Reason why they are not attempted.
+    /// Reason why no experiment compares the published values.
     pub why: String,
 }
 

@@ -33,13 +33,13 @@ pub struct Value {
     pub unit: String,
     /// Table, figure or section, and page.
     pub from: String,
-    /// Source from which it was read.
+    /// Source from which the published value was read.
     pub read: ValueSource,
-    /// Greatest error of reading it.
+    /// Largest error with which the published value can be read from its source.
     pub give: f64,
     /// Further remarks. `None` if there are none.
     pub note: Option<String>,
-    /// True if costs may be calibrated on it.
+    /// True if costs may be calibrated on the published value.
     pub calibration: bool,
 }
 

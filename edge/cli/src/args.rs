@@ -290,7 +290,7 @@ pub(crate) struct Serve {
 pub(crate) struct ServeFront {
     #[command(flatten)]
     pub(crate) tls: Tls,
-    /// Also serve metrics, on a socket that is passed.
+    /// Also serve metrics, on a socket that the parent process passes.
     #[arg(long)]
     pub(crate) metrics: bool,
 }

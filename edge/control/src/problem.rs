@@ -144,7 +144,7 @@ pub struct NoRoom {
 pub enum OverBudget {
     /// CPU of all reservations of the owner, in millionths of a CPU.
     CpuPpm {
-        /// Total of the owner if the request were granted.
+        /// Total of all reservations of the owner if the request were granted.
         asked: u32,
         /// Limit of the owner.
         most: u32,

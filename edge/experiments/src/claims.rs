@@ -25,7 +25,7 @@ pub enum BadClaim {
     Unknown {
         /// Line in the file, counted from 1.
         line: usize,
-        /// Unknown part, and a similar name.
+        /// Unknown metric or subject, with a similar name that exists.
         unknown: UnknownMetric,
     },
     /// The claim compares a metric with a value in another unit.

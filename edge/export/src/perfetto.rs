@@ -67,7 +67,7 @@ pub struct Perfetto<W: Write> {
     observed: BTreeSet<VcpuId>,
 }
 
-/// Thread of the file.
+/// Identity of a thread in the Perfetto file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ThreadKey {
     Vcpu(VcpuId),

@@ -93,7 +93,7 @@ pub enum FenceError {
     HeldElsewhere {
         /// Id of the thread.
         tid: Tid,
-        /// Process id of the other owner.
+        /// Process id of the owner that already schedules the thread.
         owner: Tid,
     },
     /// Only one thread of a process can be held by stopping the process. A second one was asked.

@@ -8,13 +8,13 @@
 /// Colour of an element, by its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ink {
-    /// Text, and published values.
+    /// Colour of text and of published values.
     Text,
-    /// Text of lower importance.
+    /// Colour of less important text.
     Muted,
-    /// Grid lines behind a plot.
+    /// Colour of grid lines behind a plot.
     Grid,
-    /// Background of the picture.
+    /// Colour of the background.
     Paper,
     /// Colour of a series, by its number. There are seven, which then repeat.
     Series(usize),

@@ -188,7 +188,7 @@ impl Layer {
         Layer { over: Some(name.into()), ..self }
     }
 
-    /// Returns the name whose place the layer uses.
+    /// Returns the name whose place on the axis the layer uses.
     pub(crate) fn slot(&self) -> &str {
         self.over.as_deref().unwrap_or(&self.name)
     }

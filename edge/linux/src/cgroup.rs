@@ -168,7 +168,7 @@ pub enum CgroupError {
     Elsewhere {
         /// Id of the process.
         pid: Tid,
-        /// Path of the cgroup of that process.
+        /// Path of the cgroup that contains the process.
         group: PathBuf,
         /// Cgroup of the first process of the tree.
         origin: PathBuf,

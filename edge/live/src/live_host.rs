@@ -272,7 +272,7 @@ impl LiveHost {
         self.decider().records.keep_exchanges();
     }
 
-    /// Moves the records since the last call to `into`.
+    /// Moves the records made since the last call into `into`.
     pub(crate) fn take_records(&self, into: &mut Vec<Entry>) {
         self.decider().records.take(into);
     }

@@ -238,7 +238,7 @@ pub enum QmpError {
     TooLate {
         /// Message that was expected.
         awaited: &'static str,
-        /// Number of asynchronous events that arrived instead.
+        /// Number of asynchronous events that arrived while the message was awaited.
         events: u32,
         /// Start of an incomplete message, or `nothing` if no byte arrived.
         received: String,

@@ -66,7 +66,7 @@ pub struct PlayResults {
     pub undone: usize,
 }
 
-/// Reason why a scenario cannot be run here.
+/// Reason why a scenario cannot be run on this host.
 #[derive(Debug, Error)]
 pub enum LiveError {
     /// The host does not allow it, or the run failed.

@@ -342,7 +342,7 @@ impl ManagedProcesses {
         end_all(&mut ending);
     }
 
-    /// Ends all processes that were started here.
+    /// Ends all processes that the run started.
     pub(crate) fn end_everything(&mut self) {
         end_all(&mut self.processes);
     }

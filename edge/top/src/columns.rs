@@ -26,7 +26,7 @@ impl Column {
     }
 }
 
-/// All columns in the order in which they stand.
+/// All columns, in the order in which the table shows them.
 const COLUMNS: [Column; 13] = [
     text("name", 14, 0, |row| row.name.clone()),
     text("state", 9, 4, |row| row.state.clone()),

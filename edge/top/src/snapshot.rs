@@ -1,4 +1,4 @@
-//! Numbers of one moment, as a source gives them.
+//! Snapshot: the numbers that `slackline top` shows at one moment.
 
 use slackline_units::Span;
 

@@ -34,7 +34,7 @@ pub struct View {
     pub selected: Option<String>,
     /// True if the details of the selected row are shown.
     pub has_details: bool,
-    /// True while the numbers stand still.
+    /// True while the user has paused the updates of the screen.
     pub is_paused: bool,
     /// Power of two by which a recording is played faster than it was made.
     pub speed: i8,

@@ -69,7 +69,7 @@ pub(crate) struct Deadlines {
 struct Shortfalls {
     /// Value of `total` at which these shortfalls are made up.
     target: Span,
-    /// Deadline of the first of these periods.
+    /// Deadline of the first period in which the vCPU received too little CPU time.
     first: Time,
     count: u64,
     promise: Reservation,
@@ -79,7 +79,7 @@ struct Shortfalls {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedTime {
     pub(crate) stretch: Stretch,
-    /// Part of this CPU time that was overrun.
+    /// Part of the received CPU time that was overrun.
     pub(crate) late: Span,
     /// True if the CPU time was received by reservation, false if it was slack.
     pub(crate) due: bool,
@@ -243,7 +243,7 @@ impl Deadlines {
         }
     }
 
-    /// Ends these shortfalls at `at`, and counts their tardiness.
+    /// Ends the shortfalls at the time `at`, and counts their tardiness.
     fn settle(&mut self, shortfalls: Shortfalls, at: Time) {
         let Shortfalls { first, count, promise, .. } = shortfalls;
         for nth in 0..count {

@@ -56,7 +56,7 @@ pub(crate) struct Account {
     pub(crate) length: Span,
 }
 
-/// Errors and sums of one vCPU.
+/// Share error and sums of one vCPU over the whole run and in single seconds.
 #[derive(Debug, Default)]
 pub(crate) struct LongRun {
     /// Error of the long run, in millionths of the reservation.

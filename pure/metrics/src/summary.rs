@@ -176,11 +176,11 @@ impl VcpuSummary {
 /// rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedCpu {
-    /// Part used by other programs, kernel threads and interrupts.
+    /// Part of the CPU's time used by other programs, kernel threads and interrupts, in millionths.
     pub others_ppm: u64,
     /// Part that a hypervisor below the host gave to other VMs (steal).
     pub stolen_ppm: u64,
-    /// Part in which the CPU was idle.
+    /// Part of the CPU's time in which the CPU was idle, in millionths.
     pub unused_ppm: u64,
 }
 

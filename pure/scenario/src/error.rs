@@ -188,7 +188,7 @@ pub enum ErrorKind {
     OfDomain {
         /// Name of the domain.
         domain: String,
-        /// Kind of the fault in that table.
+        /// Kind of the fault in the table of the domain.
         error: Box<ErrorKind>,
     },
 
@@ -488,7 +488,7 @@ pub enum ErrorKind {
         job: usize,
         /// Time at which the job is ready.
         time: Span,
-        /// Time at which the job before it is ready.
+        /// Time at which the previous job is ready.
         last: Span,
     },
     /// A job that never ends is not the last one.

@@ -172,7 +172,7 @@ pub struct FairSlack {
 /// Time that programs with precedence over all vCPUs take from a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interference {
-    /// CPU that is taken.
+    /// CPU whose time other programs take.
     pub cpu: CpuId,
     /// Ready times and lengths of the jobs, in order.
     pub jobs: Vec<(Span, Span)>,
@@ -208,7 +208,8 @@ pub struct MigrationCost {
 /// other domains have evicted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarmCache {
-    /// Part found on another thread of the same core.
+    /// Part of the cached data that is still there after a migration to another thread of the same
+    /// core.
     pub core: u32,
     /// Part found on another core with the same last-level cache.
     pub cache: u32,

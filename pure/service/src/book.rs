@@ -52,7 +52,7 @@ impl Lease {
     }
 }
 
-/// Part of a reservation that is in force.
+/// Extent to which a reservation is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The VM is scheduled: its vCPUs occupy the places of the reservation.

@@ -1,4 +1,4 @@
-//! VMs and CPUs as the world reports them.
+//! VMs and CPUs, as the host of the service reports them.
 
 use slackline_policy::AdmitError;
 use slackline_units::{CpuId, Span};

@@ -20,7 +20,7 @@ const WAKES: u64 = 100;
 /// Comparison of a recording with its simulation in one form.
 #[derive(Clone, Debug)]
 pub struct FormGate {
-    /// Form that was simulated.
+    /// Form of the simulation: open or closed.
     pub form: Form,
     /// One row for each vCPU.
     pub rows: Vec<GateRow>,
@@ -73,7 +73,7 @@ impl GateRow {
 }
 
 impl FormGate {
-    /// Returns true if all vCPUs pass.
+    /// Returns true if the results of all vCPUs pass the gate.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.rows.iter().all(GateRow::passes)

@@ -18,9 +18,9 @@ const LIST: &str = "xtask/ratchet.txt";
 pub struct Function {
     /// Name of the function.
     pub name: String,
-    /// Line of its signature, counted from 1.
+    /// Line of the function's signature, counted from 1.
     pub line: usize,
-    /// Number of its lines.
+    /// Number of lines of the function.
     pub lines: usize,
 }
 

@@ -357,7 +357,7 @@ fn ping_to(text: &str) -> Result<PingTo, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct Count {
-    /// Number to send [default: no limit].
+    /// Number of requests or pings to send [default: no limit].
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 }

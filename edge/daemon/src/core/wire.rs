@@ -42,7 +42,7 @@ pub(super) enum ValidRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
-    /// List only names that follow this one.
+    /// List only reservations whose name comes after this name in alphabetical order.
     NamesAfter(String),
     /// Period of the reservations for which the available capacity is asked.
     Period(Span),

@@ -30,7 +30,7 @@ pub enum Absent {
         binding: Binding,
         /// Id of the first matching process, which has the lower id.
         first: Tid,
-        /// Id of the next matching process.
+        /// Id of the second matching process.
         second: Tid,
     },
     /// The process has ended, or is one that must not be scheduled.

@@ -77,7 +77,7 @@ pub(super) fn after_1970(ns: i64) -> SystemTime {
     if ns < 0 { SystemTime::UNIX_EPOCH - span } else { SystemTime::UNIX_EPOCH + span }
 }
 
-/// Returns the terms from their stored parts.
+/// Builds the terms of a reservation from the values stored in the ledger.
 pub(super) fn terms(
     (slice_ns, period_ns, phase_ns): (u64, u64, Option<u64>),
     (exact, by_use): (bool, bool),

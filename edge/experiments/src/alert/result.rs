@@ -21,7 +21,7 @@ pub struct CaseResult {
 pub enum Limiter {
     /// A simulated policy, by name.
     Policy(&'static str),
-    /// This host, by one of its interfaces.
+    /// This host, by one of the mechanisms that limit CPU time.
     Host,
 }
 
@@ -30,7 +30,7 @@ pub enum Limiter {
 pub struct DomainErrors {
     /// Limit of the domain.
     pub target: CpuShare,
-    /// Seed of the run. Zero if nothing was drawn.
+    /// Seed of the run. Zero if the run used no random numbers.
     pub seed: u64,
     /// Error of each second.
     pub seconds: Vec<i64>,

@@ -12,7 +12,7 @@ use super::Edit;
 pub struct PathError {
     /// Path as it was written.
     pub path: String,
-    /// Reason why it does not fit.
+    /// Reason why the path does not lead to a value.
     pub why: String,
 }
 

@@ -37,7 +37,7 @@ pub struct RunResults {
     pub moves: f64,
     /// Number of switches per CPU and second.
     pub switches: f64,
-    /// Number of deadlines of reservations, and of missed ones.
+    /// Number of deadlines of reservations, and number of deadlines missed.
     pub deadlines: Option<(u64, u64)>,
     /// Part of the runnable time in which vCPUs waited for a CPU, in percent.
     pub waiting: Option<f64>,
@@ -96,7 +96,7 @@ impl RunResults {
         }
     }
 
-    /// Returns the cells of its row.
+    /// Returns the cells of the table row for these results.
     #[must_use]
     pub fn cells(&self) -> [String; COLUMNS.len()] {
         let number = |number: f64| format!("{number:.3}");

@@ -20,7 +20,7 @@ use crate::thread::ThreadRef;
 /// Cpuset that applies to a thread or to a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpuset {
-    /// Folder of the cgroup whose cpuset it is.
+    /// Folder of the cgroup that defines the cpuset.
     pub group: PathBuf,
     /// File that sets the CPUs of the cpuset.
     pub file: PathBuf,

@@ -62,7 +62,7 @@ struct Claim {
     vcpu: u16,
     kind: Kind,
     told: Time,
-    /// Time of the next check if the claim lapses.
+    /// Time of the next check whether the claim has expired.
     due: Time,
     /// True if the guest was running at the last check of the claim.
     ran: bool,

@@ -27,7 +27,7 @@ pub(crate) struct Joining {
 /// Result of adding a group of vCPUs. The error names the vCPU that could not join, and the reason.
 pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
 
-/// Error of replacing vCPUs by a group.
+/// Error of replacing vCPUs by a group of other vCPUs.
 #[derive(Debug)]
 pub(crate) struct NotReplaced {
     /// vCPU of the group that could not join, so that the group was not added.

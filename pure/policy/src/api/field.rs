@@ -15,7 +15,7 @@ use crate::api::nearest::nearest;
 pub struct Field {
     /// Name that users type.
     pub name: &'static str,
-    /// Type and range of its value.
+    /// Type and range of the parameter's value.
     pub kind: Kind,
     /// Default value as a user would write it. `None` if the parameter is required.
     pub default: Option<&'static str>,

@@ -10,7 +10,7 @@ use super::locks::SPIN;
 /// Resource or condition that a program needs before it can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramNeed {
-    /// CPU time, of the amount that [`Progress::left`] returns.
+    /// CPU time; [`Progress::left`] returns how much.
     Cpu,
     /// CPU time until this time is reached.
     Until(Time),
