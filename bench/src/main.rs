@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-/// Measures all promises, each beside its peer in the same run.
+/// Measures all promises, each together with the system that it is compared with, in the same run.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {

@@ -23,7 +23,7 @@ pub struct Experiment {
     pub name: String,
     /// Subject of the experiment.
     pub title: String,
-    /// Figures and tables of the experiment, which are also names of it.
+    /// Figures and tables of the experiment, by which the experiment can also be selected.
     pub figures: Vec<String>,
     /// True if a parameter was chosen with the published values in view. The experiment then
     /// explains them and predicts nothing.
@@ -243,7 +243,8 @@ impl Experiment {
         self.quick.is_some()
     }
 
-    /// Returns the quick form of the experiment. Without one it stays the same.
+    /// Returns the quick form of the experiment. An experiment without a quick form is returned
+    /// unchanged.
     #[must_use]
     pub fn quick(mut self) -> Experiment {
         let Some(quick) = &self.quick else { return self };
@@ -331,7 +332,7 @@ impl Experiment {
     }
 
     /// Returns true if the results were not known before: no parameter was chosen in view of them,
-    /// and they are no variation of earlier ones.
+    /// and the experiment does not vary an earlier experiment.
     #[must_use]
     pub fn predicts(&self) -> bool {
         !self.explains && self.sensitivity.is_none()

@@ -159,8 +159,9 @@ impl Paper {
         self.experiments.iter().map(read).collect()
     }
 
-    /// Reads the experiments with one of these names, or with a figure of one. Without names, reads
-    /// all but those about assumptions, which need many runs and are seldom of interest.
+    /// Reads the experiments with one of these names, or that cover a figure with one of these
+    /// names. Without names, reads all but those about assumptions, which need many runs and are
+    /// seldom of interest.
     ///
     /// # Errors
     /// If no experiment has a name, or a file is faulty.

@@ -1,5 +1,5 @@
 //! The long form of the contract tests between policy and host: more random scripts than `./test`
-//! runs, and other ones.
+//! runs, and other random scripts.
 
 use std::process::ExitCode;
 

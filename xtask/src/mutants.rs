@@ -25,7 +25,7 @@ const FOLDER: &str = "target/mutants";
 pub struct MutantSelection {
     /// Names of the crates' folders. Empty for all crates.
     pub crates: Vec<String>,
-    /// Part of all changes, such as `0/4` for every fourth one, beginning with the first.
+    /// Part of all changes, such as `0/4` for every fourth change, beginning with the first.
     pub shard: Option<String>,
     /// Patterns of file paths. Only changes in matching files are tried.
     pub files: Vec<String>,

@@ -196,7 +196,7 @@ pub(crate) struct RunArgs {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host, as many as the scenario has [default: the last ones].
+    /// CPUs of this host, as many as the scenario has [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     #[command(flatten)]
@@ -245,7 +245,7 @@ pub(crate) struct Hold {
     /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
-    /// CPUs to use [default: the last ones, as many as needed].
+    /// CPUs to use [default: the last CPUs, as many as needed].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Print one line of JSON per second.
@@ -343,7 +343,7 @@ pub(crate) struct Compare {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host for live runs [default: the last ones].
+    /// CPUs of this host for live runs [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Save the metrics of each vCPU in each run as CSV.

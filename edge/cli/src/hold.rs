@@ -307,8 +307,8 @@ impl Target {
         self.who.len().max(1) * self.width()
     }
 
-    /// Returns the CPUs that the session schedules. For a tree that runs on several CPUs, it is
-    /// only the first of them.
+    /// Returns the CPUs that the session schedules. For a tree that runs on several CPUs, it
+    /// schedules only the first of these CPUs.
     fn managed(&self, cpus: &[CpuId]) -> Vec<CpuId> {
         if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
     }

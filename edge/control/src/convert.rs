@@ -263,7 +263,7 @@ impl From<service::State> for State {
 }
 
 /// Converts a reservation for clients. `recent` and `total` are the CPU times that it received
-/// lately and since the daemon started; unknown ones are left out.
+/// lately and since the daemon started; unknown times are left out.
 #[must_use]
 pub fn reservation(
     listed: &ListedReservation,

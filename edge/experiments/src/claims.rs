@@ -73,8 +73,8 @@ pub fn expects_refusal(scenario: &Scenario) -> bool {
 
 /// Checks without a run that every claim is about an existing metric and in its unit.
 ///
-/// # Errors
-/// If a claim is not. The first one is returned.
+/// # Errors If the metric of a claim does not exist or has another unit. The error is about the
+/// first such claim.
 pub fn check(scenario: &Scenario) -> Result<(), BadClaim> {
     let mut claims = scenario.claims.iter().filter(|claim| claim.test != Test::Refused).peekable();
     if claims.peek().is_none() {

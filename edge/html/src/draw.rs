@@ -23,7 +23,7 @@ const NOTE: Font = Font::of(11.0, Anchor::Start, Ink::Muted);
 /// Part of the width of a name on an axis that bars use. The rest is the gap to the next name.
 const SLOTS: f64 = 0.8;
 
-/// Largest number of points that are drawn as markers. More are drawn as dots.
+/// Largest number of points that are drawn as markers. If there are more, all are drawn as dots.
 const FEW: usize = 60;
 
 /// Largest number of bars that have their values written on them.
@@ -515,7 +515,8 @@ impl Canvas<'_> {
         })
     }
 
-    /// Returns the positions of a layer's marks or line. Steps also have those of their corners.
+    /// Returns the positions of a layer's marks or line. For steps, also returns the positions of
+    /// their corners.
     fn spots(&self, layer: &Layer) -> Vec<Spot> {
         let (_, offset) = self.slot(layer);
         let moved = |spot: Spot, by: f64| Spot { x: spot.x + by, ..spot };

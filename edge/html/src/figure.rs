@@ -79,7 +79,7 @@ impl Figure {
         svg.text
     }
 
-    /// Returns the figure for a page. `number` is its number there, counted from one.
+    /// Returns the figure for a page. `number` is its number on the page, counted from one.
     pub(crate) fn html(&self, made: &FigureOrigin, number: usize) -> String {
         let mut text = String::from("<figure>\n");
         let _ = writeln!(text, "<p class=\"title\">{}</p>", escaped(&self.title));

@@ -67,7 +67,8 @@ impl Layer {
         Layer { name: name.into(), shape, is_published: false, over: None }
     }
 
-    /// Creates a layer of single points. Equal ones are drawn once, larger for more of them.
+    /// Creates a layer of single points. Equal points are drawn as one, which is larger if more
+    /// points are equal.
     pub fn points(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Points(ats(values)))
     }
@@ -182,7 +183,7 @@ impl Layer {
     }
 
     /// Moves the layer to the place of that name on an axis of names, instead of beside it.
-    /// Published values then have its colour.
+    /// Published values then have the colour of the series of that name.
     #[must_use]
     pub fn over(self, name: impl Into<String>) -> Layer {
         Layer { over: Some(name.into()), ..self }

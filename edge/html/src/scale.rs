@@ -42,8 +42,8 @@ pub(crate) struct Scale {
 const NICE: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
 impl Scale {
-    /// Creates a scale for these values that ends at round ones. `said` is a range that was set
-    /// explicitly.
+    /// Creates a scale for these values that starts and ends at round values. `said` is a range
+    /// that was set explicitly.
     pub(crate) fn around(kind: Kind, values: &[f64], said: Option<Range>) -> Scale {
         let usable = |value: &&f64| value.is_finite() && (kind != Kind::Log || **value > 0.0);
         let values = || values.iter().filter(usable);
@@ -184,7 +184,8 @@ fn log_ticks(range: Range, labels: usize) -> Vec<Tick> {
     ticks
 }
 
-/// Returns ticks at zero, and at powers of ten on both sides from the one next to `near` on.
+/// Returns ticks at zero, and at powers of ten on both sides of zero, beginning with the power of
+/// ten next to `near`.
 fn symlog_ticks(range: Range, near: f64, labels: usize) -> Vec<Tick> {
     let first = near.log10().round() as i32;
     let far = range.from.abs().max(range.to.abs()).max(near);

@@ -139,7 +139,7 @@ struct NewcomerThreads {
 
 /// The live host, which all dispatchers and the session share.
 pub(crate) struct LiveHost {
-    /// Views of the managed CPUs in order of their numbers, then those of the other CPUs.
+    /// Views of the managed CPUs in order of their numbers, then the views of the other CPUs.
     views: Vec<CpuView>,
     decider: Mutex<Decider>,
     way: Box<dyn Way>,

@@ -54,8 +54,8 @@ pub(crate) struct Pcpus {
     /// Total length of each vCPU's run intervals that events have shown and that were not reported
     /// yet, by slot. The kernel's count covers all of them together.
     pub(crate) ahead: Vec<Span>,
-    /// vCPUs for which the kernel refused an order. Each has the CPU on which it is tried again,
-    /// and the time of that.
+    /// vCPUs for which the kernel refused an order. Each has the CPU on which the order is tried
+    /// again, and the time of the next attempt.
     pub(crate) refused: Vec<(VcpuId, CpuId, Time)>,
 }
 

@@ -113,7 +113,7 @@ const REAPED_WITHIN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 struct Process {
     target: Target,
-    /// Handle of the process. `None` if it was not started here.
+    /// Handle of the process. `None` if the run did not start the process.
     child: Option<Child>,
     /// Handles of processes that the program has started. They are recorded when the program is
     /// about to be ended.
@@ -241,7 +241,7 @@ impl ManagedProcesses {
         Ok(Ports::default())
     }
 
-    /// Adds a process or cgroup that was not started here.
+    /// Adds a process or cgroup that the run did not start.
     fn add(&mut self, domain: &Domain, target: Target) {
         let (name, vcpus) = (domain.name.clone(), domain.vcpus.clone());
         let (child, started, teller, complaints) = (None, Vec::new(), None, None);
@@ -318,7 +318,7 @@ impl ManagedProcesses {
         }
     }
 
-    /// Returns true if the program of a vCPU was started here. Processes that this program has
+    /// Returns true if the run started the program of a vCPU. Processes that this program has
     /// started are ended with it.
     pub(crate) fn is_ours(&self, vcpu: VcpuId) -> bool {
         let of = self.processes.iter().find(|process| process.vcpus.contains(&vcpu));
@@ -333,7 +333,7 @@ impl ManagedProcesses {
         }
     }
 
-    /// Ends the processes of a domain that were started here.
+    /// Ends the processes of a domain that the run started.
     pub(crate) fn end(&mut self, vcpus: &[VcpuId]) {
         let (mut ending, staying) = std::mem::take(&mut self.processes)
             .into_iter()
@@ -431,8 +431,8 @@ impl Process {
         Some(ProcessError::EndedAtOnce { program: self.name.clone(), how: self.how(status) })
     }
 
-    /// Returns the exit status of a process that was started here. Waits up to [`REAPED_WITHIN`]
-    /// for the process to end. `None` if it still runs after that time.
+    /// Returns the exit status of a process that the run started. Waits up to [`REAPED_WITHIN`] for
+    /// the process to end. `None` if it still runs after that time.
     fn reap(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + REAPED_WITHIN;
         loop {

@@ -292,7 +292,8 @@ fn group(
     runs.iter().map(column).collect()
 }
 
-/// Returns the reservations: a single column if all runs with reservations have the same.
+/// Returns the reservations: a single column if all runs with reservations have the same
+/// reservations.
 fn promises(runs: &[(&str, &Summary)], rows: &[&str]) -> Group {
     let of = |row: &str, run: &Summary| {
         let vcpu = run.vcpus.iter().find(|vcpu| vcpu.name == row);
@@ -428,7 +429,8 @@ fn tasks(rows: &[TaskSummary], width: usize, paint: Paint) -> String {
     format!("{}\n", Sheet { names, groups }.render(width, paint))
 }
 
-/// A table of clients, if there are several: those of a single one are the domain's.
+/// A table of clients, if there are several. The numbers of a single client are those of its
+/// domain.
 fn clients(rows: &[ClientSummary], width: usize, paint: Paint) -> String {
     if rows.len() < 2 {
         return String::new();

@@ -18,7 +18,7 @@ use columns::{Window, overlap, part};
 const FEWEST_COLUMNS: usize = 20;
 /// Longest name that is shown in full.
 const LONGEST_NAME: usize = 24;
-/// Shortest period that is marked, in columns. Marks of shorter ones would hide each other.
+/// Shortest period that is marked, in columns. Marks of shorter periods would hide each other.
 const COLUMNS_A_PERIOD: u64 = 4;
 
 /// Characters of a timeline.

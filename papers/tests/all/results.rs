@@ -111,9 +111,9 @@ fn simulation_reproduces_balancer_results_of_diestelhorst_2007() {
     assert_eq!(verdicts("three-on-two"), [example]);
 }
 
-/// With turns kept, the order is Credit, GAPS-RO, GAPS at every number of guests, and the published
-/// range holds with four outstanding requests. By the text of the paper neither holds. The numbers
-/// of Credit are reproduced. Of those of GAPS two are not.
+/// If preempted vCPUs keep their timeslices, the order is Credit, GAPS-RO, GAPS at every number of
+/// guests, and the published range holds with four outstanding requests. By the text of the paper
+/// neither holds. The numbers of Credit are reproduced. Of those of GAPS two are not.
 #[test]
 fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_timeslices() {
     let paper = read("kim-2008");

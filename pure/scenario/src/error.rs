@@ -481,7 +481,7 @@ pub enum ErrorKind {
         /// Number of amounts of work in the list.
         jobs: usize,
     },
-    /// A job is ready before the one that precedes it.
+    /// A job is ready before the previous job is.
     #[error("jobs are out of order: job {job} is ready at {time}, the job before it at {last}")]
     UnorderedJobs {
         /// Number of the job, counted from 1.
@@ -515,7 +515,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time that must be before the end of the run is not.
+    /// A time that must be before the end of the run is at or after the end.
     #[error("`{written}` must be before the end of the run at {length}")]
     AfterTheEnd {
         /// Key and value as written in the scenario file.
@@ -523,7 +523,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time that must be after the domain joins is not.
+    /// A time that must be after the join of the domain is at or before the join.
     #[error("`{written}` must be after the domain joins at {}", at(*.joins))]
     BeforeJoining {
         /// Key and value as written in the scenario file.
@@ -531,7 +531,7 @@ pub enum ErrorKind {
         /// Time at which the domain joins.
         joins: Time,
     },
-    /// A time that must be before the domain leaves is not.
+    /// A time that must be before the leaving of the domain is at or after the leaving.
     #[error("`{written}` must be before the domain leaves at {}", at(*.leaves))]
     AfterLeaving {
         /// Key and value as written in the scenario file.

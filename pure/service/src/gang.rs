@@ -71,8 +71,8 @@ pub enum GangStart {
     None {
         /// Members whose host refused or did not reply.
         because: Vec<usize>,
-        /// Members that may be held or begin nevertheless, since their host could not be told that
-        /// the gang is broken.
+        /// Members whose host could not be told that the gang is broken. They can still be held, or
+        /// begin nevertheless.
         untold: Vec<usize>,
     },
 }

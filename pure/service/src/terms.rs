@@ -80,7 +80,7 @@ impl Terms {
     /// Longest period that can be reserved.
     pub const LONGEST: Span = Span::from_secs(7 * 24 * 3600);
 
-    /// Shortest slice, and shortest rest of a period after the slice. With shorter ones, most of
+    /// Shortest slice, and shortest rest of a period after the slice. With shorter times, most of
     /// the time would go into dispatching.
     pub const LEAST: Span = Span::from_us(50);
 

@@ -128,7 +128,7 @@ pub struct JoiningDomain<'a> {
 /// Changes to the ledger, written all or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Number of the commit: that of its last event. Later commits have higher numbers.
+    /// Number of the commit: the number of its last event. Later commits have higher numbers.
     pub seq: u64,
     /// Reservations to store by name. `None` deletes the row.
     pub rows: Vec<(Name, Option<Row>)>,

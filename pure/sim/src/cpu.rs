@@ -253,8 +253,8 @@ impl Cpus {
     }
 
     /// Takes interrupt time from a CPU. The running vCPU pays for it, or else the vCPU that runs
-    /// there next. An interrupt of an idle CPU is free, because the cost of dispatching the vCPU
-    /// that it wakes includes it.
+    /// there next. An interrupt of an idle CPU is free, because the cost of dispatching the woken
+    /// vCPU includes the interrupt.
     pub(crate) fn steal(
         &mut self,
         cpu: CpuId,

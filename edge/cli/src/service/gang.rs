@@ -434,8 +434,8 @@ impl Calls<'_> {
         }
     }
 
-    /// Returns the reason why a member counts as lost. `None` if it does not. `silent` counts its
-    /// checks without an answer.
+    /// Returns the reason why a member counts as lost. `None` if the member is not lost. `silent`
+    /// counts its checks without an answer.
     fn is_lost(&self, member: usize, silent: &mut u32) -> Option<String> {
         let host = &self.file.member[member].host;
         let shown = connect(host, self.trust)

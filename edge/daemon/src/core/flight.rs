@@ -59,7 +59,7 @@ const PAUSE: Span = Span::from_secs(60);
 /// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Maximum number of messages queued for the recorder, which is those of 3 s.
+/// Maximum number of messages queued for the recorder: the number that the core sends in 3 s.
 const QUEUE: usize = 32;
 
 /// Time after which a vCPU that has left is dropped from the counts of missed deadlines, if another

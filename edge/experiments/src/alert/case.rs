@@ -137,7 +137,7 @@ impl Case {
         Ok(case)
     }
 
-    /// Returns the case with one more setting, or with another value of one.
+    /// Returns the case with one more setting, or with another value for one of its settings.
     ///
     /// # Errors
     /// If the setting is no field of the policy or its shares.

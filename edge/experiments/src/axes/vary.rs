@@ -28,7 +28,7 @@ impl PathError {
     }
 }
 
-/// Applies all changes in order. Variables of any of them apply to all of them.
+/// Applies all changes in order. A variable of one change applies to all changes.
 ///
 /// # Errors
 /// If a path or a value does not fit.
@@ -69,7 +69,7 @@ fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result
 }
 
 /// Returns the table that a path leads to, and the last key. In an array of tables, a part of the
-/// path selects the one with this name, or for the domain of this name.
+/// path selects the table with this name, or the table for the domain of this name.
 fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String), PathError> {
     let mut parts: Vec<&str> = path.split('.').collect();
     let key = parts.pop().unwrap_or_default().to_owned();

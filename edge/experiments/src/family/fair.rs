@@ -52,7 +52,8 @@ pub struct Fairness {
     pub second_p95: f64,
 }
 
-/// Sink that compares the CPU time of a run of a drawn host with the fair one, after the warm-up.
+/// Sink that compares the CPU time of a run of a drawn host with the fair CPU time, after the
+/// warm-up.
 #[derive(Clone, Debug)]
 pub struct FairMeter<'a> {
     plan: &'a Plan,

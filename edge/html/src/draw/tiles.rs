@@ -13,8 +13,8 @@ use crate::text::brief;
 const LEAST: f64 = 0.06;
 
 impl Canvas<'_> {
-    /// Draws tiles, darker for larger values relative to the largest. A line separates tiles above
-    /// a value from the others.
+    /// Draws tiles, darker for larger values relative to the largest value. A line separates tiles
+    /// above a value from the others.
     pub(super) fn tiles(&mut self, layer: &Layer, tiles: &[Tile], line: f64) {
         let ink = self.legend.ink(layer);
         let most = tiles.iter().map(|tile| tile.value).fold(f64::MIN_POSITIVE, f64::max);

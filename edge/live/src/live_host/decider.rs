@@ -245,7 +245,7 @@ impl Decider {
     }
 
     /// Returns the longest slice per `period` that one more vCPU with affinity `allowed` could
-    /// reserve. `None` if the policy has no reservations or admits any.
+    /// reserve. `None` if the policy has no reservations or admits any slice.
     pub(super) fn room(
         &mut self,
         period: Span,

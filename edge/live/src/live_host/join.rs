@@ -90,7 +90,7 @@ impl LiveHost {
     }
 
     /// Returns the longest slice per `period` that one more vCPU with affinity `allowed` could
-    /// reserve. `None` if the policy has no reservations or admits any.
+    /// reserve. `None` if the policy has no reservations or admits any slice.
     pub(crate) fn room(
         &self,
         period: Span,

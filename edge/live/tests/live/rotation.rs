@@ -69,7 +69,7 @@ struct Members {
 
 impl Members {
     /// Starts the members as `threads` or `processes`. Each has a nice value that is higher by
-    /// `step` than the one before.
+    /// `step` than that of the previous member.
     fn start(kind: &str, step: i32) -> Members {
         let mut command = common::again("rotation::helper_process_runs_as_busy_target");
         command.env(common::PART, format!("members {kind} {step}"));

@@ -22,7 +22,7 @@ pub(crate) fn ticks(window: &Window) -> Vec<(usize, String)> {
 }
 
 /// Returns the widest window of at most `columns` columns in which round times are equally far
-/// apart. If that is less than three quarters of `columns`, returns one with all of them.
+/// apart. If that is less than three quarters of `columns`, returns a window of `columns` columns.
 pub(crate) fn even_window(from: Time, span: Span, columns: usize) -> Window {
     let is_even = |window: &Window| {
         let (length, parts) = (span.ns(), window.columns() as u64);

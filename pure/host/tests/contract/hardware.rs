@@ -179,7 +179,7 @@ pub(crate) struct ScriptHardware<'a> {
 pub(crate) struct Run {
     pub(crate) told: Vec<(Time, Told)>,
     pub(crate) history: History,
-    /// vCPU that could have run after the last step and did not. `None` if there is none.
+    /// vCPU that was eligible to run after the last step but did not run. `None` if there is none.
     pub(crate) forgotten: Option<VcpuId>,
     /// CPU whose pick had changed and that was not rescheduled. `None` if there is none.
     pub(crate) unasked: Option<Breach>,

@@ -435,7 +435,7 @@ impl Gedf {
         self.periods.insert(cpu.index(), self.servers[vcpu].period_end, vcpu);
     }
 
-    /// Enters a runnable vCPU among the running or the waiting ones, by its current rank.
+    /// Enters a runnable vCPU among the running or the waiting vCPUs, by its current rank.
     fn requeue(&mut self, at: &Moment, vcpu: VcpuId) {
         self.order.put(at, vcpu, rank_of(&self.servers, vcpu));
     }

@@ -97,7 +97,8 @@ struct Sedf {
     penalties: Queues<(Score, u64)>,
     /// One queue per CPU: vCPUs that may use slack by weight, in order of score.
     extras: Queues<(Score, u64)>,
-    /// Number of entries into any queue so far. Of equal keys the lower ticket comes first.
+    /// Number of entries into any queue so far. Of two vCPUs with equal keys, the vCPU with the
+    /// lower ticket comes first.
     tickets: u64,
     servers: Roster<SedfServer>,
     holds: Holds<CpuId>,

@@ -227,8 +227,7 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
 
 /// Returns the user who owns, or will own, the VM of a new reservation.
 ///
-/// # Errors
-/// If the caller may not reserve for that user, or another one was named.
+/// # Errors If the caller may not reserve for that user, or the request named another user.
 fn whose(
     asked: &ClientRequest,
     (binding, said): (&Binding, Option<u32>),

@@ -113,7 +113,7 @@ fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> V
     used
 }
 
-/// Rules with and without gangs, for properties that hold with both.
+/// Rules with and without gangs, for properties that hold in both cases.
 fn gangs() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", "gang = \"relaxed\""])
 }

@@ -20,7 +20,8 @@ struct Family {
     period: u64,
     /// Time at which each vCPU of the domain wakes. A time after the end of the run means never.
     wakes: Vec<u64>,
-    /// Times to compute and to sleep in turn, for each vCPU. Empty for always runnable ones.
+    /// Times to compute and to sleep in turn, for each vCPU. Empty for vCPUs that are always
+    /// runnable.
     sleeps: Vec<(u64, u64)>,
     is_exact: bool,
     joins: u64,

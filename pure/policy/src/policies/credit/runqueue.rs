@@ -45,7 +45,8 @@ impl Class {
 }
 
 /// Number of list nodes of a CPU, which precede the nodes of vCPUs: one for each class, which
-/// closes the ring of its lane, then the mark, and two unused ones that make a power of two.
+/// closes the ring of its lane, then the mark, and two unused nodes that round the number up to a
+/// power of two.
 const OF_CPU: usize = 8;
 
 /// Number of classes of a vCPU.
@@ -145,7 +146,7 @@ impl RunQueues {
         }
     }
 
-    /// Takes a vCPU out of its list, if it is in one.
+    /// Takes a vCPU out of its list, if the vCPU is in a list.
     #[inline(always)]
     pub(super) fn remove(&mut self, vcpu: VcpuId) {
         self.unlink(self.index(vcpu));
@@ -340,7 +341,7 @@ impl RunQueues {
         }
     }
 
-    /// Takes a node out of its lane, if it is in one. Returns that lane, or `NOWHERE`.
+    /// Takes a node out of its lane, if the node is in a lane. Returns the lane, or `NOWHERE`.
     #[inline(always)]
     pub(super) fn unlink(&mut self, index: usize) -> u32 {
         let node = &mut self.nodes[index];

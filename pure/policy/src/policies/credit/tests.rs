@@ -30,7 +30,7 @@ fn credit_two_vcpus_that_never_block_alternate_every_30_ms() {
     );
 }
 
-/// Credit reference 13.3: a vCPU that wakes preempts one with as much credit only by a boost.
+/// Credit reference 13.3: a vCPU that wakes preempts a vCPU with as much credit only by a boost.
 #[test]
 fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     picture(
@@ -395,7 +395,8 @@ fn credit_vcpu_with_credit_never_waits_if_three_vcpus_share_two_cpus() {
     );
 }
 
-/// After the first boosts, a vCPU with twice the weight has two timeslices for one of the other.
+/// After the first boosts, a vCPU with twice the weight has two timeslices for each timeslice of
+/// the other vCPU.
 #[test]
 fn credit_vcpu_with_twice_the_weight_gets_twice_the_timeslices() {
     picture(

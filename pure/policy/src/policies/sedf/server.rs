@@ -102,7 +102,7 @@ impl SedfServer {
     }
 
     /// Updates the known slice of a whole period. A slice by weight shrinks when newcomers arrive.
-    /// CPU time that was used of the larger slice before is then no overrun.
+    /// CPU time that the vCPU used of the larger slice before is then not counted as overrun.
     pub(super) fn see(&mut self, full: Span) {
         if full < self.seen {
             let (before, slice) = (self.slice(self.seen), self.slice(full));

@@ -45,8 +45,8 @@ impl SedfServer {
         self.in_parts = SubtaskCursor::new(parts).map(Box::new);
     }
 
-    /// Returns the CPU on which the vCPU counts: the CPU to which it is bound, or that of its first
-    /// subtask.
+    /// Returns the CPU on which the vCPU counts: the CPU to which it is bound, or the CPU of its
+    /// first subtask.
     pub(super) fn home(&self) -> CpuId {
         let first = self.in_parts.as_ref().and_then(|in_parts| in_parts.iter().next());
         first.map_or(self.cpu, |part| part.cpu)
