@@ -395,8 +395,7 @@ fn credit_vcpu_with_credit_never_waits_if_three_vcpus_share_two_cpus() {
     );
 }
 
-/// After the first boosts, a vCPU with twice the weight has two timeslices for each timeslice of
-/// the other vCPU.
+/// After the first boosts, a vCPU with twice the weight gets two of every three timeslices.
 #[test]
 fn credit_vcpu_with_twice_the_weight_gets_twice_the_timeslices() {
     picture(
