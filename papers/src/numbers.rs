@@ -1,4 +1,4 @@
-//! Numbers and units for readers.
+//! Formatting of numbers and units for readers.
 
 /// Returns a number with its unit, if it has one.
 pub(crate) fn with_unit(number: &str, unit: &str) -> String {

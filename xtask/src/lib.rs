@@ -1,5 +1,6 @@
 //! Tasks of CI and developers behind `./test`: all checks as `cargo xtask ci`, and each one alone.
 
+pub mod browser;
 pub mod ci;
 pub mod contract;
 pub mod dist;

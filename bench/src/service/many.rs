@@ -16,7 +16,7 @@ use super::daemon::{
 use super::within;
 use crate::report::Row;
 
-/// Number of reservations at once.
+/// Number of reservations that exist at the same time.
 const MANY: usize = 500;
 
 /// Number of measured requests of each kind.

@@ -12,9 +12,10 @@ use crate::input::file;
 use crate::load::args::LoadArgs;
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, Pause,
-    PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
+    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, PageArgs,
+    Pause, PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
 };
+use crate::tls::ServeFront;
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
 fn version() -> String {
@@ -44,7 +45,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Hold(Hold),
     /// Run the daemon that keeps CPU reservations for VMs. Needs root.
-    Serve(Serve),
+    Serve(crate::serve::Serve),
     /// Run as a libvirt hook when a guest starts.
     Hook(crate::hook::Hook),
     /// List VMs on this host and their reservations.
@@ -59,7 +60,7 @@ pub(crate) enum Command {
     Apply(Apply),
     /// Change the parameters of a reservation.
     Change(Change),
-    /// Stop a VM until it is resumed; its reservation stays.
+    /// Stop a VM until `resume`; the reservation stays.
     Pause(Pause),
     /// Resume a paused VM.
     Resume(NamedArgs),
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     /// Show or change what users may do. Administrators only.
     Access(AccessArgs),
     Top(TopArgs),
+    /// Print the address of the page with a code that logs a browser in once.
+    Page(PageArgs),
     /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
     Sweep(Sweep),
@@ -116,6 +119,9 @@ pub(crate) enum Command {
     /// Run the front of the daemon. Started by `serve`.
     #[command(hide = true)]
     ServeFront(ServeFront),
+    /// Predict from a recording on standard input. Started by `serve`.
+    #[command(hide = true)]
+    ServeWorker,
 }
 
 #[derive(Debug, Args)]
@@ -128,7 +134,7 @@ pub(crate) struct Completions {
 pub(crate) struct Manual {
     /// Command; write subcommands as `paper-run` [default: the program].
     pub(crate) command: Option<String>,
-    /// Write all pages to this folder as `slackline.1`, `slackline-sim.1`, ...
+    /// Write all manual pages to this folder: `slackline.1`, `slackline-sim.1`, ...
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     pub(crate) to: Option<PathBuf>,
 }
@@ -145,7 +151,7 @@ pub(crate) struct Keeping {
     /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save a row per second and domain or CPU; with axes, per point and vCPU.
+    /// Save a CSV row per second and domain or CPU; with axes, per point and vCPU.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Also print XenMon metrics: gotten, allocated, blocked, waited, executions, I/O.
@@ -254,67 +260,6 @@ pub(crate) struct Hold {
     /// Command to start, after `--`.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
-}
-
-/// Options of the daemon.
-#[derive(Debug, Args)]
-#[command(after_help = crate::notes::notes("serve"))]
-pub(crate) struct Serve {
-    /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one serves requests.
-    #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
-    pub(crate) cpus: Option<CpuList>,
-    /// Folder of the ledger, which stores reservations and events.
-    #[arg(long, value_name = "FOLDER", default_value = slackline_daemon::ledger::FOLDER)]
-    pub(crate) state: PathBuf,
-    /// Unix socket to listen on, unless systemd passes one.
-    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
-    pub(crate) socket: PathBuf,
-    /// Prices of CPU time as TOML; `list` then shows costs.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) prices: Option<PathBuf>,
-    /// Do not record the last minute, and save no recordings of missed deadlines.
-    #[arg(long)]
-    pub(crate) no_recorder: bool,
-    /// Also listen for other hosts over TLS 1.3; see `slackline access`.
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
-    pub(crate) listen: Option<std::net::SocketAddr>,
-    #[command(flatten)]
-    pub(crate) tls: Tls,
-    /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
-    #[arg(long, value_name = "LOOPBACK:PORT")]
-    pub(crate) metrics: Option<std::net::SocketAddr>,
-}
-
-/// Options of the front.
-#[derive(Debug, Args)]
-pub(crate) struct ServeFront {
-    #[command(flatten)]
-    pub(crate) tls: Tls,
-    /// Also serve metrics, on a socket that the parent process passes.
-    #[arg(long)]
-    pub(crate) metrics: bool,
-}
-
-/// Files of the TLS server.
-#[derive(Debug, Args)]
-pub(crate) struct Tls {
-    /// Server certificate with its intermediate certificates, as PEM.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    pub(crate) certificate: Option<PathBuf>,
-    /// Private key of the certificate, as PEM with mode 0600.
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    pub(crate) key: Option<PathBuf>,
-    /// CA of client certificates, as PEM [default: accept tokens only].
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    pub(crate) client_ca: Option<PathBuf>,
-}
-
-impl Tls {
-    pub(crate) fn files(&self) -> Option<slackline_daemon::front::TlsFiles> {
-        let (certificate, key) = (self.certificate.clone()?, self.key.clone()?);
-        let client_ca = self.client_ca.clone();
-        Some(slackline_daemon::front::TlsFiles { certificate, key, client_ca })
-    }
 }
 
 #[derive(Debug, Args)]
@@ -458,7 +403,7 @@ pub(crate) struct Alert {
     /// Number of simulated runs, each with its own seed [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
-    /// Simulate 20s per share and 3 seeds; live, 3s and 7 shares.
+    /// Shorten the test: simulated, 20s per share and 3 seeds; live, 3s and 7 shares.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Write results and figures as one HTML page.
@@ -547,12 +492,12 @@ pub(crate) enum PaperCommand {
     List,
     /// Run experiments, compare, and write the results to the paper's folder.
     Run(PaperRun),
-    /// Fit the costs that a paper omits to its calibration rows.
+    /// Fit costs that a paper does not state to the paper's calibration rows.
     Calibrate {
         /// Name of the paper.
         paper: String,
     },
-    /// Write one page with the paper's figures and ours, from stored results.
+    /// Write one page with the paper's figures and ours, from the stored results.
     Report(PaperReport),
 }
 

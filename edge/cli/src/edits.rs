@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slackline_units::Span;
-use slackline_whatif::Edit;
+use slackline_whatif::{Edit, EditError};
 
 use crate::input::file;
 use crate::parse::span;
@@ -99,6 +99,11 @@ impl Whatif {
     }
 }
 
+/// Explains an edit that cannot be made.
+pub(crate) fn bad_edit(error: &EditError) -> Problem {
+    Problem::BadOption { hint: Some(error.hint()), message: error.to_string() }
+}
+
 /// Pairs the values of two options, which the user must give equally often.
 fn pairs<'a, A, B>(
     (one, ones): (&str, &'a [A]),
@@ -134,7 +139,7 @@ fn set(written: &str) -> Result<Edit, Problem> {
 }
 
 /// Parses a list of CPUs such as `0-3,6`.
-fn cpu_list(written: &str) -> Result<Vec<usize>, Problem> {
+pub(crate) fn cpu_list(written: &str) -> Result<Vec<usize>, Problem> {
     const MOST: usize = slackline_units::CpuId::LIMIT;
     let part = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

@@ -407,7 +407,7 @@ impl Holding {
         pids.filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
     }
 
-    /// Reports that the guest has more vCPUs than those that `hold` schedules.
+    /// Prints a note if the guest now has more vCPUs than those that `hold` schedules.
     fn report_more_vcpus(&mut self, passed: Span) -> Result<(), Problem> {
         let Some((pid, known)) = &mut self.guest else { return Ok(()) };
         if !self.shown.is_time_for_vcpus(passed) {

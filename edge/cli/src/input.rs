@@ -100,7 +100,8 @@ pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     }
 }
 
-/// Returns the error about the byte at this position, before which all is UTF-8.
+/// Returns the error about the first byte that is not text. `at` is its position. All bytes before
+/// it are UTF-8.
 fn not_text(file: &Path, bytes: &[u8], at: usize) -> Problem {
     let good = String::from_utf8_lossy(&bytes[..at]);
     let last = good.rsplit('\n').next().unwrap_or_default();

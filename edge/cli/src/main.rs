@@ -51,6 +51,7 @@ mod signals;
 mod sim;
 mod sweep;
 mod terminal;
+mod tls;
 mod top;
 mod whatif;
 mod why;
@@ -60,6 +61,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
+use slackline_daemon::front::OtherSockets;
 
 /// Exit code for a bug in Slackline.
 const BUG: u8 = 70;
@@ -74,8 +76,10 @@ fn run_command() -> ExitCode {
     let result = match cli.command {
         Command::Keep => return slackline_fence::keeper_main(),
         Command::ServeFront(args) => {
-            return slackline_daemon::front::main(args.tls.files().as_ref(), args.metrics);
+            let others = OtherSockets { metrics: args.metrics, page: args.page };
+            return slackline_daemon::front::main(args.tls.files().as_ref(), others);
         }
+        Command::ServeWorker => return whatif::worker(),
         Command::Hook(args) => return hook::hook(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),
@@ -103,6 +107,7 @@ fn run_command() -> ExitCode {
         Command::Record(args) => record::record(&args),
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
+        Command::Page(args) => service::page(&args),
         Command::Incidents(args) => service::incidents(&args),
         Command::Predictions(args) => service::predictions(&args),
         Command::Show(args) => show::show(&args),

@@ -5,22 +5,30 @@ mod json;
 mod plan;
 mod report;
 mod table;
+mod worker;
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use slackline_sim::RunError;
+use slackline_trace::Reader;
 use slackline_units::Time;
 use slackline_whatif::{
-    Forecast, ForecastError, Form, Gate, Model, Recorder, Recording, forecast, gate,
+    Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, forecast, gate,
 };
 
-use crate::edits::Whatif;
+use crate::edits::{Whatif, bad_edit};
+use crate::names::Names;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
 use crate::{service, show, terminal};
+
+pub(crate) use worker::worker;
+
+/// Name of a recording of the last seconds of a daemon.
+const NAME_OF_LAST: &str = "the last seconds";
 
 pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     let edits = args.edits()?;
@@ -34,23 +42,19 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     let file = source.file();
     places.read("the trace", file)?;
     let recording = record(file)?;
-    let mut model = Model::new(&recording)
-        .map_err(|error| Problem::NoForecast { message: error.to_string(), hint: None })?;
+    let mut model = Model::new(&recording).map_err(|error| no_model(&error))?;
     let gate = gate(&recording, &model).map_err(|error| problem(file, error))?;
     let policy = model.policy();
     let is_changed = !edits.is_empty();
-    model.edit(&edits).map_err(|error| Problem::BadOption {
-        hint: Some(error.hint()),
-        message: error.to_string(),
-    })?;
+    model.edit(&edits).map_err(|error| bad_edit(&error))?;
     for (form, file) in &scenarios {
         save_scenario(&model, &recording, *form, file)?;
     }
     let answer = Answer { recording: &recording, gate: &gate, model: &model, policy: &policy };
     if !gate.passes() || !is_changed {
-        let text = if args.json { json::gate(&answer) } else { table::gate(&answer) };
+        let text = if args.json { json::text(&json::gate(&answer)) } else { table::gate(&answer) };
         terminal::print(&text)?;
-        return refuse(&source, &gate);
+        return gate_refusal(&source.name(), &gate);
     }
     let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(file, error))?;
     if let Some(file) = &args.save {
@@ -60,7 +64,7 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
         save(file, &report::page(&answer, &forecast))?;
     }
     let text = match args.json {
-        true => json::forecast(&answer, &forecast),
+        true => json::text(&json::forecast(&answer, &forecast)),
         false => {
             let record = args.since.and_then(|_| service::record_of_predictions(&args.socket));
             table::forecast(&answer, &forecast) + &record.unwrap_or_default()
@@ -95,7 +99,7 @@ impl RecordingSource {
     fn name(&self) -> String {
         match self {
             RecordingSource::File(file) => file.display().to_string(),
-            RecordingSource::Daemon(_) => "the last seconds".into(),
+            RecordingSource::Daemon(_) => NAME_OF_LAST.into(),
         }
     }
 }
@@ -109,7 +113,7 @@ impl Drop for RecordingSource {
     }
 }
 
-/// Everything from which the output is made, except the prediction itself.
+/// Data from which the output is made, except the prediction itself.
 pub(crate) struct Answer<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) gate: &'a Gate,
@@ -121,23 +125,40 @@ pub(crate) struct Answer<'a> {
 
 /// Reads the recording of a trace file.
 fn record(file: &Path) -> Result<Recording, Problem> {
-    let (mut trace, names) = show::open(file)?;
-    let end = names.ended.unwrap_or(Time::START);
-    // A recording of the last seconds begins in the middle of a run.
-    let is_live = trace.header().machine == "live";
-    let begin = names.began.filter(|_| is_live).unwrap_or(Time::START).min(end);
-    let mut recorder = Recorder::new(trace.header(), (begin, end));
-    let bad = |error| Problem::BadTrace { file: file.into(), error };
-    trace.pass_to(&mut recorder).map_err(bad)?;
-    recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })
+    let (trace, names) = show::open(file)?;
+    RecordingReader { file, names: &names }.read(trace)
 }
 
-fn refuse(source: &RecordingSource, gate: &Gate) -> Result<(), Problem> {
+/// Reads the recording of a trace whose names are known.
+struct RecordingReader<'a> {
+    file: &'a Path,
+    names: &'a Names,
+}
+
+impl RecordingReader<'_> {
+    fn read<R: Read>(&self, mut trace: Reader<R>) -> Result<Recording, Problem> {
+        let RecordingReader { file, names } = *self;
+        let end = names.ended.unwrap_or(Time::START);
+        // A recording of the last seconds begins in the middle of a run.
+        let is_live = trace.header().machine == "live";
+        let begin = names.began.filter(|_| is_live).unwrap_or(Time::START).min(end);
+        let mut recorder = Recorder::new(trace.header(), (begin, end));
+        let bad = |error| Problem::BadTrace { file: file.into(), error };
+        trace.pass_to(&mut recorder).map_err(bad)?;
+        recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })
+    }
+}
+
+fn no_model(error: &ModelError) -> Problem {
+    Problem::NoForecast { message: error.to_string(), hint: None }
+}
+
+/// Refuses a prediction from a recording that does not pass the gate.
+fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {
         message: format!(
-            "cannot predict from {}: its simulation differs from it, probably because {cause}",
-            source.name()
+            "cannot predict from {source}: its simulation differs from it, probably because {cause}"
         ),
         hint: Some("record again on a host without other load, or for longer".into()),
     })

@@ -40,6 +40,8 @@ impl Request {
             | Request::Record { .. }
             | Request::Predict(_)
             | Request::Predictions
+            | Request::Timeline { .. }
+            | Request::Whatif(_)
             | Request::Cancel
             | Request::MigrateAccess
             | Request::Grant { .. }

@@ -17,7 +17,9 @@ mod predictions;
 mod problem;
 mod replies;
 mod requests;
+mod timeline;
 mod times;
+mod whatif;
 
 pub use access::{Access, Grant, Role};
 pub use flight::{CulpritTime, Culprits, Gap, Incident, KernelCheck, Recording, VcpuCulprits};
@@ -32,7 +34,9 @@ pub use replies::{
 };
 pub use requests::{Apply, Change, GangWord, NAME, ReservationParameters, name_hint};
 pub use slackline_service::{EventKind, gang};
+pub use timeline::{PageCode, PageSession, Timeline, TimelineColumn, TimelineRun};
 pub use times::{End, Length, Moment, Phase, Share};
+pub use whatif::{AddedVm, FieldValue, LargestShare, MovedVm, SetParameters, WhatIf, WhatIfAnswer};
 
 /// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/slackline/slackline.sock";

@@ -13,7 +13,9 @@ use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, ReservationParameters};
+use crate::timeline::Timeline;
 use crate::times::Length;
+use crate::whatif::{WhatIf, WhatIfAnswer};
 
 /// Maximum length of a line from the front to the core, in bytes. It has space for a list of
 /// reservations and for the fields that the front adds.
@@ -181,14 +183,21 @@ pub enum Request {
     },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
-    /// Starts to compare predictions that were applied with what happens: [`Answer::Predictions`].
+    /// Starts comparing predictions that were applied with what happens: [`Answer::Predictions`].
     Predict(Vec<Prediction>),
     /// Lists all predictions that were applied: [`Answer::Predictions`].
     Predictions,
+    /// Asks what the last seconds would have been with changes: [`Answer::Whatif`].
+    Whatif(WhatIf),
     /// Saves a recording from the flight recorder: [`Answer::Recording`]. Administrators only.
     Record {
         /// Length of the recording, which ends when the request is executed.
         since: Length,
+    },
+    /// Asks which vCPUs ran in the last seconds, for a picture: [`Answer::Timeline`].
+    Timeline {
+        /// Number of the first column. Earlier ones are left out.
+        from: u64,
     },
     /// Revokes a grant, after which a user has only the role of the user's groups:
     /// [`Answer::Access`] with the revoked grant.
@@ -239,6 +248,10 @@ pub enum Answer {
     Predictions(Vec<PredictionRecord>),
     /// The recording was saved.
     Recording(Recording),
+    /// Columns of a picture of the last seconds.
+    Timeline(Box<Timeline>),
+    /// Prediction from the last seconds.
+    Whatif(Box<WhatIfAnswer>),
 }
 
 /// Message from the core to the front.

@@ -14,6 +14,7 @@ mod costs;
 mod cpus;
 mod error;
 mod flight;
+mod forecasts;
 mod front_process;
 mod front_share;
 mod grants;
@@ -34,6 +35,8 @@ mod scout;
 mod socket;
 mod systemd;
 mod tally;
+mod timeline;
+mod whatif;
 mod wire;
 
 use std::net::SocketAddr;
@@ -47,9 +50,7 @@ use slackline_linux::{ClockStep, WallClock, with_causes};
 use slackline_live::Punctual;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
 use slackline_policy::{RawValue, Spec, Values, find};
-use slackline_service::{
-    Health, Input, LedgerContents, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
-};
+use slackline_service::{Health, Input, LedgerFault, Name, Service, Settings, Ticket, Verb};
 use slackline_units::{CpuId, Span, Time};
 
 use cpus::{listed, live_elsewhere, managed_cpus};
@@ -63,7 +64,7 @@ pub use socket::SocketError;
 use crate::front::TlsFiles;
 use crate::front::rights::DESCRIPTORS;
 use crate::ledger::{Keep, Ledger, OpenedLedger, Reply as Written, boot_id};
-use crate::people::{People, members};
+use crate::people::People;
 use access::Access;
 use alive::Alive;
 use costs::Costs;
@@ -76,6 +77,7 @@ use scheduler::Scheduler;
 use scout::Scout;
 use systemd::Systemd;
 use tally::Tally;
+use whatif::Whatifs;
 use wire::ValidRequest;
 
 /// Policy of the session: partitioned EDF, in which each vCPU has a slice in every period.
@@ -117,6 +119,8 @@ pub struct ServeOptions {
     pub listen: Option<Listen>,
     /// Loopback address at which metrics are served without TLS. `None` for none.
     pub metrics: Option<SocketAddr>,
+    /// Loopback address at which the page is served to browsers. `None` if no socket serves it.
+    pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
@@ -125,6 +129,8 @@ pub struct ServeOptions {
     pub keeper: KeeperCommand,
     /// Command that starts the front process, which serves clients.
     pub front: FrontCommand,
+    /// Command that starts a worker for predictions.
+    pub worker: FrontCommand,
 }
 
 /// Address at which clients on other hosts connect, with its TLS files.
@@ -158,7 +164,7 @@ pub fn serve(
     reload: Reload,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
-    listening::check_loopback(options.metrics)?;
+    listening::check_loopback(options)?;
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
@@ -177,15 +183,14 @@ pub fn serve(
     let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
-    let scout = Scout::start().map_err(not_started("a scout"))?;
-    let lookups = Lookups::start().map_err(not_started("the threads that look VMs up"))?;
+    let helpers = helpers(options)?;
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus);
-    let mut host = Host::new(scheduler, (ledger, boot.clone(), history), (scout, lookups), tally);
+    let mut host = Host::new(scheduler, (ledger, boot.clone(), history), helpers, tally);
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
-    report_rights_lost_by_migration(&access, &loaded, tell);
+    grants::report_rights_lost_by_migration(&access, &loaded, tell);
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
     service.set_budgets(access.budgets());
     host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
@@ -223,16 +228,13 @@ pub fn serve(
     ran.and(closed)
 }
 
-/// Reports the operators who would become tenants by a migration of access, and the rights that
-/// they would lose.
-fn report_rights_lost_by_migration(
-    access: &Access,
-    loaded: &LedgerContents,
-    tell: &mut dyn FnMut(&str),
-) {
-    let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
-    let members = members().unwrap_or_default();
-    access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
+/// Starts the threads that look up VMs, and what starts workers.
+fn helpers(options: &ServeOptions) -> Result<(Scout, Lookups, Whatifs), ServeError> {
+    let not_started = |what| move |source| ServeError::NotStarted { what, source };
+    let scout = Scout::start().map_err(not_started("a scout"))?;
+    let lookups = Lookups::start().map_err(not_started("the threads that look VMs up"))?;
+    let whatifs = Whatifs::new(options.worker.clone()).map_err(not_started("workers"))?;
+    Ok((scout, lookups, whatifs))
 }
 
 /// State of the core's event loop.
@@ -265,6 +267,7 @@ impl Core {
             self.hear_scout();
             self.hear_lookups();
             self.hear_flight(tell);
+            self.hear_whatifs();
             self.reload(tell);
             self.keep_time();
         }
@@ -276,7 +279,7 @@ impl Core {
         let most = if self.host.is_front_behind() { BEHIND } else { ROUND };
         let most = self.host.ring.map_or(most, |ring| ring.since(now).min(most));
         let mut fds = vec![stop, self.host.ledger.as_fd()];
-        fds.extend([self.host.scout.as_fd(), self.reader.fd()]);
+        fds.extend([self.host.scout.as_fd(), self.reader.fd(), self.host.whatifs.as_fd()]);
         fds.extend(self.host.lookups.fds());
         fds.extend(self.host.front.as_ref().and_then(FrontProcess::fd));
         self.host.scheduler.session.wait(&fds, most)[0]
@@ -380,6 +383,9 @@ impl Core {
                 }
                 Ok(ValidRequest::Flight(ticket, question, tenant)) => {
                     self.host.ask_flight((ticket, question), tenant, &self.service);
+                }
+                Ok(ValidRequest::Whatif(who, tenant, asked)) => {
+                    self.ask_whatif(who, tenant, asked);
                 }
                 Ok(ValidRequest::Cancel(ticket)) => self.host.cancel(ticket),
                 Ok(ValidRequest::Whoami(ticket, role)) => {

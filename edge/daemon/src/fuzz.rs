@@ -216,7 +216,7 @@ fn http_requests_with_random_changes_are_answered_or_closed() {
     let gid = rustix::process::getgid().as_raw();
     let people = People { operators: None, administrators: Some(gid) };
     let served = thread::spawn(move || {
-        let sockets = front::FrontSockets { listener, remote: None, metrics: None };
+        let sockets = front::FrontSockets { listener, remote: None, metrics: None, page: None };
         front::serve(theirs, sockets, people)
     });
     let heard = thread::spawn(move || {

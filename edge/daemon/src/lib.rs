@@ -12,3 +12,4 @@ mod monitors;
 pub mod notices;
 pub mod people;
 pub mod record;
+pub mod worker;

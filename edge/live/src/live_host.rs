@@ -266,7 +266,7 @@ impl LiveHost {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Records the exchanges between hardware and host from now on, so that the run can be
+    /// Records from now on also the calls between hardware and host, so that the run can be
     /// replayed.
     pub(crate) fn keep_exchanges(&self) {
         self.decider().records.keep_exchanges();
@@ -518,7 +518,7 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Carries out orders to the kernel. Returns those that the kernel refused.
+    /// Carries out orders with system calls. Returns those that the kernel refused.
     fn enforce(&self, order: &[Assignment]) -> Vec<FailedAssignment> {
         let mut failed = Vec::new();
         if !order.is_empty() {

@@ -52,7 +52,7 @@ pub(crate) struct MeteredThread {
 /// Source from which a thread's CPU time is read.
 #[derive(Debug)]
 pub(crate) enum UsedClock {
-    /// The kernel's count of a thread.
+    /// The kernel's count for one thread.
     Kernel(HeldThread, ThreadClock),
     /// The kernel's count for a whole process tree, divided by the number of CPUs on which the tree
     /// runs at once. These CPUs count as one.
@@ -66,7 +66,7 @@ pub(crate) enum UsedClock {
 pub(crate) struct WatchedThread {
     pub(crate) tid: Tid,
     pub(crate) vcpu: VcpuId,
-    /// True if threads that this one starts belong to its vCPU too.
+    /// True if threads that this thread starts belong to its vCPU too.
     pub(crate) is_of_tree: bool,
     /// Time when the thread joined, on the monotonic clock. Events before this time are ignored.
     pub(crate) joined: Time,

@@ -182,7 +182,7 @@ pub enum FindError {
 }
 
 impl FindError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -236,7 +236,7 @@ pub enum QmpError {
     /// The message did not arrive in time: the monitor was slow, silent, or sent only events.
     #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s; {events} events arrived")]
     TooLate {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
         /// Number of asynchronous events that arrived while the message was awaited.
         events: u32,
@@ -246,17 +246,17 @@ pub enum QmpError {
     /// A message is longer than any that a monitor sends.
     #[error("{awaited} has more than {LONGEST_MESSAGE} bytes, the maximum")]
     TooLong {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Start of the message.
+        /// Start of the message that was received.
         received: String,
     },
     /// A message is not valid JSON.
     #[error("{awaited} is not JSON")]
     NotJson {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Start of the message.
+        /// Start of the message that was received.
         received: String,
         /// Error of the JSON parser, with its position.
         why: serde_json::Error,
@@ -264,15 +264,15 @@ pub enum QmpError {
     /// A message is JSON, but not as QMP prescribes.
     #[error("{awaited} is not a valid QMP message")]
     Unexpected {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Start of the message.
+        /// Start of the message that was received.
         received: String,
     },
     /// The monitor understood the command and refused it.
     #[error("the monitor sent an error instead of {awaited}")]
     Declined {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
         /// Reason given by the monitor.
         received: String,

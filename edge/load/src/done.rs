@@ -39,9 +39,9 @@ pub struct LoadResults {
 pub struct Responses {
     /// Mean of all response times.
     pub mean: Span,
-    /// Median. `None` if there is only one answer.
+    /// Median of all response times. `None` if there is only one.
     pub p50: Option<Span>,
-    /// 99th percentile. `None` if there is only one answer.
+    /// 99th percentile of all response times. `None` if there is only one.
     pub p99: Option<Span>,
     /// Longest of all response times.
     pub worst: Span,

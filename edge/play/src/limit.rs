@@ -178,7 +178,7 @@ pub enum LimitError {
     #[error("cannot remove the limit: {}", errors.iter().map(ToString::to_string)
         .collect::<Vec<_>>().join("; "))]
     NotGivenBack {
-        /// All failures to undo.
+        /// Errors of the changes that could not be undone.
         errors: Vec<GiveBackError>,
     },
     /// Slackline's dispatcher cannot start, or has ended.
@@ -198,7 +198,7 @@ fn colon_cause(error: &dyn std::error::Error) -> String {
 }
 
 impl LimitError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

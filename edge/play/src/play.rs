@@ -75,51 +75,51 @@ pub enum LiveError {
     /// The threads of a domain cannot be found or started.
     #[error("`{domain}`: {source}")]
     Process {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: ProcessError,
     },
     /// A domain's vCPUs cannot be scheduled with the scenario's parameters.
     #[error("`{domain}`: {source}")]
     Request {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: RequestError,
     },
     /// Not all domains can be admitted, since their reservations exceed the capacity.
     #[error("cannot admit `{domain}`: {error}")]
     Declined {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         error: AdmitError,
     },
     /// The connection to the agent of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Agent {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: AgentError,
     },
     /// The relay to the guest of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Relay {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: RelayError,
     },
     /// A vCPU has no share, although the policy needs one.
@@ -136,7 +136,7 @@ pub enum LiveError {
 }
 
 impl LiveError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -162,7 +162,7 @@ impl LiveError {
     }
 }
 
-/// Time from the start of the load processes to the start of the run. The same time is added per
+/// Time from the start of the load processes to the start of the run. [`LEAD_EACH`] is added per
 /// process.
 const LEAD: Span = Span::from_ms(200);
 const LEAD_EACH: Span = Span::from_ms(10);

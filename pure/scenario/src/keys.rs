@@ -52,7 +52,7 @@ pub const WORK: &[&KeyTable] = &[
 
 pub(crate) const SCENARIO: KeyTable = KeyTable {
     heading: "the file",
-    says: "Keys of the file, which come before all tables, and names of its tables.",
+    says: "Keys of the file, which stand before all tables, and names of the tables.",
     keys: &[
         key("title", "one line about the scenario; required"),
         key("length", "duration of a run, warm-up included; required"),
@@ -180,7 +180,7 @@ pub(crate) const TELLS: KeyTable = KeyTable {
     heading: "tells = { ... }",
     says: "Makes the guest also report a task that does not exist. Takes one of two keys.",
     keys: &[
-        key("runnable", "priority, 0 to 255, of a task reported as always runnable"),
+        key("runnable", "priority, 0 to 255, of a task that the guest reports as always runnable"),
         key("blocked", "priority, 0 to 255, of a task reported as blocked and lately woken by I/O"),
     ],
 };
@@ -281,7 +281,7 @@ pub(crate) const BATCH: KeyTable = KeyTable {
            Needs `total` or `until`.",
     keys: &[
         KIND,
-        key("total", "CPU time to use"),
+        key("total", "CPU time after which computing ends"),
         key("until", "time of the run at which computing ends, whatever CPU time was used"),
     ],
 };
@@ -329,7 +329,7 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
            pass during a burst are skipped. Needs `compute` or `until`.",
     keys: &[
         KIND,
-        key("period", "time between multiples; required"),
+        key("period", "time between two multiples on the host's clock; required"),
         key("compute", "CPU time of each burst, may be random"),
         key("until", "end of each burst, as a delay after a multiple, whatever CPU time it used"),
         key("offset", "delay of each burst after its multiple; default 0s"),
@@ -338,7 +338,7 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
 
 pub(crate) const BSP: KeyTable = KeyTable {
     heading: "bsp",
-    says: "A node of a bulk-synchronous parallel program. It computes, exchanges messages with \
+    says: "A node of a bulk-synchronous parallel program. A node computes, exchanges messages with \
            all other nodes and waits for them, over and over. Each vCPU is a node. All domains \
            that name the program belong to it, with at least two nodes. Each round is a job. \
            Nodes that leave are no longer waited for.",

@@ -73,7 +73,7 @@ pub(crate) struct AmountArgs {
     /// CPU time of each vCPU per period, e.g. `2ms`.
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) slice: Option<Length>,
-    /// Period [default: 10ms; in `change`: unchanged].
+    /// Period of the reservation [default: 10ms; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) period: Option<Length>,
     /// Total CPU for all vCPUs of the VM, e.g. `30%` or `1.5`.
@@ -118,13 +118,23 @@ pub(crate) struct Reserve {
     pub(crate) command: Vec<String>,
 }
 
+/// Print the address of the page with a code that logs a browser in once.
+///
+/// The code lasts one minute and is used once. The browser may then do what you may do, for eight
+/// hours or until `slackline access revoke`. The daemon serves the page if it runs with --page.
+#[derive(Debug, Args)]
+pub(crate) struct PageArgs {
+    #[command(flatten)]
+    pub(crate) at: DaemonArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
     /// Name of the reservation on the chosen host.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: AmountArgs,
-    /// VM of the reservation; it may start after the host is chosen.
+    /// VM of the reservation, which may start after the host is chosen.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
     /// Candidate host: socket of its daemon or `https://NAME:PORT`; repeatable.
@@ -202,7 +212,7 @@ pub(crate) struct Change {
     /// Give the reservation to this VM, or name its present VM by another binding.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -216,7 +226,7 @@ pub(crate) struct Pause {
     /// Do not ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -227,7 +237,7 @@ pub(crate) struct Pause {
 pub(crate) struct NamedArgs {
     /// Name of the reservation, or a pattern for several, e.g. `web-*`.
     pub(crate) name: String,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]

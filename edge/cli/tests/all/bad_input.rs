@@ -293,7 +293,7 @@ fn live_run_is_refused_if_its_cpus_are_missing_or_too_few() {
     ] {
         for command in [&["run"][..], &["compare", "--live"]] {
             let arguments = [command, &["it.toml", "--cpus", cpus]].concat();
-            place.run(&arguments).refused(2).says(says).says("choose 1 with --cpus, among 0");
+            place.run(&arguments).refused(2).says(says).says("name 1 of the CPUs 0");
         }
     }
     place.write("two.toml", GOOD.replacen("cpus = 1", "cpus = 2", 1).as_bytes());

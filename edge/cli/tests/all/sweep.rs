@@ -190,7 +190,7 @@ fn invalid_sweep_is_refused_before_its_first_run() {
             "at point `half`: `family`: `half` is not a percentage from 0% to 100%",
         ),
         (family("credit = { weight", "credits = { weight"), "no policy is called `credits`"),
-        (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "cannot use domains in a family"),
+        (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "cannot set domains in a family of hosts"),
         (family("extra-weight = ", "extra-wait = "), "extra-wait"),
     ];
     for (scenario, says) in cases {

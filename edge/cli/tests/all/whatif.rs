@@ -1,6 +1,9 @@
 //! Tests of predictions by `slackline whatif` from a saved trace.
 
-use serde_json::Value;
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
 
 use crate::common::Place;
 
@@ -112,4 +115,92 @@ fn impossible_edits_in_whatif_command_are_refused_with_a_hint() {
     refused(&["--save", "it.trace"], 2, "are the same file");
     place.write("cut", &place.read("it.trace")[..500]);
     place.run(&["whatif", "cut"]).refused(2).says("the trace is cut off");
+}
+
+/// Starts the process with which the daemon predicts, and sends it these frames.
+fn worker(place: &Place, frames: &[&[u8]]) -> Output {
+    let mut command = place.command(&["serve-worker"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("a worker");
+    let mut input = child.stdin.take().expect("a pipe");
+    for frame in frames {
+        let length = (frame.len() as u64).to_le_bytes();
+        input.write_all(&length).and_then(|()| input.write_all(frame)).expect("it reads");
+    }
+    drop(input);
+    child.wait_with_output().expect("its output")
+}
+
+/// Returns the answers of a worker.
+fn answers(output: &Output) -> Vec<Value> {
+    let mut rest = &*output.stdout;
+    let mut answers = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<8>() {
+        let (answer, after) =
+            after.split_at(usize::try_from(u64::from_le_bytes(*length)).expect("short"));
+        answers.push(serde_json::from_slice(answer).expect("JSON"));
+        rest = after;
+    }
+    answers
+}
+
+#[test]
+fn worker_of_the_daemon_predicts_the_same_as_the_command_line() {
+    let place = traced();
+    let trace = place.read("it.trace");
+    let set = json!([{ "name": "db", "slice": "6ms" }]);
+    let changed = json!({ "asked": { "set": set, "remove": ["batch"] }, "own": null });
+    let unchanged = json!({ "asked": {}, "own": null });
+    let declined = json!({ "asked": { "set": [{ "name": "db", "slice": "19ms" }] }, "own": null });
+    let unknown = json!({ "asked": { "remove": ["nobody"] }, "own": null });
+    let asked = [changed, unchanged, declined, unknown].map(|it| it.to_string().into_bytes());
+    let frames: Vec<&[u8]> = std::iter::once(&*trace).chain(asked.iter().map(|it| &**it)).collect();
+    let output = worker(&place, &frames);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let [changed, unchanged, declined, unknown] = &answers(&output)[..] else { panic!("4") };
+    let by_hand = ["whatif", "it.trace", "--set", "db.slice=6ms", "--remove", "batch", "--json"];
+    assert_eq!(changed["Ok"], json(&place.run(&by_hand).good()));
+    assert_eq!(unchanged["Ok"], json(&place.run(&["whatif", "it.trace", "--json"]).good()));
+    assert_eq!(declined["Err"]["type"], "no-room", "{declined}");
+    assert_eq!(unknown["Err"]["type"], "bad", "{unknown}");
+}
+
+#[test]
+fn worker_of_the_daemon_returns_to_a_tenant_its_own_vms_only() {
+    let place = traced();
+    let trace = place.read("it.trace");
+    let asked = json!({ "set": [{ "name": "db", "slice": "2ms" }], "add": [
+        { "name": "db2", "like": "db" }
+    ]});
+    let question = json!({ "asked": asked, "own": ["db"] }).to_string();
+    let output = worker(&place, &[&trace, question.as_bytes()]);
+    let answer = &answers(&output)[0]["Ok"];
+    let names = |rows: &Value| -> Vec<String> {
+        let rows = rows.as_array().expect("rows").iter();
+        rows.map(|row| row["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(&answer["vcpus"]), ["db", "db2"]);
+    assert_eq!(names(&answer["gate"]["forms"][0]["vcpus"]), ["db"]);
+}
+
+#[test]
+fn worker_of_the_daemon_reports_damaged_recordings_and_has_little_memory() {
+    let place = Place::new();
+    let question = json!({ "asked": {}, "own": null }).to_string();
+    let output = worker(&place, &[b"not a trace", question.as_bytes()]);
+    assert!(output.status.success());
+    let answer = &answers(&output)[0];
+    assert!(
+        answer["Err"]["detail"].as_str().expect("why").contains("the last seconds"),
+        "{answer}"
+    );
+    // A recording of more bytes than it may have.
+    let mut child = place.command(&["serve-worker"]);
+    child.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().expect("a worker");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(&(300_u64 << 20).to_le_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("its output");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("memory allocation"), "{said}");
 }

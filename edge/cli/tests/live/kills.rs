@@ -225,8 +225,7 @@ fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
     }
 }
 
-/// When the keeper dies, it is replaced. When the program dies later, the new keeper restores the
-/// threads.
+/// A keeper that dies is replaced. If the program dies later, the new keeper restores the threads.
 #[test]
 fn second_keeper_process_restores_threads_if_the_live_run_is_killed() {
     let Some(live) = live::begin_on_one_cpu() else { return };

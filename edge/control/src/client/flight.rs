@@ -4,7 +4,9 @@
 use hyper::Method;
 
 use super::{Answered, Client, RepeatableRequest, escaped};
-use crate::{Culprits, Incident, Length, Prediction, PredictionRecord, Recording};
+use crate::{
+    Culprits, Incident, Length, Prediction, PredictionRecord, Recording, WhatIf, WhatIfAnswer,
+};
 
 impl Client {
     /// Returns the programs and other causes that kept the VM `name` from running in the last
@@ -24,7 +26,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/incidents"))
     }
 
-    /// Has the service watch what comes of predictions that were applied.
+    /// Makes the service compare predictions that were applied with what then happens.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -51,5 +53,13 @@ impl Client {
             Method::POST,
             format!("/v1/recordings?since={}", since.0),
         ))
+    }
+
+    /// Asks what the last seconds would have been with changes.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn whatif(&mut self, asked: &WhatIf) -> Answered<WhatIfAnswer> {
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/whatif".into()).with(asked))
     }
 }

@@ -33,8 +33,8 @@ pub(super) struct Access {
     pending: BTreeMap<Ticket, (Principal, Change)>,
 }
 
-/// A change to grants. If it creates a remote client, it contains the client's token, which only
-/// the answer to this request shows.
+/// A change to grants. If it creates a remote client, it contains the client's new token, which is
+/// shown only in the answer to the request.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) write: AccessChange,
@@ -351,7 +351,7 @@ mod tests {
             access.check_room(&change)
         };
         assert!(check("1").is_ok());
-        let says = "cannot add a grant: there are 1000, which is the maximum";
+        let says = "cannot add a grant: there are 1000 grants, which is the maximum";
         assert_eq!(check("5000").unwrap_err(), says);
         assert!(check("alice").is_err());
     }

@@ -6,8 +6,7 @@
 //! behind, the core drops events, which are then missing in recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
@@ -17,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
 use slackline_linux::sys::{Tid, monotonic, process_of};
+use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
 use slackline_live::recorder::host::notes;
 use slackline_live::recorder::identity::Procfs;
@@ -33,6 +33,8 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
 use super::predictions::Predictions;
+use super::timeline::{TimelineKeeper, TimelineSink};
+use super::whatif::PredictionOrder;
 use crate::record::as_reply;
 
 /// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the maximum time that it
@@ -82,6 +84,8 @@ pub(super) struct Flight {
 enum FlightOrder {
     Batch(Box<Batch>),
     Ask(Ticket, Question, Own),
+    /// Take a window for a prediction.
+    Window(Box<PredictionOrder>),
 }
 
 /// Names of the VMs that a caller may see. `None` if the caller may see all.
@@ -95,6 +99,8 @@ pub(super) enum Question {
     Record(Span),
     Predict(Vec<Prediction>),
     Predictions,
+    /// Columns of the picture from this number on.
+    Timeline(u64),
 }
 
 /// Message from the recorder thread to the core.
@@ -175,6 +181,17 @@ impl Flight {
         self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
     }
 
+    /// Has the recorder take the window of a prediction. Returns the order if its queue is full.
+    pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
+        match self.orders.try_send(FlightOrder::Window(order)) {
+            Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => match order {
+                FlightOrder::Window(order) => Some(order),
+                _ => None,
+            },
+            Ok(()) => None,
+        }
+    }
+
     /// Returns the replies of the recorder since the last call.
     pub(super) fn replies(&mut self) -> Vec<FlightReply> {
         let mut replies = Vec::new();
@@ -211,6 +228,7 @@ struct FlightThread {
     last: BTreeMap<String, Time>,
     incidents: Incidents,
     predictions: Predictions,
+    timeline: TimelineKeeper,
 }
 
 /// A missed deadline whose recording is not complete yet.
@@ -251,20 +269,32 @@ impl FlightThread {
             last: BTreeMap::new(),
             incidents,
             predictions,
+            timeline: TimelineKeeper::new(cpus),
         }
     }
 
     fn take(&mut self, order: FlightOrder) -> Vec<FlightReply> {
         match order {
             FlightOrder::Batch(seen) => self.seen(*seen),
-            FlightOrder::Ask(ticket, question, own) => {
+            FlightOrder::Window(order) => {
                 self.end_piece();
+                let (since, own) = order.needs();
+                let window = self.window(since, own.as_ref());
+                order.take(window);
+                Vec::new()
+            }
+            FlightOrder::Ask(ticket, question, own) => {
+                // The picture does not need the ring, and is asked for often.
+                if !matches!(question, Question::Timeline(_)) {
+                    self.end_piece();
+                }
                 let answer = match question {
                     Question::Why(name) => self.why(&name, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
                     Question::Predict(predictions) => self.predict(predictions, own.as_ref()),
                     Question::Predictions => Ok(self.predicted(own.as_ref())),
+                    Question::Timeline(from) => Ok(self.pictured(from, own.as_ref())),
                 };
                 vec![FlightReply::Answer(ticket, answer)]
             }
@@ -291,11 +321,13 @@ impl FlightThread {
         self.waiting.append(&mut events);
         let until = Time::START + at.since(Time::START + SETTLED);
         let events = take_until(&mut self.waiting, until);
+        let drawn = self.piece.len();
         self.assembler.take(&events, &mut self.piece);
         if until > self.origin {
             self.assembler.tick(until, &mut self.piece);
         }
         self.settled = until.max(self.origin);
+        self.draw(drawn, self.settled);
         let now = Time::START + self.settled.since(self.origin);
         if now.since(self.piece_from) >= PIECE {
             self.end_piece();
@@ -338,6 +370,11 @@ impl FlightThread {
         Answer::Predictions(all.cloned().collect())
     }
 
+    fn pictured(&self, from: u64, own: Option<&BTreeSet<String>>) -> Answer {
+        let now = Time::START + self.settled.since(self.origin);
+        Answer::Timeline(self.timeline.answer(from, now, |vcpu| may_see(own, vcpu)))
+    }
+
     fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
         for (_, tid) in self.threads.difference(&threads) {
             self.assembler.forget(*tid);
@@ -353,11 +390,25 @@ impl FlightThread {
         self.threads = threads;
     }
 
+    /// Adds the entries of the piece from an index on to the picture, and intervals that have not
+    /// ended up to a time.
+    fn draw(&mut self, from: usize, until: Time) {
+        let names = &self.names;
+        let name = |vcpu: VcpuId| names.get(&vcpu).map(|(name, _)| name.clone());
+        let mut sink = TimelineSink { keeper: &mut self.timeline, name: &name };
+        self.piece[from..].iter().for_each(|entry| entry.pass_to(&mut sink));
+        let now = Time::START + until.since(self.origin);
+        for (cpu, thread, since) in self.assembler.occupants() {
+            self.timeline.add((cpu, thread), (since, now));
+        }
+    }
+
     fn end_piece(&mut self) {
         let now = Time::START + self.settled.since(self.origin);
         let live = self.assembler.live();
         let piece = std::mem::take(&mut self.piece);
         self.ring.push(&piece, (self.piece_from, now), |id| live.contains(&id));
+        self.timeline.keep_threads(|id| live.contains(&id));
         self.piece_from = now;
     }
 
@@ -375,6 +426,9 @@ impl FlightThread {
             let misses = vcpu.misses.unwrap_or(0);
             let before = self.missed.get(&vcpu.id).copied().unwrap_or(0);
             sums.insert(vcpu.id, misses);
+            if misses > before {
+                self.timeline.missed(&vcpu.name, now, misses - before);
+            }
             if let Some((_, domain)) = self.names.get(&vcpu.id).filter(|_| misses > before) {
                 *missed.entry(domain.clone()).or_default() += misses - before;
             }
@@ -442,6 +496,21 @@ impl FlightThread {
         }
     }
 
+    /// Returns the recording of the last time of this length. Without names of VMs other than
+    /// `own`, if that is given.
+    fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
+        let now = Time::START + self.settled.since(self.origin);
+        let from = Time::START + now.since(Time::START + since);
+        let (mut bytes, about) = (Vec::new(), (&self.header, &*self.cpus));
+        let written = match own {
+            None => write(&self.ring, about, from, &mut bytes),
+            Some(own) => write_for(&self.ring, about, (from, own), &mut bytes),
+        };
+        let bug = |error| Problem::new(Kind::Bug, format!("cannot copy recorded events: {error}"));
+        written.map_err(bug)?;
+        Ok(bytes)
+    }
+
     fn record(&self, since: Span) -> Result<Answer, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);
@@ -459,21 +528,47 @@ impl FlightThread {
 /// Writes all events of the ring from a given time on as a recording.
 fn write(
     ring: &FlightRing,
-    (header, cpus): (&Header, &[CpuId]),
+    about: (&Header, &[CpuId]),
     from: Time,
-    file: File,
+    out: impl Write,
 ) -> io::Result<()> {
+    let mut writer = Writer::recording(BufWriter::new(out), &headed(ring, about, from));
+    pass_on(ring, about, from, &mut writer)?;
+    writer.finish()
+}
+
+/// Writes a recording for a tenant: it has the names of the tenant's own VMs only.
+fn write_for(
+    ring: &FlightRing,
+    about: (&Header, &[CpuId]),
+    (from, own): (Time, &BTreeSet<String>),
+    out: impl Write,
+) -> io::Result<()> {
+    let writer = Writer::recording(BufWriter::new(out), &headed(ring, about, from));
+    let mut anonymiser = Anonymiser::new(writer).keeping(own);
+    pass_on(ring, about, from, &mut anonymiser)?;
+    anonymiser.into_sink().finish()
+}
+
+fn headed(ring: &FlightRing, (header, _): (&Header, &[CpuId]), from: Time) -> Header {
     let start = ring.covers().map_or(from, |(start, _)| start.max(from));
     let warmup = start.since(Time::START);
-    let header = Header { warmup, title: "flight recorder".into(), ..header.clone() };
-    let mut writer = Writer::recording(BufWriter::new(file), &header);
-    notes(cpus, WakeMark::Wakeup).iter().for_each(|note| writer.note(note));
+    Header { warmup, title: "flight recorder".into(), ..header.clone() }
+}
+
+fn pass_on(
+    ring: &FlightRing,
+    (_, cpus): (&Header, &[CpuId]),
+    from: Time,
+    sink: &mut impl Sink,
+) -> io::Result<()> {
+    notes(cpus, WakeMark::Wakeup).iter().for_each(|note| sink.note(note));
     let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    ring.replay(from, &mut writer).map_err(damaged)?;
+    ring.replay(from, sink).map_err(damaged)?;
     if let Some((_, at)) = ring.covers() {
-        writer.record(&Record::Ended { at });
+        sink.record(&Record::Ended { at });
     }
-    writer.finish()
+    Ok(())
 }
 
 fn wall_ns() -> u64 {

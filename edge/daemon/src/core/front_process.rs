@@ -43,9 +43,9 @@ pub struct FrontCommand {
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
-    /// Listening sockets for remote clients and for metrics, in this order. They stay open while
+    /// Listening sockets for remote clients, metrics and the page. They stay open while
     /// the front is replaced, so that no client is refused.
-    others: [Option<TcpListener>; 2],
+    others: [Option<TcpListener>; 3],
     running: Option<Running>,
     /// Earliest time at which the front is started again.
     next: Instant,
@@ -66,7 +66,7 @@ impl FrontProcess {
     pub(super) fn start(
         command: FrontCommand,
         listener: UnixListener,
-        others: [Option<TcpListener>; 2],
+        others: [Option<TcpListener>; 3],
     ) -> io::Result<FrontProcess> {
         let running = Some(Running::start(&command, &listener, &others)?);
         let (next, restarts) = (Instant::now(), 0);

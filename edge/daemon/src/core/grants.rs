@@ -3,11 +3,12 @@
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_linux::with_causes;
-use slackline_service::{EventKind, Input, Principal, Ticket};
+use slackline_service::{EventKind, Input, LedgerContents, Principal, Ticket};
 
-use super::access::{Change, Done};
+use super::access::{Access, Change, Done};
 use super::{Core, wire};
 use crate::ledger::LedgerError;
+use crate::people::members;
 
 impl Core {
     /// Starts a change to grants. The change takes effect once the ledger has written it.
@@ -79,4 +80,16 @@ impl Core {
         self.step(Input::Access { by, what });
         self.host.say(&wire::answered(ticket, Answer::Access(vec![shown])));
     }
+}
+
+/// Reports the operators who would become tenants by a migration of access, and the rights that
+/// they would lose.
+pub(super) fn report_rights_lost_by_migration(
+    access: &Access,
+    loaded: &LedgerContents,
+    tell: &mut dyn FnMut(&str),
+) {
+    let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
+    let members = members().unwrap_or_default();
+    access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
 }

@@ -22,6 +22,7 @@ use super::lookups::{Lookups, MOST_WAITING, TooMany, sought_text};
 use super::scheduler::Scheduler;
 use super::scout::{AwaitedVm, Listing, LookupResult, ReservedVm, Scout};
 use super::tally::Tally;
+use super::whatif::Whatifs;
 use super::wire::{self, Rest};
 use slackline_linux::with_causes;
 
@@ -63,7 +64,7 @@ pub(super) struct Host {
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,
     pub(super) commit_took: Histogram,
-    /// Principals who have asked for a migration of access, by the ticket of the request.
+    /// Principals who have requested a migration of access, by the ticket (id) of the request.
     pub(super) migrating: BTreeMap<Ticket, Principal>,
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,
@@ -76,6 +77,8 @@ pub(super) struct Host {
     pub(super) costs: Option<Costs>,
     /// Flight recorder of missed deadlines. `None` if it is off.
     pub(super) flight: Option<Flight>,
+    /// Workers that predict from the flight recorder.
+    pub(super) whatifs: Whatifs,
     pub(super) history: History,
     /// Time at which CPU times are next added to the history.
     pub(super) history_due: Time,
@@ -87,7 +90,7 @@ impl Host {
     pub(super) fn new(
         scheduler: Scheduler,
         (ledger, boot, history): (Ledger, String, Vec<Hour>),
-        (scout, lookups): (Scout, Lookups),
+        (scout, lookups, whatifs): (Scout, Lookups, Whatifs),
         tally: Tally,
     ) -> Host {
         Host {
@@ -116,6 +119,7 @@ impl Host {
             lapsed: BTreeMap::new(),
             costs: None,
             flight: None,
+            whatifs,
             history: History::recover(history),
             history_due: Time::START,
             history_written: None,
@@ -208,6 +212,7 @@ impl Host {
     /// Drops a request whose caller has disconnected, and its look-up.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.lookups.cancel(ticket);
+        self.whatifs.cancel(ticket);
         self.rests.remove(&ticket);
     }
 

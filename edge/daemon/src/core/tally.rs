@@ -47,7 +47,7 @@ pub(super) struct Sum {
     pub(super) delivered: Delivery,
     /// Tardiness: total time between missed deadlines and the arrival of the missing CPU time.
     pub(super) late: Span,
-    /// Time in which the vCPU was runnable but had no CPU.
+    /// Time in which the vCPU was runnable but did not run.
     pub(super) waited: Span,
     /// Time in which the vCPU was present and not blocked.
     runnable: Span,

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use slackline_control::link::{Answer, Ask, CallerIdentity, CoreMessage, Request as Wire};
-use slackline_control::{self as control, Kind, Problem, convert};
+use slackline_control::{self as control, Kind, Problem, WhatIf, convert};
 use slackline_linux::sys::Tid;
 use slackline_service::{ClientRequest, Event, Key, Name, Principal, Role, Ticket, Verb};
 use slackline_units::{Reservation, Span, Time};
@@ -34,17 +34,19 @@ pub(super) enum ValidRequest {
     Whoami(Ticket, Role),
     /// Ask the flight recorder. The principal is present if a tenant asks.
     Flight(Ticket, Question, Option<Principal>),
+    /// A question about other parameters, from this principal. True if it is a tenant.
+    Whatif((Ticket, Principal), bool, WhatIf),
     /// The caller of a request has disconnected.
     Cancel(Ticket),
 }
 
-/// Details of a request that the service does not need, but its answer does.
+/// Details of a request that its answer needs, but the service does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
-    /// List only reservations whose name comes after this name in alphabetical order.
+    /// List only reservations whose names come after this name.
     NamesAfter(String),
-    /// Period of the reservations for which the available capacity is asked.
+    /// Period for which the available capacity is requested.
     Period(Span),
 }
 
@@ -84,6 +86,7 @@ pub(super) fn heard(
         return Err(fail(problem.hinting("run the command on the host of the daemon")));
     }
     check_role(&ask.request, role).map_err(fail)?;
+    let tenant = (role == Role::Tenant).then_some(principal);
     match ask.request {
         Wire::ListAccess => return Ok(ValidRequest::Access(ticket)),
         Wire::Whoami => return Ok(ValidRequest::Whoami(ticket, role)),
@@ -104,17 +107,17 @@ pub(super) fn heard(
         }
         Wire::Host => return Ok(ValidRequest::Host(ticket)),
         Wire::Health => return Ok(ValidRequest::Health(ticket)),
-        Wire::Numbers => {
-            let tenant = (role == Role::Tenant).then_some(principal);
-            return Ok(ValidRequest::Numbers(ticket, tenant));
-        }
+        Wire::Numbers => return Ok(ValidRequest::Numbers(ticket, tenant)),
         Wire::MigrateAccess => return Ok(ValidRequest::MigrateAccess(ticket, principal)),
+        Wire::Whatif(asked) => {
+            return Ok(ValidRequest::Whatif((ticket, principal), role == Role::Tenant, asked));
+        }
         Wire::Why { .. }
         | Wire::Incidents
         | Wire::Record { .. }
         | Wire::Predict(_)
+        | Wire::Timeline { .. }
         | Wire::Predictions => {
-            let tenant = (role == Role::Tenant).then_some(principal);
             return Ok(ValidRequest::Flight(ticket, question(ask.request), tenant));
         }
         _ => {}
@@ -161,6 +164,7 @@ fn question(request: Wire) -> Question {
         Wire::Record { since } => Question::Record(since.0),
         Wire::Predict(predictions) => Question::Predict(predictions),
         Wire::Predictions => Question::Predictions,
+        Wire::Timeline { from } => Question::Timeline(from),
         _ => Question::Incidents,
     }
 }

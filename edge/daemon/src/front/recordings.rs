@@ -1,6 +1,7 @@
 //! HTTP pages of the flight recorder.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -8,13 +9,16 @@ use axum::extract::{Path, Query, Request as Sent, State};
 use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
 #[cfg(feature = "openapi")]
-use slackline_control::{Culprits, Incident, PredictionRecord, Problem, Recording};
-use slackline_control::{Length, NAME, Prediction};
+use slackline_control::{Culprits, Incident, PredictionRecord, Problem, Recording, WhatIfAnswer};
+use slackline_control::{Length, NAME, Prediction, WhatIf};
 use slackline_service::Verb;
 
 use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
+
+/// Time limit of a prediction: that of its worker, and some more.
+const PREDICTED_WITHIN: Duration = Duration::from_secs(12);
 
 /// Shows what kept a VM from running in the last minute.
 ///
@@ -109,6 +113,29 @@ pub(super) async fn predictions(
     caller.may(Verb::List)?;
     match front.ask(&caller, None, Request::Predictions).await? {
         Answer::Predictions(all) => Ok(body::json(&all)),
+        _ => Err(No::bug()),
+    }
+}
+
+/// Predicts what the last seconds would have been with other parameters, policy or neighbours.
+///
+/// The answer is what `slackline whatif --since --json` prints, with the revision of the
+/// reservations and the largest shares that admission would accept. A caller gets one prediction at
+/// a time. A tenant gets the numbers of its own VMs only.
+#[cfg_attr(feature = "openapi", utoipa::path(
+    post, path = "/v1/whatif", request_body = WhatIf, responses(
+    (status = 200, body = WhatIfAnswer), (status = "default", body = Problem))))]
+pub(super) async fn whatif(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::List)?;
+    let example = r#"{"since":"10s","set":[{"name":"web","slice":"3ms","period":"10ms"}]}"#;
+    let asked: WhatIf = body::read(sent, caller.until, example).await?;
+    let patient = Caller { until: caller.until + PREDICTED_WITHIN, ..caller };
+    match front.ask(&patient, None, Request::Whatif(asked)).await? {
+        Answer::Whatif(answer) => Ok(body::json(&answer)),
         _ => Err(No::bug()),
     }
 }

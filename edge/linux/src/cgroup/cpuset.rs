@@ -88,7 +88,7 @@ impl Place {
     /// allows too.
     ///
     /// # Errors
-    /// If the kernel refuses, or the group above has none of the CPUs. No group is left behind.
+    /// If the kernel refuses, or the cgroup above has none of the CPUs. No cgroup is left behind.
     pub fn make_cpuset(&self, cpus: CpuSet) -> Result<(), CgroupError> {
         self.make()?;
         let set = || {

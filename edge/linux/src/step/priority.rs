@@ -32,7 +32,7 @@ impl Ladder {
     /// Lowest priority that is assigned. [`FifoPriority::CHOSEN`] is the highest.
     pub const LEAST: FifoPriority = FifoPriority(FifoPriority::CHOSEN.0 + 1 - Ladder::ROOM);
 
-    /// Starts to assign priorities to a queue of `count` threads. `count` must not exceed the
+    /// Starts assigning priorities to a queue of `count` threads. `count` must not exceed the
     /// number of priorities.
     #[must_use]
     pub fn new(count: usize) -> Ladder {

@@ -62,7 +62,7 @@ struct Claim {
     vcpu: u16,
     kind: Kind,
     told: Time,
-    /// Time of the next check whether the claim has expired.
+    /// Time of the next check, at which the claim may lapse.
     due: Time,
     /// True if the guest was running at the last check of the claim.
     ran: bool,
@@ -123,7 +123,8 @@ impl Hearing {
         (ahead > SAVED).then(|| now + (ahead - SAVED))
     }
 
-    /// Returns the time when the next claim may lapse. `None` if there is no claim.
+    /// Returns the time when the next claim (report of urgent work) may lapse. `None` if there is
+    /// no claim.
     pub(super) fn lapses(&self) -> Option<Time> {
         self.claims.iter().map(|claim| claim.due).min()
     }

@@ -53,7 +53,7 @@ pub(super) struct Decider {
     pub(super) records: Recording,
     /// vCPUs whose threads have all ended. They are about to be removed.
     gone: Vec<VcpuId>,
-    /// vCPUs of which a thread was seen running on a CPU that is not managed.
+    /// vCPUs with a thread that events have shown to run on an unmanaged CPU.
     pub(super) away: Vec<VcpuId>,
     /// vCPUs for which the kernel refused an order since [`take_refused`](Decider::take_refused)
     /// was last called.
@@ -104,7 +104,7 @@ pub(super) struct ThreadRecord {
     /// True if the thread has run since it woke. If it has not run, it may have been woken only
     /// because its cgroup was thawed.
     pub(super) has_run: bool,
-    /// True if the thread was last seen running on a CPU that is not managed.
+    /// True if the thread runs on an unmanaged CPU, according to its latest event.
     pub(super) is_elsewhere: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Removal of names from a recording, so that its VMs, processes and users cannot be recognised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_trace::{Exchange, HostThread, HostThreadKind, Note, Record, Sink, VcpuName};
 
@@ -9,6 +9,8 @@ use slackline_trace::{Exchange, HostThread, HostThreadKind, Note, Record, Sink, 
 #[derive(Debug)]
 pub struct Anonymiser<S> {
     sink: S,
+    /// Names that are kept. `None` for none.
+    kept: Option<BTreeSet<String>>,
     vms: BTreeMap<String, usize>,
     commands: BTreeMap<String, usize>,
 }
@@ -19,7 +21,14 @@ const KEPT_NOTES: [&str; 5] = ["recorder", "sight", "origin", "policy", "cpus"];
 impl<S: Sink> Anonymiser<S> {
     /// Creates an anonymiser that passes all entries on to `sink`.
     pub fn new(sink: S) -> Anonymiser<S> {
-        Anonymiser { sink, vms: BTreeMap::new(), commands: BTreeMap::new() }
+        Anonymiser { sink, kept: None, vms: BTreeMap::new(), commands: BTreeMap::new() }
+    }
+
+    /// Keeps the names of these VMs. Other VMs are then called `another-VM-1` and so on. The
+    /// capital letters keep these names apart from those of reservations.
+    #[must_use]
+    pub fn keeping(self, vms: &BTreeSet<String>) -> Anonymiser<S> {
+        Anonymiser { kept: Some(vms.clone()), ..self }
     }
 
     /// Returns the sink to which entries are passed.
@@ -34,11 +43,13 @@ impl<S: Sink> Anonymiser<S> {
     }
 
     fn vm(&mut self, name: &str) -> String {
-        if name.is_empty() {
-            return String::new();
+        let is_kept = self.kept.as_ref().is_some_and(|kept| kept.contains(name));
+        if name.is_empty() || is_kept {
+            return name.to_owned();
         }
         let next = self.vms.len() + 1;
-        format!("vm{}", self.vms.entry(name.into()).or_insert(next))
+        let word = if self.kept.is_none() { "vm" } else { "another-VM-" };
+        format!("{word}{}", self.vms.entry(name.into()).or_insert(next))
     }
 }
 
@@ -133,5 +144,20 @@ mod tests {
             panic!("{entries:?}")
         };
         assert_eq!((named.domain.as_str(), first.vm.as_str()), ("vm1", "vm1"));
+    }
+
+    #[test]
+    fn anonymised_recording_keeps_only_the_vm_names_it_is_told_to() {
+        let at = Time::START;
+        let mut anonymised =
+            Anonymiser::new(Vec::<Entry>::new()).keeping(&BTreeSet::from(["web".to_owned()]));
+        for (slot, domain) in [(0, "web"), (1, "secret")] {
+            let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+            let (name, domain) = (format!("{domain}.0"), domain.to_owned());
+            anonymised.named(&VcpuName { at, vcpu, name, domain });
+        }
+        let entries = format!("{:?}", anonymised.into_sink());
+        assert!(entries.contains("\"web.0\"") && entries.contains("\"another-VM-1.0\""));
+        assert!(!entries.contains("secret"), "{entries}");
     }
 }

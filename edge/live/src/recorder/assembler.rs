@@ -242,6 +242,15 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
+    /// Returns the thread on each CPU, if it is known, and the start of its time there that is not
+    /// recorded yet.
+    pub fn occupants(&self) -> impl Iterator<Item = (CpuId, HostThreadId, Time)> {
+        self.cpus.values().filter_map(|cpu| {
+            let (tid, since) = cpu.occupant?;
+            Some((cpu.index, self.threads.get(&tid)?.id, self.of_trace(since)))
+        })
+    }
+
     fn of_trace(&self, at: Time) -> Time {
         Time::START + at.since(self.origin)
     }

@@ -44,8 +44,8 @@ impl HostWatch {
     /// Opens the events of all online CPUs, with a ring of `bytes` bytes for each.
     ///
     /// # Errors
-    /// If the kernel or a missing right does not allow it, tracefs is not available, or there is no
-    /// memory.
+    /// If the kernel does not allow it, this process lacks a right, tracefs is not available, or
+    /// there is not enough memory.
     pub fn open(bytes: usize) -> Result<HostWatch, WatchError> {
         if KernelVersion::of_host().is_ok_and(|version| version < KernelVersion::TELLS_READINESS) {
             return Err(WatchError::TooOld);

@@ -67,7 +67,7 @@ const RANGES: usize = 32;
 /// with such an id wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
-/// Reason why threads cannot be watched.
+/// Reason why the events of threads cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The kernel has no perf events, or a sandbox hides them.
@@ -230,7 +230,7 @@ impl PerfWatch {
         Ok((PerfWatch { wakes, cpus, threads, trees, ranges }, rings))
     }
 
-    /// Starts to watch a thread on all CPUs. The first call may take tens of milliseconds, while
+    /// Starts watching a thread on all CPUs. The first call may take tens of milliseconds, while
     /// the kernel activates its tracepoint.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl PerfWatch {
         self.add_all(&[tid], Vec::new())
     }
 
-    /// Starts to watch existing threads, and the threads of trees. The filter is replaced once for
+    /// Starts watching existing threads, and the threads of trees. The filter is replaced once for
     /// all of them, which takes as long as for one thread.
     ///
     /// # Errors
@@ -263,7 +263,7 @@ impl PerfWatch {
         if is_renewed { self.renew(newest) } else { Ok(()) }
     }
 
-    /// Starts to watch the threads that a process tree has at present, and stops to watch those
+    /// Starts watching the threads that a process tree has at present, and stops watching those
     /// that have left it. The filter also covers the threads that the tree starts next, since the
     /// kernel assigns ids in order.
     ///
@@ -275,7 +275,7 @@ impl PerfWatch {
         newest.map_or(Ok(()), |newest| self.renew(Some(*newest)))
     }
 
-    /// Stops to watch a tree. The filter still covers the tree's threads until it is replaced the
+    /// Stops watching a tree. The filter still covers the tree's threads until it is replaced the
     /// next time.
     pub(crate) fn remove_tree(&mut self, vcpu: VcpuId) {
         self.trees.remove(&vcpu);
@@ -296,7 +296,7 @@ impl PerfWatch {
         Ok(())
     }
 
-    /// Stops to watch a thread. The filter still covers the thread until it is replaced the next
+    /// Stops watching a thread. The filter still covers the thread until it is replaced the next
     /// time.
     pub fn remove(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());

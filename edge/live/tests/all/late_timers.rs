@@ -32,8 +32,8 @@ const DEAR: Timers = Timers {
     unsteady: 8,
 };
 
-/// Values measured on one virtual host: half of the timers are 34 us late or more, one in a hundred
-/// 60 to 70 us, and a pass takes 23 us.
+/// Virtual host with measured values: half of the timers are at least 34 us late, one in a hundred
+/// is 60 to 70 us late, and a pass takes 23 us.
 const DEARER: Timers = Timers {
     look: 23,
     late: |round| match round * 7919 % 100 {

@@ -58,7 +58,7 @@ const PATIENCE: Span = Span::from_ms(120);
 /// Interval at which the sampler checks if the measured thread is off its CPU.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Measurement of one process.
+/// Measurement of the CPU time of one process, by samples.
 #[derive(Debug)]
 pub struct Sampler {
     pid: Tid,

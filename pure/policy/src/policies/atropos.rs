@@ -54,7 +54,7 @@ use crate::{
 const ADMISSION: Field = Field::choice(
     "admission",
     &["exact", "off"],
-    "refuse what does not fit, or accept everything as Xen did",
+    "refuse slices that do not fit, or accept everything as Xen did",
 );
 const RESERVE: Field =
     Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
@@ -71,7 +71,8 @@ const PERIOD: Field =
     Field::required_span("period", "length of a period; the slice is due by its end");
 const LATENCY: Field =
     Field::span("latency", "0s", "first period after a long block; 0s for none, at most `period`");
-const EXTRA: Field = Field::flag("extra", "takes part in slack; false is a hard limit");
+const EXTRA: Field =
+    Field::flag("extra", "the vCPU may use slack; false makes the slice a hard limit");
 
 /// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {

@@ -19,7 +19,7 @@ pub(super) const ADVANCE: Field = Field::whole(
     (1, u32::MAX as i64),
     "Xen's rules: virtual units per charging unit (mcuadv), an inverse weight",
 );
-pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen's rules: may warp");
+pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen's rules: the vCPU may warp");
 pub(super) const WARPVALUE: Field = Field::whole(
     "warpvalue",
     "0",

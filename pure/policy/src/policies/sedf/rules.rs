@@ -30,12 +30,12 @@ const UNBLOCKING: Field = Field::choice(
         "burst",
         "extra-support",
     ],
-    "budget of a vCPU that wakes within its period, see below",
+    "budget of a vCPU that wakes within its period",
 );
 const SLACK: Field = Field::choice(
     "slack",
     &[AS_RULES, "two-level", "penalty", "weighted", "round-robin", "none"],
-    "order in which vCPUs get slack, see below",
+    "order in which vCPUs get slack",
 );
 const COMPENSATION: Field = Field::choice(
     "compensation",

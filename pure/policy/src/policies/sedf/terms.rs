@@ -42,11 +42,11 @@ const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
     "0",
     (0, MOST_WEIGHT),
-    "weight for slack, 128 is slice/period = 1; 0 is slice/period, or 1 without a slice",
+    "weight for slack; 128 counts as slice/period = 1; 0 is slice/period, or 1 without a slice",
 );
 
 const BALANCES: Field =
-    Field::flag("balances", "the vCPU pays for balancer calls: those due are made when it blocks");
+    Field::flag("balances", "the vCPU pays for the balancer, which is called when the vCPU blocks");
 
 /// Largest weight. Xen stores weights as signed 16-bit integers, without a range check. [Xen 3.0,
 /// §6.10]
