@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_callback_of_an_experiment_grid_is_called_per_run_and_can_stop() {
+    fn progress_callback_of_an_experiment_grid_is_called_per_run_and_may_stop_it() {
         let seen = AtomicUsize::new(0);
         let count = |_| {
             seen.fetch_add(1, Ordering::Relaxed);

@@ -27,7 +27,7 @@ fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn bash_completes_commands_and_options_but_not_hidden_ones() {
+fn bash_completes_commands_and_options_that_are_not_hidden() {
     let place = Place::new();
     place.write("completions", place.run(&["completions", "bash"]).good().as_bytes());
     let mut check = Command::new("bash");

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_vcpus_are_other_threads_without_name_or_misses() {
+    fn timeline_shows_hidden_vcpus_without_their_names_and_deadline_misses() {
         let mut keeper = keeper();
         ran(&mut keeper, 1, (0, 20));
         keeper.missed("web.0", Time::START.after(Span::from_ms(5)), 2);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn picture_keeps_15_seconds_of_columns_and_survives_gaps() {
+    fn timeline_keeps_columns_of_15_seconds_also_after_gaps() {
         let mut keeper = keeper();
         for second in [0, 10, 20, 10_000] {
             ran(&mut keeper, 1, (second * 1_000, second * 1_000 + 20));

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_names_are_accepted_by_a_browser_on_this_host() {
+    fn loopback_listener_accepts_only_loopback_names_in_the_host_header() {
         let accepts = |host, door| check_host(host, door).is_ok();
         for host in ["127.0.0.1:9392", "localhost:1", "[::1]:80", "LOCALHOST"] {
             assert!(accepts(Some(host), Door::Loopback), "{host}");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn cookie_that_is_given_twice_is_no_cookie() {
+    fn session_cookie_that_is_sent_twice_in_one_request_is_ignored() {
         let headers = |text: &'static str| {
             [(COOKIE, HeaderValue::from_static(text))].into_iter().collect::<HeaderMap>()
         };

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_sent_as_flat_arrays_and_names_only_when_new() {
+    fn timeline_columns_are_sent_as_flat_arrays_and_only_new_names_are_sent() {
         let ran = vec![(0, 1, 500), (1, 0, 1_000)];
         let timeline = Timeline {
             first: 7,

@@ -21,7 +21,7 @@ fn ms(slot: u32, ms: u64) -> (VcpuId, Span) {
 }
 
 #[test]
-fn event_reschedules_its_cpu_and_those_named_by_the_policy() {
+fn event_reschedules_its_cpu_and_the_cpus_named_by_the_policy() {
     let share = no_share();
     let told = VcpuHint::Tasks(Tasks::default());
     for (fact, cpus) in [

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_keeps_its_cpu_in_placement_if_affinity_allows_and_it_fits() {
+    fn placement_keeps_a_vcpu_on_its_cpu_if_affinity_and_capacity_allow() {
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1, 2, 3, 4]), Ok(3));
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1]), Ok(1));
         assert_eq!(place(Packing::Pack, Some(0), &[0, 2, 3]), Ok(2));

@@ -613,7 +613,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::type_complexity)] // A table of input, message, hint.
-    fn error_about_an_invalid_parameter_names_it_and_gives_a_hint() {
+    fn error_about_an_invalid_parameter_names_the_parameter_and_gives_a_hint() {
         let cases: &[(&[(&str, RawValue<'_>)], &str, &str)] = &[
             (&[], "`period` is missing: how often", "write period = \"10ms\""),
             (

@@ -245,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn worker_that_answers_is_heard_although_it_reports_much() {
+    fn answer_of_a_worker_arrives_even_if_it_fills_standard_error() {
         let script = "head -c 1048584 >/dev/null; head -c 300000 /dev/zero >&2; \
                       printf '\\003\\000\\000\\000\\000\\000\\000\\000yes'";
         assert_eq!(ask(script, Duration::from_secs(10)).unwrap(), b"yes");
     }
 
     #[test]
-    fn worker_that_is_killed_or_out_of_memory_gives_a_clear_error() {
+    fn error_about_a_killed_worker_states_signal_or_memory_limit() {
         let killed = problem("kill -KILL $$");
         assert_eq!(killed.kind, Kind::NotNow);
         assert!(killed.detail.contains("signal: 9"), "{}", killed.detail);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_with_too_long_answer_or_absent_caller_is_given_up() {
+    fn worker_is_killed_if_its_answer_is_too_long_or_the_caller_left() {
         let within = Duration::from_secs(10);
         let script = "cat >/dev/null & head -c 9000000 /dev/urandom | tr '\\000-\\377' 'a'";
         assert!(matches!(ask(script, within), Err(WorkerFailure::TooLong)));

@@ -520,7 +520,7 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
 /// The host refuses to run the chosen vCPU. Its substitute has a whole timeslice: it keeps the CPU
 /// when the refused vCPU may run again.
 #[test]
-fn credit_vcpu_picked_because_another_is_refused_gets_a_whole_timeslice() {
+fn credit_vcpu_picked_in_place_of_a_refused_vcpu_gets_a_whole_timeslice() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
         let (mut policy, mut at, ids) = awake(version, 2);
         let turn = Span::from_ms(turn);
