@@ -119,7 +119,7 @@ impl Live {
         if self.outcome.undone > 0 {
             let _ = writeln!(
                 text,
-                "note: {} changes that others made to scheduled threads were undone",
+                "note: {} changes by other programs to scheduled threads were undone",
                 self.outcome.undone
             );
         }

@@ -536,7 +536,7 @@ pub(crate) enum NotDone {
     Declined(AdmitError),
     /// A hard limit cannot be enforced: if the vCPU counts as blocked but runs, no event would
     /// report that in time.
-    #[error("no kernel event reports in time that a vCPU that blocked runs again: {why}")]
+    #[error("no kernel event reports in time when a blocked vCPU runs again: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused the request. Nothing has changed.
     #[error(transparent)]

@@ -207,7 +207,7 @@ pub enum QmpError {
     #[error("cannot connect")]
     Connect(#[source] io::Error),
     /// So many clients wait for this monitor that the connection was not accepted.
-    #[error("no connection within {PATIENCE_SECONDS} s: another client may have connected before")]
+    #[error("no connection within {PATIENCE_SECONDS} s: the monitor may be serving another client")]
     Busy,
     /// The listening process is neither the VM's process nor another process of the same user.
     #[error("process {pid} of uid {uid} listens on the socket, and uid {uid} is not the VM's user")]

@@ -214,7 +214,7 @@ pub enum LoadError {
     },
     /// The process that started this one has ended already. So this process cannot be made to end
     /// together with it.
-    #[error("process {parent}, which started this one, has ended")]
+    #[error("process {parent}, which started this process, has ended")]
     Orphaned {
         /// Process id of the parent.
         parent: u32,

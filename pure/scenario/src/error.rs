@@ -482,7 +482,7 @@ pub enum ErrorKind {
         jobs: usize,
     },
     /// A job is ready before the previous job is.
-    #[error("jobs are out of order: job {job} is ready at {time}, the job before it at {last}")]
+    #[error("jobs are out of order: job {job} is ready at {time}, the previous job at {last}")]
     UnorderedJobs {
         /// Number of the job, counted from 1.
         job: usize,

@@ -149,7 +149,9 @@ impl ErrorKind {
             }
             ErrorKind::NumberAsName { .. } => "use a name with a letter".to_owned(),
             ErrorKind::NotBelow { limit, .. } => format!("write at most {}", *limit / 2),
-            ErrorKind::OneForEachCpu { cpus, .. } => format!("write {cpus} values, or one"),
+            ErrorKind::OneForEachCpu { cpus, .. } => {
+                format!("write one value for each of the {cpus} CPUs, or a single one")
+            }
             ErrorKind::NoThreads => "set threads_per_core = 2, or remove `smt`".to_owned(),
             ErrorKind::Standstill { .. } => "write a percentage above 0%, as in \"65%\"".to_owned(),
             ErrorKind::NothingToTell => {

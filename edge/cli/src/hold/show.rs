@@ -116,7 +116,8 @@ impl HoldOutput {
         for (id, finding) in &seen.contested {
             let vcpu = id.vcpu().number();
             lines.push(format!(
-                "contested: vCPU {vcpu}: {finding}; it runs without a limit until that is undone\n"
+                "contested: vCPU {vcpu}: {finding}; it runs without a limit until the change is \
+                 undone\n"
             ));
             self.contested.insert(*id, finding.to_string());
         }

@@ -116,7 +116,9 @@ impl Whatifs {
     ) -> Result<Option<Box<PredictionOrder>>, Problem> {
         if self.running.contains_key(&principal) {
             let detail = "a prediction for this user is being made, which is the limit";
-            return Err(Problem::new(Kind::TooMany, detail).hinting("wait for its answer first"));
+            return Err(
+                Problem::new(Kind::TooMany, detail).hinting("wait for that prediction first")
+            );
         }
         if self.running.len() >= MOST_AT_ONCE {
             let detail = format!("{MOST_AT_ONCE} predictions are being made, which is the limit");

@@ -93,7 +93,8 @@ fn is_public(path: &str) -> bool {
 
 /// Returns the refusal of a request without a session.
 pub(super) fn no_session() -> No {
-    let problem = Problem::new(Kind::NotKnown, "a browser needs a session, and this has none");
+    let problem =
+        Problem::new(Kind::NotKnown, "a browser needs a session, and this request has none");
     No(problem.hinting("run `slackline page`, and open the address that it prints"))
 }
 
@@ -112,7 +113,7 @@ fn check_host(host: Option<&str>, door: Door) -> Result<(), No> {
     if is_ours {
         return Ok(());
     }
-    let detail = format!("the request is for the host `{}`, not for this one", shown(host));
+    let detail = format!("the request is for the host `{}`, not for this host", shown(host));
     let problem = Problem::new(Kind::NotAllowed, detail);
     Err(No(problem.hinting("open the address that `slackline page` prints")))
 }
