@@ -85,7 +85,7 @@ that does its `work`, or the process or VM that its `live` table names:
   share.edf = { slice = \"2ms\", period = \"10ms\" }
   live = { unit = \"web.service\" }
 
-  - The threads of the domains run on the CPUs of --cpus [default: the last ones
+  - The threads of the domains run on the CPUs of --cpus [default: the last CPUs
     of this host], in the timeslices that the policy gives them. During its
     timeslice a thread has a real-time priority.
   - The keeper is a child process of `run`. When the run ends, even by an error,
