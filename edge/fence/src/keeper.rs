@@ -306,7 +306,7 @@ impl Keeper {
     }
 
     fn give_all_back(mut self) -> ExitCode {
-        /// Maximum number of attempts to restore a thread. An attempt may fail because an exiting
+        /// Maximum number of attempts to restore a thread. An attempt can fail because an exiting
         /// thread blocks the removal of its cgroup for a moment. Other errors usually persist.
         const TRIES: usize = 3;
         // Members of a tree are restored after the tree and after its first threads.

@@ -426,7 +426,7 @@ fn dissolve(
     group: &Path,
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
-    /// Maximum number of rounds in which a cgroup is emptied. A process may start in the cgroup
+    /// Maximum number of rounds in which a cgroup is emptied. A process can start in the cgroup
     /// while others are moved out, and an exiting thread stays until it has ended. Normally a few
     /// rounds are enough.
     const ROUNDS: usize = 100;

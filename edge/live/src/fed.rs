@@ -168,7 +168,7 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
-    /// Records an event of a vCPU on CPU `on` at time `at`. A wake that happens on `on` may concern
+    /// Records an event of a vCPU on CPU `on` at time `at`. A wake that happens on `on` can concern
     /// a vCPU that waits on another CPU.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });

@@ -130,7 +130,7 @@ impl HostClock {
 }
 
 /// Threads and trees that are about to join. Their events are requested from the kernel in a single
-/// call, since a call may take tens of milliseconds.
+/// call, since a call can take tens of milliseconds.
 #[derive(Debug, Default)]
 struct NewcomerThreads {
     threads: Vec<Tid>,

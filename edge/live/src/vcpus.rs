@@ -329,7 +329,7 @@ pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Returns the UNIX socket on which the QEMU with process id `pid` listens for QMP, according to
-/// its command line. `None` if it names none. If QEMU runs in a container, the path may lead to a
+/// its command line. `None` if it names none. If QEMU runs in a container, the path can lead to a
 /// different file on the host.
 ///
 /// # Errors

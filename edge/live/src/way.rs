@@ -237,7 +237,7 @@ impl VcpuHandle {
     }
 
     /// Stops all threads of a process, each by a signal of its own. If only one thread got a
-    /// signal, the others would continue until that thread runs, which may take milliseconds if
+    /// signal, the others would continue until that thread runs, which can take milliseconds if
     /// another thread has the CPU. A process tree is frozen as a whole instead.
     fn hold_back(&self, state: &mut HandleState) -> Result<(), ActError> {
         let members = match &self.threads {

@@ -103,7 +103,7 @@ impl Note {
     }
 }
 
-/// Parser of a load process's notes, which may arrive in pieces of any size.
+/// Parser of a load process's notes, which can arrive in pieces of any size.
 #[derive(Clone, Debug, Default)]
 pub struct NoteReader {
     /// Bytes of a note that has not arrived completely.

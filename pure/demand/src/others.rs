@@ -105,7 +105,7 @@ struct CpuRow {
     /// interval.
     cut: Option<(VcpuId, Time)>,
     /// Recent run intervals of other programs. They are compared with `waits`, in which a vCPU with
-    /// budget left waited. The trace may record either first.
+    /// budget left waited. The trace can record either first.
     ran: Vec<(Time, Time, HostThreadId)>,
     waits: Vec<(Time, Time)>,
     /// Thread that ran last on this CPU if it was preempted, with the time of the preemption.

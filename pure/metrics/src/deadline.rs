@@ -37,7 +37,7 @@ const WAITING: usize = 64;
 /// Judges the deadlines of one vCPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
-    /// Largest shortfall that may be due to measurement alone.
+    /// Largest shortfall that can be due to measurement alone.
     resolution: Span,
     /// Budget of the current period, in CPU time.
     owed: Span,

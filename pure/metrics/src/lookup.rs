@@ -373,7 +373,7 @@ pub(crate) fn words(name: &str) -> String {
 }
 
 /// Returns the known name closest to `asked`. At most two letters, or at most a third of the
-/// letters, may differ.
+/// letters, can differ.
 fn nearest<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
     let far = |name: &&String| distance(asked, name);
     known.iter().min_by_key(far).filter(|name| distance(asked, name) <= (name.len() / 3).max(2))

@@ -215,7 +215,7 @@ fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
     Some(format!("did you mean `{}`?", nearest(written, known.iter().copied())?))
 }
 
-/// Returns a hint about an unknown parameter. It may be a parameter of the other kind: of the
+/// Returns a hint about an unknown parameter. It can be a parameter of the other kind: of the
 /// policy instead of its vCPUs, or the reverse.
 fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
     let policy = spec.name;

@@ -190,7 +190,7 @@ pub enum Refusal {
         /// Reason from the ledger.
         why: String,
     },
-    /// The request may succeed later.
+    /// The request can succeed later.
     #[error("{why}")]
     NotNow {
         /// Reason for the delay.

@@ -149,7 +149,7 @@ impl Cpus {
     }
 
     /// Handles a timer that expired, and returns the time at which it was due. If the CPU's other
-    /// timer is due within the timer slop (the time by which timers may expire early), it expires
+    /// timer is due within the timer slop (the time by which timers can expire early), it expires
     /// as well. This holds only if the other timer was armed before. A timer armed afterwards must
     /// not expire at once: a timeslice shorter than the slop would then end at the instant at which
     /// it begins, over and over.

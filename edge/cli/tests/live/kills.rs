@@ -163,7 +163,7 @@ fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
 
 /// Checks the victim after the program and its keeper were killed. No process remains that could
 /// restore the threads, so `doctor` finds and restores them. A keeper that had just been started
-/// may survive and restore them itself.
+/// can survive and restore them itself.
 ///
 /// Other remains are checked only after that. Until then the victim computes as a real-time thread,
 /// so the kernel has only a twentieth of the victim's CPU for the work of ending processes.

@@ -18,7 +18,7 @@ pub(super) const WHILE: Span = Span::from_secs(5);
 /// window.
 const OLD: Span = Span::from_ms(200);
 
-/// Time for which records of a vCPU may still arrive after it has left.
+/// Time for which records of a vCPU can still arrive after it has left.
 const LATE: Span = Span::from_secs(60);
 
 /// Sums and recent values of all vCPUs and CPUs.

@@ -127,7 +127,7 @@ impl Absent {
         }
     }
 
-    /// Returns true if the machine is only not running or not ready, and so may appear later.
+    /// Returns true if the machine is only not running or not ready, and so can appear later.
     #[must_use]
     pub fn is_yet_to_come(&self) -> bool {
         match self {

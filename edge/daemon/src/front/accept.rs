@@ -354,7 +354,7 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
 
 /// Reads a request, up to the maximum size of a head, and ignores it.
 ///
-/// The runtime may wrongly report the stream as readable, so the read is repeated until data
+/// The runtime can wrongly report the stream as readable, so the read is repeated until data
 /// arrives.
 async fn discard_request(stream: &UnixStream) {
     loop {

@@ -200,7 +200,7 @@ pub struct Pin {
     original: CpuSet,
     now: CpuSet,
     /// True if an order has set the affinity of the thread and no order has restored it since. The
-    /// affinity may equal the original one.
+    /// affinity can equal the original one.
     is_ordered: bool,
 }
 

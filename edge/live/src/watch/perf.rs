@@ -230,7 +230,7 @@ impl PerfWatch {
         Ok((PerfWatch { wakes, cpus, threads, trees, ranges }, rings))
     }
 
-    /// Starts watching a thread on all CPUs. The first call may take tens of milliseconds, while
+    /// Starts watching a thread on all CPUs. The first call can take tens of milliseconds, while
     /// the kernel activates its tracepoint.
     ///
     /// # Errors
@@ -304,7 +304,7 @@ impl PerfWatch {
 
     /// Returns one descriptor per CPU. They stay the same for the lifetime of this watch. A
     /// descriptor becomes readable after a wake on its CPU, and when the ring is half full. Polling
-    /// resets it, but reading the ring does not. So the first poll after a read may return without
+    /// resets it, but reading the ring does not. So the first poll after a read can return without
     /// new events.
     pub fn wake_fds(&self) -> impl Iterator<Item = (CpuId, BorrowedFd<'_>)> {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))

@@ -189,7 +189,7 @@ fn into_period(clock: &WallClock, session: &Session, at: Time) -> Span {
 }
 
 /// Returns for each VM the offset from the start of its period at which it begins to run. It is the
-/// median of many periods, since a busy hypervisor may delay the VMs in some.
+/// median of many periods, since a busy hypervisor can delay the VMs in some.
 fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     let (from, mut all) = (session.now(), Vec::new());
     while session.now() < from + LONG * 20 {

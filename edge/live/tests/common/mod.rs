@@ -310,7 +310,7 @@ impl Target {
     }
 
     /// Asserts that the threads that never block are frozen. A thread that is just being frozen or
-    /// stopped may still use a little CPU time.
+    /// stopped can still use a little CPU time.
     #[track_caller]
     pub fn rests_frozen(&self) {
         let before = self.used();

@@ -52,7 +52,7 @@ impl Sample {
     }
 }
 
-/// Maximum wait until the measured thread is off its CPU. A thread limited to 90 % may stay on it
+/// Maximum wait until the measured thread is off its CPU. A thread limited to 90 % can stay on it
 /// for slices of 100 ms.
 const PATIENCE: Span = Span::from_ms(120);
 /// Interval at which the sampler checks if the measured thread is off its CPU.

@@ -231,7 +231,7 @@ fn host_lists_the_next_reserved_vcpus_in_dispatch_order() {
     assert_eq!(story.hardware.on, [Some(vcpu(2))]);
 }
 
-/// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait may get that
+/// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait can get that
 /// CPU. Under Xen's rules CPU 1 looks for work only once per slice, so a waiting vCPU is offered to
 /// CPU 2.
 #[test]

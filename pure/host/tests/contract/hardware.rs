@@ -19,7 +19,7 @@ const SLOTS: usize = 10;
 const AFTERWARDS: Span = Span::from_ms(560);
 
 /// Number of further intervals of `AFTERWARDS` in which a vCPU may wait after its cap was lifted.
-/// Each of ten vCPUs may have to pay back a period of at most 150 ms, one after the other.
+/// Each of ten vCPUs can have to pay back a period of at most 150 ms, one after the other.
 const CAPPED_PATIENCE: u32 = 4;
 
 /// Maximum number of events at one instant. It is far more than all CPUs, vCPUs and timers can
@@ -234,7 +234,7 @@ impl<'a> ScriptHardware<'a> {
         Ok(Run { told: self.body.told, history: self.history, forgotten, unasked: self.unasked })
     }
 
-    /// Returns true if the vCPU may have excess over the fluid rate from earlier parameters. With a
+    /// Returns true if the vCPU can have excess over the fluid rate from earlier parameters. With a
     /// small reservation it can take longer to pay back the excess than any script lasts.
     fn may_owe(&self, who: VcpuId) -> bool {
         let of_it = self.history.lives.iter().filter(|life| life.vcpu == who);
@@ -242,7 +242,7 @@ impl<'a> ScriptHardware<'a> {
     }
 
     /// Returns a vCPU that still waits after all vCPUs that ran in the meantime were blocked. A
-    /// vCPU with a small share may wait longer than any script lasts, but not once the vCPUs with
+    /// vCPU with a small share can wait longer than any script lasts, but not once the vCPUs with
     /// large shares are blocked. A capped vCPU waits until its cap is lifted and its debt is paid
     /// back.
     fn find_forgotten(&mut self) -> Result<Option<VcpuId>, Breach> {

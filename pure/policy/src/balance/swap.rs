@@ -32,7 +32,7 @@ pub(crate) struct SwapRules {
     /// True if CPUs with equal CPU time per weight are ordered by the greatest lead of their vCPUs,
     /// where a lead is CPU time received beyond the fair share. [balancer §1.8, 2]
     pub(crate) by_lead: bool,
-    /// True if a CPU that found no vCPUs to swap with one CPU may try another CPU in the same run.
+    /// True if a CPU that found no vCPUs to swap with one CPU can try another CPU in the same run.
     /// [balancer §1.8, 3]
     pub(crate) retries: bool,
 }

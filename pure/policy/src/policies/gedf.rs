@@ -411,7 +411,7 @@ impl Gedf {
     }
 
     /// Marks a CPU for rescheduling and returns it. If its occupant can continue on an idle CPU,
-    /// returns that CPU too. The newcomer may be unable to run there, while the occupant is able.
+    /// returns that CPU too. The newcomer can be unable to run there, while the occupant is able.
     fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());

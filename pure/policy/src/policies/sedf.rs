@@ -453,7 +453,7 @@ impl Sedf {
         turn.map(|turn| self.settle(at, turn)).is_some()
     }
 
-    /// Returns true if the wake of `vcpu` may end the current timeslice of a CPU. [Xen 3.0, §6.6
+    /// Returns true if the wake of `vcpu` can end the current timeslice of a CPU. [Xen 3.0, §6.6
     /// step 4]
     fn gives_way(&self, at: &Moment, cpu: CpuId, vcpu: VcpuId) -> bool {
         let this = &self.cpus[cpu.index()];

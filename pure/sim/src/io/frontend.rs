@@ -167,7 +167,7 @@ impl<'a> Frontend<'a> {
         self.read.push_back(read);
     }
 
-    /// Returns true if the driver domain may hand another packet to the guest.
+    /// Returns true if the driver domain can hand another packet to the guest.
     pub(super) fn has_room(&self) -> bool {
         self.received.len() < self.spec.ring
     }

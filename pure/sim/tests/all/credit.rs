@@ -299,7 +299,7 @@ proptest! {
     }
 
     /// Under the rules of Xen an idle CPU looks for work at a wake, and one slice after it last
-    /// looked. It takes no vCPU that another CPU is still switching away from. So a vCPU may wait
+    /// looked. It takes no vCPU that another CPU is still switching away from. So a vCPU can wait
     /// beside an idle CPU for up to a slice after the last wake.
     #[test]
     fn xen_credit_vcpu_may_wait_one_timeslice_beside_an_idle_cpu(

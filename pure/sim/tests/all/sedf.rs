@@ -142,7 +142,7 @@ proptest! {
         }
     }
 
-    /// While a timer is late, a timer that is already due may replace it. Simulated time still
+    /// While a timer is late, a timer that is already due can replace it. Simulated time still
     /// advances.
     #[test]
     fn sedf_simulated_time_never_goes_back_if_timers_are_very_late(tasks in set(7, 1_000_000)) {

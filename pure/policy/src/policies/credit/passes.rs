@@ -269,7 +269,7 @@ impl Credit {
         self.enqueue(at, vcpu);
     }
 
-    /// Puts a vCPU into the list of its home CPU, and requests passes on CPUs that may have to run
+    /// Puts a vCPU into the list of its home CPU, and requests passes on CPUs that can have to run
     /// it.
     pub(super) fn enqueue(&mut self, at: &Moment, vcpu: VcpuId) {
         let (home, class) = (self.vcpus[vcpu].home, self.vcpus[vcpu].class);

@@ -76,7 +76,7 @@ pub(super) struct RunQueues {
     pub(super) nodes: Vec<LaneNode>,
     /// Number of list nodes of CPUs: the index of the first node of a vCPU.
     vcpus_from: usize,
-    /// CPUs that may have a waiting vCPU of a class, indexed by class.
+    /// CPUs that can have a waiting vCPU of a class, indexed by class.
     taken: [CpuSet; CLASSES],
     /// CPUs whose list may have a vCPU in a lane (the list of one class) that is not the lane of
     /// its class.
@@ -101,7 +101,7 @@ impl RunQueues {
         }
     }
 
-    /// Creates empty lists for `cpus` CPUs, in which vCPUs may have urgency claims.
+    /// Creates empty lists for `cpus` CPUs, in which vCPUs can have urgency claims.
     pub(super) fn with_order(cpus: usize, among: ClaimScope) -> RunQueues {
         RunQueues { order: Some(ClaimOrder::new(cpus, among)), ..RunQueues::new(cpus) }
     }
@@ -202,7 +202,7 @@ impl RunQueues {
         })
     }
 
-    /// Returns the CPUs in whose lists a vCPU of a higher class than `class` may wait. The result
+    /// Returns the CPUs in whose lists a vCPU of a higher class than `class` can wait. The result
     /// may contain CPUs without such a vCPU, but misses none.
     pub(super) fn with_any_above(&self, class: Class) -> CpuSet {
         let mut cpus = CpuSet::NONE;

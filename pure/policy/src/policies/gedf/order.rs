@@ -4,7 +4,7 @@
 //! The host does not notify a policy when a vCPU loses its CPU. The policy finds out when another
 //! vCPU starts on that CPU, or when it handles an event of the vCPU. Until then the vCPU counts as
 //! running although it has no CPU. Only a vCPU that is out of budget or barred can lose its CPU in
-//! this way. Neither may be picked, so its absence among the waiting vCPUs changes no decision.
+//! this way. Neither can be picked, so its absence among the waiting vCPUs changes no decision.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;

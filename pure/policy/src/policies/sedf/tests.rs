@@ -404,7 +404,7 @@ fn sedf_newcomer_with_weight_receives_its_slice_from_the_next_period_on() {
 }
 
 /// A vCPU used half of the CPU until 100 ms in the first 50 ms and then gave it up. Its share stays
-/// reserved while another vCPU may be due a slice: one that blocks at 60 ms with 10 ms left. After
+/// reserved while another vCPU can be due a slice: one that blocks at 60 ms with 10 ms left. After
 /// 10 more ms it would have used them. The CPU is then quiescent, and all of the share is
 /// available.
 #[test]

@@ -117,7 +117,7 @@ impl Loans {
         }
     }
 
-    /// Requests rescheduling of CPUs on which a loan was cut, so that a timeslice may be too long.
+    /// Requests rescheduling of CPUs on which a loan was cut, so that a timeslice can be too long.
     pub(in crate::policies::edf) fn ask_about(&mut self, now: Time, cpus: CpuSet) {
         if !cpus.is_empty() {
             let before = self.ask.map_or(CpuSet::NONE, |(_, cpus)| cpus);
