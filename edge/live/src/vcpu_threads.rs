@@ -98,8 +98,8 @@ impl Meter {
 struct ThreadUsage {
     clock: UsedClock,
     used: Span,
-    /// True until the thread's first context switch after it joined. Until then its CPU clock may
-    /// not include all CPU time that it used before it joined.
+    /// True until the thread's first context switch after it joined. Until then its CPU clock can
+    /// lack some of the CPU time that it used before it joined.
     is_new: bool,
 }
 

@@ -178,7 +178,8 @@ impl VcpuSummary {
 pub struct SharedCpu {
     /// Part of the CPU's time used by other programs, kernel threads and interrupts, in millionths.
     pub others_ppm: u64,
-    /// Part that a hypervisor below the host gave to other VMs (steal).
+    /// Part of the CPU's time that a hypervisor below the host gave to other VMs (steal), in
+    /// millionths.
     pub stolen_ppm: u64,
     /// Part of the CPU's time in which the CPU was idle, in millionths.
     pub unused_ppm: u64,

@@ -182,7 +182,7 @@ pub enum Pick {
         vcpu: VcpuId,
         /// Longest timeslice. With `None` the vCPU runs until the next event.
         limit: Option<Span>,
-        /// Ground on which the vCPU runs, such as its budget or slack. Recorded in the trace.
+        /// Entitlement by which the vCPU runs: its budget or slack. Recorded in the trace.
         entitlement: Entitlement,
     },
 }

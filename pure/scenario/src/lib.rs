@@ -211,7 +211,8 @@ pub struct WarmCache {
     /// Part of the cached data that is still there after a migration to another thread of the same
     /// core.
     pub core: u32,
-    /// Part found on another core with the same last-level cache.
+    /// Part of the cached data that is still there after a migration to another core with the same
+    /// last-level cache.
     pub cache: u32,
 }
 
@@ -284,7 +285,7 @@ pub struct Change {
     pub at: Time,
     /// Domain that changes, as an index into [`Scenario::domains`].
     pub domain: usize,
-    /// vCPU that changes. `None` if all vCPUs of the domain do.
+    /// vCPU that changes. `None` if all vCPUs of the domain change.
     pub vcpu: Option<VcpuId>,
     /// CPUs on which the vCPUs may run from the time of the change on. `None` if the affinity does
     /// not change.

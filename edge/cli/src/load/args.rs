@@ -33,7 +33,7 @@ pub(crate) struct LoadArgs {
     pub(crate) report_jobs: bool,
 }
 
-/// Kinds of workload. Times may be random: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
+/// Kinds of workload. Times can be random: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Kind {
     /// Compute all the time, without blocking.

@@ -281,7 +281,8 @@ impl<'a> Calls<'a> {
         ))
     }
 
-    /// Explains which members were refused, and which hosts may not know that the gang has failed.
+    /// Explains which members were refused, and which hosts were perhaps not told that the gang has
+    /// failed.
     fn why_not(&self, because: &[usize], untold: &[usize]) -> Problem {
         let name = |member: usize| {
             format!("{} on {}", self.file.name_of(member), self.file.member[member].host)

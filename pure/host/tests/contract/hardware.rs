@@ -19,7 +19,7 @@ const SLOTS: usize = 10;
 const AFTERWARDS: Span = Span::from_ms(560);
 
 /// Number of further intervals of `AFTERWARDS` in which a vCPU may wait after its cap was lifted.
-/// Each of ten vCPUs can have to pay back a period of at most 150 ms, one after the other.
+/// Each of ten vCPUs may have to pay back a period of at most 150 ms, one after the other.
 const CAPPED_PATIENCE: u32 = 4;
 
 /// Maximum number of events at one instant. It is far more than all CPUs, vCPUs and timers can

@@ -18,8 +18,8 @@ pub(crate) enum Packing {
     Spread,
     /// The first CPU that can take the vCPU.
     Pack,
-    /// The best CPU. If no CPU can take the whole vCPU, it is split over several, under policies
-    /// that split.
+    /// The best CPU. If no CPU can take the whole vCPU, it is split over several CPUs, under
+    /// policies that split vCPUs.
     Split,
 }
 
@@ -36,7 +36,8 @@ pub(crate) struct Request<F, B> {
 }
 
 impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
-    /// Returns the CPU that takes the vCPU. If none can, the error is the best allowed one.
+    /// Returns the CPU that takes the vCPU. If no CPU can take the vCPU, the error is the best CPU
+    /// that the affinity allows.
     pub(crate) fn place(&self, packing: Packing) -> Result<CpuId, CpuId> {
         let can = |cpu: &CpuId| self.allowed.contains(*cpu) && (self.fits)(*cpu);
         if let Some(home) = self.home.filter(can) {

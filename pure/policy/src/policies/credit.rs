@@ -467,8 +467,8 @@ impl Credit {
         }
     }
 
-    /// Makes a vCPU the chosen one because it started in place of a chosen vCPU that is not
-    /// eligible.
+    /// Makes a vCPU the chosen vCPU of its CPU because it started in place of a chosen vCPU that is
+    /// not eligible.
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
         self.put_back(at, cpu, PassReason::Preempted);

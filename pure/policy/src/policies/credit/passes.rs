@@ -183,8 +183,8 @@ impl Credit {
         turn
     }
 
-    /// Returns the vCPU that a pass on this CPU chooses. Usually it is the first in the CPU's own
-    /// list.
+    /// Returns the vCPU that a pass on this CPU chooses. Usually it is the first vCPU in the CPU's
+    /// own list.
     #[inline(always)]
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         match self.queues.first(cpu) {
@@ -269,7 +269,7 @@ impl Credit {
         self.enqueue(at, vcpu);
     }
 
-    /// Puts a vCPU into the list of its home CPU, and requests passes on CPUs that can have to run
+    /// Puts a vCPU into the list of its home CPU, and requests passes on CPUs that may have to run
     /// it.
     pub(super) fn enqueue(&mut self, at: &Moment, vcpu: VcpuId) {
         let (home, class) = (self.vcpus[vcpu].home, self.vcpus[vcpu].class);

@@ -77,8 +77,8 @@ struct Rise {
     cause: RiseInputs,
 }
 
-/// Inputs from which a rise of the level is computed. They are mostly the same as at the accounting
-/// before.
+/// Inputs from which a rise of the level is computed. They are mostly the same as at the previous
+/// accounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RiseInputs {
     /// CPU time that the limited VMs leave to the others, in millionths of a CPU.
