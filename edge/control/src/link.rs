@@ -155,7 +155,7 @@ pub enum Request {
         /// Name of the reservation, which may have ended.
         name: String,
         /// Start of the history, in nanoseconds since 1970. The hour or day that contains it is the
-        /// first one.
+        /// first entry.
         since_ns: u64,
         /// True for one entry per day, with the sum of its hours.
         by_day: bool,

@@ -37,7 +37,7 @@ pub(super) struct Jobs<'a> {
     pub(super) title: String,
     /// True if the hosts are random, generated from a family.
     pub(super) is_drawn: bool,
-    /// Numbers of CPUs of the hosts to generate. Empty for those in the family's file.
+    /// Numbers of CPUs of the hosts to generate. Empty to use the sizes in the file of the family.
     sizes: Vec<usize>,
 }
 

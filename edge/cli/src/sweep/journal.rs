@@ -33,7 +33,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal `name` if it belongs to the same sweep. Creates a new one if there is
+    /// Opens the journal `name` if it belongs to the same sweep. Creates a new journal if there is
     /// none, or if `fresh` is true.
     pub(super) fn open(name: PathBuf, of: &str, fresh: bool) -> Result<Journal, Problem> {
         let cannot = |source| Problem::Unwritable { file: name.clone(), source };

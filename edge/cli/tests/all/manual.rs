@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 
 use crate::common::{Place, Ran};
 
-/// Runs a program and returns its result. Prints a note and returns `None` if it is not installed.
+/// Runs a program and returns its result. Prints a note and returns `None` if the program is not
+/// installed.
 fn by(mut command: Command) -> Option<Ran> {
     let program = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {

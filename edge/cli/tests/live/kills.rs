@@ -45,7 +45,7 @@ fn interrupt_key_ends_a_live_run_and_its_load_processes() {
 }
 
 /// The terminal is closed while the run prints its progress. The failing output does not end the
-/// run. A later signal does.
+/// run. A later signal ends the run.
 #[test]
 fn live_run_continues_if_its_terminal_is_closed() {
     let Some(live) = live::begin_on_one_cpu() else { return };

@@ -85,7 +85,7 @@ impl FrontProcess {
         self.running.as_ref().map(|running| running.link.as_fd())
     }
 
-    /// Replaces the front if it has ended at least [`PAUSE`] ago. Returns true if a new one was
+    /// Replaces the front if it has ended at least [`PAUSE`] ago. Returns true if a new front was
     /// started.
     pub(super) fn look_after(&mut self) -> bool {
         let has_ended = |running: &mut Running| !matches!(running.child.try_wait(), Ok(None));

@@ -86,7 +86,7 @@ pub(super) struct PredictionOrder {
     told: Arc<OwnedFd>,
 }
 
-/// Result of a prediction. The worker is `None` if it failed.
+/// Result of a prediction. The worker is `None` if the worker failed.
 struct EndedPrediction {
     principal: Principal,
     ticket: Ticket,

@@ -35,7 +35,8 @@ use super::sessions::Session;
 use super::tls::{certificate_of, token_in};
 use super::{Front, Remote, pages, peer};
 
-/// Time limit from the start of a request to the end of its answer. Streams have none.
+/// Time limit from the start of a request to the end of its answer. Event streams have no time
+/// limit.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 
 /// Maximum number of headers of a request.

@@ -22,7 +22,7 @@ pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-slackline-token"
 /// Header by which a browser says from which site a request comes.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Names of the cookie. A browser accepts the second one only over TLS, and from this host alone.
+/// Names of the cookie. A browser accepts the second name only over TLS, and from this host alone.
 const COOKIES: [&str; 2] = ["slackline", "__Host-slackline"];
 
 /// Longest part of a foreign text in a refusal, in characters.

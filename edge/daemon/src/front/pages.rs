@@ -192,7 +192,7 @@ pub(super) async fn machines(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Only reservations after this name, which is the last one of the previous page.
+    /// Only reservations after this name, which is the last reservation of the previous page.
     after: Option<String>,
 }
 

@@ -60,8 +60,8 @@ pub(super) fn wrong(says: impl Into<String>) -> FromSqlError {
     FromSqlError::Other(says.into().into())
 }
 
-/// Converts a number to a stored one. Only numbers below 2^63 can be stored, so that SQL statements
-/// can compare them.
+/// Converts a number to its stored form. Only numbers below 2^63 can be stored, so that SQL
+/// statements can compare them.
 pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError> {
     i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
 }

@@ -44,7 +44,8 @@ pub struct Slot {
     pub was: Vec<Option<Row>>,
     /// Number of times that the reservation was created under a new name.
     pub names: u64,
-    /// Time at which a VM that was bound by its process id last ended. `None` if none has.
+    /// Time at which a VM that was bound by its process id last ended. `None` if no such VM has
+    /// ended.
     went: Option<Instant>,
 }
 

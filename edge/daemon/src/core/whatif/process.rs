@@ -177,7 +177,7 @@ impl Drop for Worker {
     }
 }
 
-/// Returns the message of a frame if all of it is there.
+/// Returns the message of a frame if the whole frame has arrived.
 fn whole(frame: &[u8]) -> Result<Option<Vec<u8>>, WorkerFailure> {
     let Some((length, rest)) = frame.split_first_chunk::<8>() else { return Ok(None) };
     let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
