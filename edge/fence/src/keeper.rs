@@ -178,7 +178,7 @@ impl Keeper {
         }
     }
 
-    /// Returns the held process trees, each with its entry, which is that of its first thread.
+    /// Returns the held process trees, each with its entry, which is the entry of its first thread.
     fn trees(&self) -> impl Iterator<Item = (&Entry, &TreePlace)> {
         self.held.iter().filter_map(|entry| match &entry.way {
             HoldMethod::Tree(place) => Some((entry, place)),

@@ -88,7 +88,8 @@ pub enum FenceError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// Another owner's journal lists the thread. So its current state may not be its original one.
+    /// Another owner's journal lists the thread. So its current state can differ from its original
+    /// state.
     #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.

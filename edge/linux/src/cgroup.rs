@@ -112,7 +112,7 @@ pub enum CgroupError {
         /// Path of the cgroup that Slackline made.
         group: PathBuf,
     },
-    /// Neither the thread's version 2 cgroup nor one above it enables the controller.
+    /// Neither the thread's version 2 cgroup nor a cgroup above it enables the controller.
     #[error("no cgroup of version 2 from {group} upwards enables the controller `cpu`")]
     NotEnabled {
         /// Path of the thread's cgroup.

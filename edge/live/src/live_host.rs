@@ -65,8 +65,8 @@ pub(crate) enum Watching {
 }
 
 impl Watching {
-    /// Opens the best source of events that this host offers. Also returns a tap for a copy of all
-    /// events, which is turned off.
+    /// Opens the best source of events that this host offers. Also returns a tap, which can copy
+    /// all events and is turned off at first.
     pub(crate) fn open() -> (Watching, Arc<Tap>) {
         let (watch, rings) = match PerfWatch::open() {
             Ok(opened) => opened,

@@ -181,7 +181,8 @@ impl Flight {
         self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
     }
 
-    /// Has the recorder take the window of a prediction. Returns the order if its queue is full.
+    /// Orders the recorder to copy the window for a prediction. Returns the order if the recorder's
+    /// queue is full.
     pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
         match self.orders.try_send(FlightOrder::Window(order)) {
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => match order {
@@ -496,8 +497,8 @@ impl FlightThread {
         }
     }
 
-    /// Returns the recording of the last time of this length. Without names of VMs other than
-    /// `own`, if that is given.
+    /// Returns a recording of the most recent time, whose length is `since`. If `own` is given, the
+    /// recording leaves out the names of all other VMs.
     fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);

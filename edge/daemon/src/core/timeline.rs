@@ -127,7 +127,8 @@ impl TimelineKeeper {
         number
     }
 
-    /// Returns the column with a number, and makes it if it is new. `None` if it is too old.
+    /// Returns the timeline column with this number, and creates the column if it is new. Returns
+    /// `None` if the column is too old to keep.
     fn column(&mut self, number: u64) -> Option<&mut Column> {
         let last = self.first + self.columns.len() as u64;
         if self.columns.is_empty() || number >= last + KEPT as u64 {

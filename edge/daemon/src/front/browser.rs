@@ -38,7 +38,7 @@ pub(super) enum Door {
 
 /// Sender of a request.
 pub(super) enum Visitor {
-    /// A program, which the socket or its credentials identify.
+    /// A program, identified by its socket or by its credentials.
     Program,
     /// A browser without a session that asks for what everybody may have.
     Public,

@@ -84,7 +84,8 @@ impl Sessions {
         Sessions { times, codes: BTreeMap::new(), sessions: BTreeMap::new() }
     }
 
-    /// Returns a code that starts one session for this caller, and how long it lasts.
+    /// Returns a code with which the caller can start one session, and the time for which the code
+    /// is valid.
     pub(super) fn make_code(
         &mut self,
         (who, owner): (CallerIdentity, Owner),

@@ -187,7 +187,7 @@ impl Painter {
 }
 
 /// Returns the numbers of a VM in a fixed order, which takes a third of the bytes of an object. The
-/// page names them.
+/// script of the page gives each number its name.
 fn row(vm: &Reservation, ready_ppm: Option<u64>) -> Value {
     let recent = vm.recent.as_ref().filter(|recent| recent.over_ns > 0);
     let recent = recent.map(|it| {

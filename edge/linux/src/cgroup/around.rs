@@ -83,7 +83,8 @@ impl Hierarchies {
 }
 
 impl Membership {
-    /// Returns the paths of the cgroup and of those above it, up to the mounted one.
+    /// Returns the path of the cgroup, and the paths of the cgroups above it up to the mounted
+    /// cgroup.
     fn upward(&self) -> impl Iterator<Item = &Path> {
         self.group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists())
     }

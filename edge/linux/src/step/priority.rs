@@ -58,7 +58,8 @@ pub struct Priority {
     thread: ThreadRef,
     original: SchedulingOf,
     now: SchedulingOf,
-    /// True if an order has changed the scheduling of the thread, and none has restored it since.
+    /// True if an order has changed the scheduling of the thread, and no later order has restored
+    /// it.
     is_ordered: bool,
 }
 

@@ -33,7 +33,7 @@ pub struct Counts {
     /// Number of dropped frames: malformed, about a vCPU that does not exist, or not newer than the
     /// last frame.
     pub dropped: u64,
-    /// Number of frames replaced by a later one before they were passed on, because the agent
+    /// Number of frames replaced by a later frame before they were passed on, because the agent
     /// exceeded [`RATE`].
     pub overtaken: u64,
     /// Number of claims (reports of urgent work) that lapsed because the agent reported nothing for

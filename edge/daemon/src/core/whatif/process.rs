@@ -115,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// Sends what the pipe takes. Returns false if the worker has closed it.
+    /// Sends as many bytes as the pipe accepts. Returns false if the worker has closed the pipe.
     fn send(&mut self, unsent: &mut &[u8]) -> io::Result<bool> {
         while !unsent.is_empty() {
             match self.input.write(unsent) {
@@ -129,7 +129,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Reads what there is. Returns true if the worker has closed its output.
+    /// Reads all bytes that have arrived. Returns true if the worker has closed its output.
     fn receive(&mut self, answer: &mut Vec<u8>) -> Result<bool, WorkerFailure> {
         self.read_report();
         let mut bytes = [0; 64 * 1024];
@@ -147,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// Reads what the worker reports, so that it never waits for a reader.
+    /// Reads the worker's standard error, so that the worker never waits for a reader.
     fn read_report(&mut self) {
         let mut bytes = [0; LONGEST_REPORT];
         while let Ok(count @ 1..) = self.report.read(&mut bytes) {
