@@ -215,8 +215,8 @@ impl ComparisonContext<'_> {
         Ok(VerdictGroup { title: group.title.clone(), tolerance, verdict, rows })
     }
 
-    /// Returns the statistics at these points. The measure is `other` if given, and otherwise that
-    /// of the cell with which a point is compared.
+    /// Returns the statistics at these points. The measure is `other` if given, and otherwise the
+    /// measure of the cell with which a point is compared.
     fn beside(
         &self,
         at: &Spanned<Names>,

@@ -10,8 +10,8 @@ pub enum Tolerance {
     Percent(f64),
     /// An absolute amount in the unit of the value. For a percentage it is in percentage points.
     Points(f64),
-    /// A factor: the measured value can lie between the published value divided by it and
-    /// multiplied by it.
+    /// A factor: the measured value can lie between the published value divided by this factor and
+    /// multiplied by this factor.
     Factor(f64),
     /// No tolerance beyond the precision to which the published value can be read.
     Exact,

@@ -314,7 +314,8 @@ impl Lines {
         self.read.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete line, without its end. `None` if there is none yet.
+    /// Returns the next complete line, without its end. `None` if the end of the line has not
+    /// arrived yet.
     ///
     /// # Errors
     /// If the line is too long. After this error the caller must not read from the stream any more.

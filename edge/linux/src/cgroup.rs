@@ -402,7 +402,7 @@ pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, Cg
 }
 
 /// Returns `origin`, or the nearest cgroup above it, below which Slackline can make a cgroup.
-/// `None` if there is none.
+/// `None` if there is no such cgroup.
 ///
 /// In version 2 the controller `cpu` is available only below a cgroup that enables it for its
 /// children. Such a cgroup, unless it is the root, has no processes of its own.

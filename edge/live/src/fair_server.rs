@@ -60,7 +60,7 @@ impl FairServerDebt {
         self.known = now;
     }
 
-    /// Returns the debt to ordinary threads. `None` if there is none.
+    /// Returns the debt to ordinary threads. `None` if there is no debt.
     pub(crate) fn owed(&self) -> Option<Span> {
         Some(self.owed).filter(|owed| !owed.is_zero())
     }

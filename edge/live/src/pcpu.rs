@@ -34,7 +34,8 @@ pub(crate) struct Pcpu {
     pub(crate) has_run: bool,
     /// True if other vCPUs besides the chosen one are entitled to the CPU.
     pub(crate) is_awaited: bool,
-    /// Shortest time limit among the vCPUs in line after the chosen one. `None` if there is none.
+    /// Shortest time limit among the vCPUs in line after the chosen vCPU. `None` if none of these
+    /// vCPUs has a time limit.
     pub(crate) ready: Option<Span>,
     /// True if changes on the CPU have not been turned into orders to the kernel yet.
     pub(crate) is_stale: bool,

@@ -490,8 +490,8 @@ fn unexpected(awaited: &'static str, message: &Value) -> QmpError {
     QmpError::Unexpected { awaited, received: excerpt(message.to_string().as_bytes()) }
 }
 
-/// Returns the start of a message for an error. It is shortened and has no control characters, so
-/// that a terminal can show it.
+/// Returns the start of a message, for use in the text of an error. Control characters are
+/// replaced, so that a terminal can show the text.
 fn excerpt(message: &[u8]) -> String {
     let message = message.trim_ascii();
     if message.is_empty() {

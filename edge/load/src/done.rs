@@ -60,7 +60,7 @@ impl LoadResults {
     }
 }
 
-/// Longest response time that is recorded. A longer one is counted as this value.
+/// Longest response time that is recorded. A longer time is counted as this value.
 const LONGEST: Span = Span::from_secs(3_600);
 
 /// Histogram of response times. Its size does not depend on the number of samples.

@@ -26,7 +26,7 @@ const NOTE: usize = 32;
 pub struct Job {
     /// Time from which the job could be worked on.
     pub released: Time,
-    /// Deadline of the job. `None` if it has none.
+    /// Deadline of the job. `None` if the job has no deadline.
     pub deadline: Option<Time>,
     /// Time when the job was finished.
     pub done: Time,

@@ -27,8 +27,8 @@ impl JobPipe {
         JobPipe { pipe, reader: NoteReader::default(), early: Vec::new() }
     }
 
-    /// Waits until the load process is ready. Returns `None` if it closes the pipe first or takes
-    /// too long.
+    /// Waits until the load process is ready. Returns `None` if the process closes the pipe first
+    /// or takes too long.
     pub(crate) fn ready(&mut self) -> Option<Ports> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {

@@ -23,7 +23,8 @@ pub enum Cell {
 /// A column of a table, from top to bottom.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    /// Additional heading above the column's own one. Neighbouring columns share it. May be empty.
+    /// Additional heading above `heading`, shared with neighbouring columns. Empty if the column
+    /// has no additional heading.
     pub(crate) over: String,
     pub(crate) heading: String,
     pub(crate) cells: Vec<Cell>,

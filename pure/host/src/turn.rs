@@ -139,7 +139,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Ends the run interval on a CPU for the reason `end`. Does nothing if there is none.
+    /// Ends the run interval on a CPU for the reason `end`. Does nothing if the CPU has no open run
+    /// interval.
     #[inline]
     pub(crate) fn close<S: Sink>(&mut self, cpu: CpuId, end: RanEnd, sink: &mut S) {
         if let Some(stretch) = self.cpus[cpu.index()].stretch.take() {

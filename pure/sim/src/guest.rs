@@ -164,8 +164,8 @@ impl<'a> Guests<'a> {
         self.guests[vcpu.slot()].progress.again();
     }
 
-    /// Returns the next vCPU that has been granted a spin lock it waited for. `None` if there is
-    /// none.
+    /// Returns the next vCPU that has been granted a spin lock it waited for. `None` if there is no
+    /// such vCPU.
     #[inline]
     pub(crate) fn take_granted(&mut self) -> Option<VcpuId> {
         self.locks.take_granted()

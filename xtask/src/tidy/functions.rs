@@ -24,7 +24,7 @@ pub struct Function {
     pub lines: usize,
 }
 
-/// Returns every function with a body, including those inside others.
+/// Returns every function with a body, also functions inside other functions.
 #[must_use]
 pub fn functions(code: &Code) -> Vec<Function> {
     let mut found = Vec::new();

@@ -138,7 +138,7 @@ impl Surroundings {
     }
 
     /// Returns the former and the present cgroup in the first hierarchy in which the thread was
-    /// moved since `before`. `None` if there is none.
+    /// moved since `before`. `None` if the thread was moved in no hierarchy.
     #[must_use]
     pub fn moved<'a>(
         &'a self,
@@ -153,7 +153,8 @@ impl Surroundings {
         })
     }
 
-    /// Returns the first limit of CPU time that did not apply in `before`. `None` if there is none.
+    /// Returns the first limit of CPU time that did not apply in `before`. `None` if there is no
+    /// such limit.
     #[must_use]
     pub fn limited(&self, before: &Surroundings) -> Option<&(PathBuf, String)> {
         self.quotas.iter().find(|quota| !before.quotas.contains(quota))

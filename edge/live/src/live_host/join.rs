@@ -20,7 +20,7 @@ pub(crate) struct Joining {
     pub(crate) share: Values,
     /// CPUs on which the vCPU may run. `None` allows all managed CPUs.
     pub(crate) cpus: Option<CpuSet>,
-    /// Slice of the vCPU if it has a hard limit. `None` if it has none.
+    /// Slice of the vCPU if it has a hard limit. `None` if it has no hard limit.
     pub(crate) exact_slice: Option<Span>,
 }
 

@@ -285,8 +285,8 @@ impl PerfWatch {
         self.ranges.iter().any(|range| range.contains(&tid.raw()))
     }
 
-    /// Replaces the kernel's filter by one that covers all watched threads and the ids that follow
-    /// `newest`.
+    /// Replaces the kernel's filter by a filter that covers all watched threads and the ids that
+    /// follow `newest`.
     fn renew(&mut self, newest: Option<Tid>) -> Result<(), WatchError> {
         let of_trees = self.trees.values().flatten();
         let mut ranges = ranges(&self.threads.iter().chain(of_trees).copied().collect());
@@ -447,7 +447,8 @@ fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[0]), tid, cpu, what: ThreadEventKind::Woke })
 }
 
-/// Returns a condition in the kernel's filter language: the field is in one of these ranges.
+/// Returns a condition in the kernel's filter language that is true if the field is in one of these
+/// ranges.
 fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
     let one = |range: &RangeInclusive<i32>| {
         let (first, last) = (range.start(), range.end());
@@ -492,7 +493,7 @@ pub(super) fn check_namespace() -> Result<(), WatchError> {
     Err(WatchError::Namespace { namespace: namespace.display().to_string() })
 }
 
-/// Finds the tracepoint of wakes, and the offsets of those of its fields that are read.
+/// Finds the tracepoint of wakes, and the offsets of the fields that are read.
 fn find_wakes() -> Result<Tracepoint<2>, WatchError> {
     wakes_of("sched/sched_wakeup", "sched_wakeup")
 }

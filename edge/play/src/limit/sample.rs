@@ -102,7 +102,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Returns true if readings are exact. Otherwise they may be late by up to a tick.
+    /// Returns true if readings are exact. Otherwise readings can be late by up to a tick.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         matches!(self.clocks, Clocks::One(_, Some(_)))

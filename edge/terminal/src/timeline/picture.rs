@@ -293,8 +293,8 @@ impl Canvas {
         self.indented(whole);
     }
 
-    /// Adds words to a line. If they do not fit, they continue on further lines that are indented
-    /// by `hanging`.
+    /// Adds words to a line. Words that do not fit continue on further lines that are indented by
+    /// `hanging`.
     fn words(&mut self, line: &mut Line, text: &str, hanging: usize, width: usize) {
         for word in text.split(' ') {
             if !line.is_empty() && line.len() + 1 + word.chars().count() > width {

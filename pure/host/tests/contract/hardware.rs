@@ -179,9 +179,10 @@ pub(crate) struct ScriptHardware<'a> {
 pub(crate) struct Run {
     pub(crate) told: Vec<(Time, Told)>,
     pub(crate) history: History,
-    /// vCPU that was eligible to run after the last step but did not run. `None` if there is none.
+    /// vCPU that was eligible to run after the last step but did not run. `None` if every eligible
+    /// vCPU ran.
     pub(crate) forgotten: Option<VcpuId>,
-    /// CPU whose pick had changed and that was not rescheduled. `None` if there is none.
+    /// CPU whose pick had changed and that was not rescheduled. `None` if there is no such CPU.
     pub(crate) unasked: Option<Breach>,
 }
 

@@ -136,7 +136,7 @@ pub(crate) struct Credit {
 #[derive(Clone, Copy, Debug)]
 struct CreditCpu {
     chosen: Option<VcpuId>,
-    /// Class of the vCPU chosen for the CPU. [`Class::Idle`] if there is none.
+    /// Class of the vCPU chosen for the CPU. [`Class::Idle`] if no vCPU is chosen.
     class: Class,
     from: Time,
     /// Time of the next pass: the end of the timeslice, or the end of idling if idling is limited.
