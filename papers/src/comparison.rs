@@ -134,9 +134,9 @@ pub(crate) enum Test {
     Higher,
     /// Each measured number is lower than the number with which it is compared.
     Lower,
-    /// Each measured number is higher than the previous one.
+    /// Each measured number is higher than the previous number.
     Rising,
-    /// Each measured number is lower than the previous one.
+    /// Each measured number is lower than the previous number.
     Falling,
     /// Of several measures, the one with the published name is the lowest.
     Lowest,

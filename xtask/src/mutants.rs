@@ -87,7 +87,7 @@ pub fn run(part: &MutantSelection) -> Result<ExitCode> {
 }
 
 /// Runs all stages of tests on a crate, quick tests first. A later stage tries only changes that no
-/// earlier one noticed.
+/// earlier stage noticed.
 fn all_stages(
     name: &str,
     settings: &Settings,

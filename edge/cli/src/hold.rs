@@ -250,7 +250,7 @@ impl Target {
         needed.clamp(1, online)
     }
 
-    /// Returns as many CPUs as the target needs, the last ones that its cpuset allows. `None` if
+    /// Returns as many CPUs as the target needs, the last CPUs that its cpuset allows. `None` if
     /// the cpuset allows all CPUs, or fewer than needed.
     fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
         let (pid, tid) = match self.who.first()? {

@@ -21,7 +21,8 @@ pub type Watch<'a> = dyn Fn(GridProgress) -> ControlFlow<()> + Sync + 'a;
 /// Reason why a grid of runs has no complete results.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum GridError<E> {
-    /// A run failed. If several failed, the error is that of the first one by case and seed.
+    /// A run failed. If several failed, the error is the error of the first failed run, by case and
+    /// seed.
     #[error("{error}")]
     Run {
         /// Index of the case whose run failed.

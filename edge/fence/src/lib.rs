@@ -88,8 +88,7 @@ pub enum FenceError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// Another owner's journal lists the thread. So its current state can differ from its original
-    /// state.
+    /// Another owner's journal lists the thread. So its original state is not known.
     #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.

@@ -33,7 +33,7 @@ pub(crate) struct PassTimes {
     /// Time for which the policy has set a timer on this CPU.
     pub(crate) alarm: Option<Time>,
     /// Time of a check for two conditions: a lower real-time vCPU on this CPU has been running in
-    /// place of the chosen one, or the CPU's debt to ordinary threads is paid.
+    /// place of the chosen vCPU, or the CPU's debt to ordinary threads is paid.
     pub(crate) glance: Option<Time>,
 }
 

@@ -31,7 +31,7 @@ pub struct FedHost {
 /// Scheduling class that an order gives to a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderedClass {
-    /// Real-time. The vCPU is the chosen one, or runs after the vCPU that was ordered before it.
+    /// Real-time. The vCPU is the chosen vCPU, or runs after the vCPU that was ordered before it.
     InLine,
     /// Ordinary class with the highest priority.
     First,

@@ -1,7 +1,7 @@
 //! The live host as hardware: it receives events from the kernel and gives orders to the kernel.
 //!
 //! An event that is read late is reported with the time at which it happened. Of the vCPUs that are
-//! entitled to a CPU, the chosen one has the highest real-time priority. The next vCPUs in line
+//! entitled to a CPU, the chosen vCPU has the highest real-time priority. The next vCPUs in line
 //! have the priorities right below it. So when the chosen vCPU blocks, the kernel runs the next one
 //! at once. The host learns of the block and of the switch in the next dispatcher pass.
 //!
@@ -9,9 +9,9 @@
 //! CPUs:
 //! 1. It reads the events of the CPU and the CPU time of its threads (`view`, one lock per CPU).
 //! 2. It reports them to the host, which decides (`decider`). A policy may decide for all CPUs at
-//!    once, so there is one lock. The result is the orders to the kernel (`enact`).
+//! once, so there is one lock. The result is the orders to the kernel (`enact`).
 //! 3. It carries out the orders ([`way`](crate::way), one lock per vCPU). A refusal by the kernel
-//!    is reported to the host as an event.
+//! is reported to the host as an event.
 //!
 //! Orders that concern another CPU are left to the dispatcher of that CPU, which is woken for them.
 

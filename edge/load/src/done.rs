@@ -39,7 +39,7 @@ pub struct LoadResults {
 pub struct Responses {
     /// Mean of all response times.
     pub mean: Span,
-    /// Median of all response times. `None` if there is only one.
+    /// Median of all response times. `None` if there is only one response.
     pub p50: Option<Span>,
     /// 99th percentile of all response times. `None` if there is only one.
     pub p99: Option<Span>,

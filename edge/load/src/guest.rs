@@ -30,7 +30,7 @@ use crate::{LoadError, Options, net};
 pub struct Guest {
     /// CPU time that the server uses for each request.
     pub each: Span,
-    /// Port on which packets are received. Zero for any free one.
+    /// Port on which packets are received. Zero for any free port.
     pub port: u16,
     /// Unix socket on which the guest reports the states of its tasks. `None` for no reports.
     pub agent: Option<PathBuf>,

@@ -129,8 +129,8 @@ impl NoteReader {
     }
 }
 
-/// Opens a second file descriptor for an open one of this process, for reporting jobs. Its flags,
-/// such as non-blocking, do not affect other users of the first one.
+/// Opens a second file descriptor for an open descriptor of this process, for reporting jobs. Its
+/// flags, such as non-blocking, do not affect other users of the first one.
 ///
 /// # Errors
 ///

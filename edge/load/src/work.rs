@@ -37,7 +37,7 @@ pub(crate) struct Work<'a> {
     exchange: Option<Exchange>,
 }
 
-/// The current job: released last, or begun when the previous one was done.
+/// The current job: released last, or begun when the previous job was done.
 #[derive(Clone, Copy)]
 struct Current {
     released: Time,

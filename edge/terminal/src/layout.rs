@@ -63,7 +63,7 @@ impl Sheet {
     /// was marked to keep its dashes stays if another column with the same shared heading has
     /// values.
     ///
-    /// A group of columns that does not fit beside the previous ones is put into another table
+    /// A group of columns that does not fit beside the previous groups is put into another table
     /// below. If it is too wide for one table, it is divided among several. Long names are broken
     /// into several lines.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {

@@ -73,7 +73,7 @@ impl Turns {
         cpu.is_over = false;
     }
 
-    /// Ends the timeslice on a CPU. The same vCPU may get the next one.
+    /// Ends the timeslice on a CPU. The same vCPU may get the next timeslice.
     #[inline]
     pub(crate) fn end(&mut self, cpu: CpuId) {
         self.cpus[cpu.index()].is_over = true;

@@ -106,7 +106,7 @@ pub enum ErrorKind {
         /// Highest number that is allowed.
         most: u64,
     },
-    /// A duration is not less than another one.
+    /// A duration is not less than another duration.
     #[error("`{written}` is not less than {limit}")]
     NotBelow {
         /// Key and value as written in the scenario file.
@@ -491,7 +491,7 @@ pub enum ErrorKind {
         /// Time at which the previous job is ready.
         last: Span,
     },
-    /// A job that never ends is not the last one.
+    /// A job that never ends is not the last job.
     #[error("no job can follow job {job}, because its work is `forever`")]
     EndlessJob {
         /// Number of the job, counted from 1.

@@ -1,5 +1,5 @@
 //! The simulated CPUs: their running vCPUs ("occupants"), switch costs, and timers with the
-//! resolution and lateness of real ones. Nothing else takes time on the virtual hardware.
+//! resolution and lateness of real timers. Nothing else takes time on the virtual hardware.
 //!
 //! CPU time counts as used from the moment of the order that starts a vCPU, as schedulers measure
 //! it. A context switch takes the time `switch` first, in which the vCPU does no work for the
@@ -569,7 +569,7 @@ impl Tournament {
         self.tree[1].1
     }
 
-    /// Returns the earliest event of all CPUs except this one. It compares only the losers on this
+    /// Returns the earliest event of all CPUs except this CPU. It compares only the losers on this
     /// CPU's path to the root.
     fn first_but(&self, cpu: CpuId) -> Time {
         let up = |&place: &usize| Some(place / 2);

@@ -99,7 +99,7 @@ impl<'a> Guests<'a> {
     }
 
     /// Records that a guest has reached the barrier of its parallel program. If it was the last
-    /// one, returns the guests that continue, with the times at which they do. Otherwise returns
+    /// guest, returns the guests that continue, with the times at which they do. Otherwise returns
     /// none.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span, now: Time) -> Vec<(Time, VcpuId)> {
         let released = self.barriers.come(vcpu, latency);

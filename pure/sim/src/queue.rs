@@ -192,7 +192,7 @@ impl Heap {
         self.0.first().copied()
     }
 
-    /// Returns true if any event in the heap precedes this one.
+    /// Returns true if any event in the heap precedes this event.
     #[inline]
     fn is_before(&self, word: u128) -> bool {
         self.least().is_some_and(|least| least < word)

@@ -167,7 +167,7 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Returns the next entry. `None` after the last one.
+    /// Returns the next entry. `None` after the last entry.
     ///
     /// # Errors
     /// If the trace is cut short or damaged, or refers to an unknown vCPU or CPU.

@@ -289,7 +289,7 @@ pub(crate) enum Client {
     },
     /// Send pings one by one, or at a rate.
     Ping {
-        /// Minimum time between two pings; each waits for the answer to the previous one [default:
+        /// Minimum time between two pings; each waits for the answer to the previous ping [default:
         /// 0].
         #[arg(long)]
         every: Option<String>,

@@ -205,7 +205,7 @@ impl<'a> Jobs<'a> {
     }
 
     /// Returns the scenario of a host with a seed, and the fair shares of its VMs. The policy is
-    /// `policy`, or the scenario's own one.
+    /// `policy`, or the policy of the scenario.
     fn scenario(
         &self,
         host: &HostCase,

@@ -101,8 +101,8 @@ impl FrontProcess {
         self.running.is_some()
     }
 
-    /// Ends the front process, so that the next one reads the TLS files again. Requests that were
-    /// not answered are lost, and clients repeat them.
+    /// Ends the front process, so that the next front process reads the TLS files again. Requests
+    /// that were not answered are lost, and clients repeat them.
     pub(super) fn renew(&mut self) {
         self.drop_it();
         self.next = Instant::now();

@@ -34,7 +34,7 @@ pub(super) struct Tally {
     /// window.
     begun: BTreeMap<DomId, Time>,
     /// Numbers of the last computation, and the time of that computation. `None` before the first
-    /// one.
+    /// computation.
     looked: Option<(Time, SummaryWindows)>,
     next_tidy: Time,
     pub(super) timer_late: Histogram,

@@ -40,7 +40,7 @@ const ENDING: Duration = Duration::from_millis(300);
 /// Names of the VMs that the caller may see. `None` stands for all.
 type Own = Option<BTreeSet<String>>;
 
-/// Running workers, and idle ones that keep a recording.
+/// Running workers, and idle workers that keep a recording.
 pub(super) struct Whatifs {
     command: WorkerCommand,
     running: BTreeMap<Principal, RunningPrediction>,

@@ -151,7 +151,7 @@ impl Teller {
         }
     }
 
-    /// Sends the events since the last one that the stream sent, up to [`LOOKED_BACK`] pages.
+    /// Sends the events since the last event that the stream sent, up to [`LOOKED_BACK`] pages.
     async fn look_back(&mut self) -> Result<(), End> {
         let (mut missed, mut before) = (Vec::new(), None);
         for _ in 0..LOOKED_BACK {

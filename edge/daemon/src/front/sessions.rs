@@ -14,7 +14,8 @@ use slackline_control::link::CallerIdentity;
 use super::limits::Owner;
 use super::tls::known_by;
 
-/// Maximum number of unused codes and of sessions of one principal. The oldest one is dropped.
+/// Maximum number of unused codes and of sessions of one principal. Beyond this number, the oldest
+/// is dropped.
 const MOST_EACH: usize = 8;
 
 /// Maximum number of unused codes and of sessions of all principals.

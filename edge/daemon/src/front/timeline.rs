@@ -121,7 +121,8 @@ impl Painter {
         }
     }
 
-    /// Sends the columns since the last ones. Without a flight recorder there are none.
+    /// Sends the columns that are newer than those sent before. Without a flight recorder there are
+    /// no columns.
     async fn send_columns(&mut self) -> Result<(), End> {
         let until = Instant::now() + ANSWER_WITHIN;
         let request = self.caller.asks(None, Request::Timeline { from: self.next });

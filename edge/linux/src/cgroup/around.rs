@@ -105,9 +105,9 @@ impl Membership {
         others.filter_map(|folder| Some((folder.to_path_buf(), quota(folder)?))).collect()
     }
 
-    /// Returns this cgroup, or the nearest one above it, that another program has frozen. `None` if
-    /// none is. `tree` and cgroups that Slackline made are skipped, since their freezes are checked
-    /// elsewhere.
+    /// Returns this cgroup, or the nearest cgroup above it, that another program has frozen. `None`
+    /// if none is. `tree` and cgroups that Slackline made are skipped, since their freezes are
+    /// checked elsewhere.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         let (file, frozen) = match self.version {
             Version::V2 => ("cgroup.freeze", "1"),

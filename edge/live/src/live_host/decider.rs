@@ -19,7 +19,7 @@ use crate::watch::ThreadEventKind;
 use crate::way::{FailedAssignment, VcpuHandle};
 use slackline_linux::sys::Tid;
 
-/// Minimum time between two checks if a vCPU in line behind the chosen one has been running
+/// Minimum time between two checks if a vCPU in line behind the chosen vCPU has been running
 /// unnoticed.
 const GLANCE: Span = Span::from_ms(1);
 

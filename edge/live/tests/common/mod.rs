@@ -129,7 +129,7 @@ pub fn begin() -> Option<Turn> {
     Some(Turn::on_all_cpus())
 }
 
-/// Returns at most `most` CPUs of this host, starting with the last one.
+/// Returns at most `most` CPUs of this host, starting with the last CPU.
 pub fn cpus(most: usize) -> Vec<CpuId> {
     let online: Vec<CpuId> = online_cpus().expect("CPUs").iter().collect();
     online.into_iter().rev().take(most).collect()

@@ -120,7 +120,7 @@ impl Sampler {
     }
 
     /// Waits until the next sample is due, and takes it. A sample is due when the sum of all
-    /// requested lengths has passed since the start, so a late sample does not delay later ones.
+    /// requested lengths has passed since the start, so a late sample does not delay later samples.
     ///
     /// # Errors
     ///

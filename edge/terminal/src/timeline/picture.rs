@@ -152,8 +152,8 @@ impl Alphabet {
     }
 }
 
-/// Returns the character that shows how much of a column is filled. It is never the empty one,
-/// since `part` is not zero.
+/// Returns the character that shows how much of a column is filled. It is never the empty
+/// character, since `part` is not zero.
 fn step(steps: &[char], part: Span, whole: Span) -> char {
     let count = steps.len() as u128;
     let (part, whole) = (u128::from(part.ns()), u128::from(whole.ns()));

@@ -10,7 +10,7 @@
 //!
 //! Events request passes. A *pass* chooses the vCPU that runs on a CPU and the end of its
 //! timeslice. The decision is stored, and `pick` returns it until the next pass, so that repeated
-//! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best one. If
+//! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best vCPU. If
 //! that vCPU starts, it becomes the chosen one.
 //!
 //! Holds after every call: a runnable vCPU is in one list, or is chosen for one CPU, or is parked
@@ -372,7 +372,7 @@ impl Policy for Credit {
 /// Reason for a scheduling pass. If a pass is requested for several reasons, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PassReason {
-    /// Another vCPU may precede the chosen one.
+    /// Another vCPU may precede the chosen vCPU.
     Preempted,
     /// The timeslice has ended, or no vCPU is chosen.
     Over,

@@ -492,7 +492,7 @@ impl Edf {
         Pick::Run { vcpu, limit: Some(self.servers[vcpu].limit()), entitlement: Entitlement::Due }
     }
 
-    /// Picks a vCPU if the first one with budget is not eligible, or no vCPU has budget left.
+    /// Picks a vCPU if the first vCPU with budget is not eligible, or no vCPU has budget left.
     #[inline(never)]
     fn pick_other(&self, at: &Moment, cpu: CpuId) -> Pick {
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);

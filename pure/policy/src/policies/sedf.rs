@@ -90,8 +90,8 @@ struct Sedf {
     rules: SedfRules,
     cpus: Vec<SedfCpu>,
     looks: DispatchOverhead,
-    /// Two queues per CPU, by the end of a period and by the start of the next one. Ties are first
-    /// come, first served.
+    /// Two queues per CPU, by the end of a period and by the start of the next period. Ties are
+    /// first come, first served.
     deadlines: Queues<(Time, u64)>,
     /// One queue per CPU: vCPUs that get slack as compensation for lost or missed budget.
     penalties: Queues<(Score, u64)>,

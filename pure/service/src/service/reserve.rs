@@ -211,8 +211,7 @@ pub(super) fn check_run(
 
 /// Returns the binding of the only VM with this name.
 ///
-/// # Errors
-/// If there is no such VM, or more than one.
+/// # Errors If there is no such VM, or several such VMs.
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
     match (bindings.pop(), bindings.is_empty()) {

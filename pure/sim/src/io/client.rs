@@ -23,7 +23,7 @@ pub(super) struct Client<'a> {
     pub(super) system: SystemId,
     asks: Draws,
     delays: Draws,
-    /// Connections with the time at which the client gives up each one, earliest first.
+    /// Connections with the time at which the client gives up each connection, earliest first.
     expiries: VecDeque<(Time, Packet)>,
     has_begun: bool,
     pub(super) stream: Stream,

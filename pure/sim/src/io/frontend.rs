@@ -14,7 +14,7 @@ use crate::guest::{Cause, SystemId, TaskOf};
 /// Work for devices that the first vCPU of an operating system does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceWork {
-    /// Handles an event that another domain sent to this one.
+    /// Handles an event that another domain sent to this domain.
     Event,
     /// Takes a packet to the task it is for.
     Receive(Packet),

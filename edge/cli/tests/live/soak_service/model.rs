@@ -37,7 +37,7 @@ pub struct Slot {
     pub shape: Shape,
     pub machine: Option<Machine>,
     /// Possible states of the reservation. There are several while the outcome of a request without
-    /// an answer is unknown. The last one is the most likely.
+    /// an answer is unknown. The last state is the most likely.
     pub may_be: Vec<Option<Row>>,
     /// Other states that are possible if the daemon dies, because later changes may not have been
     /// written to the disk.

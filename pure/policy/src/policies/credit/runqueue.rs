@@ -225,8 +225,8 @@ impl RunQueues {
     }
 
     /// Returns the vCPU with the most urgent claim in the list of a CPU, among those that may run,
-    /// whose claims count and for which `holds` is true. Of equal claims the first one. `None` if
-    /// no such vCPU has a claim.
+    /// whose claims count and for which `holds` is true. Of several vCPUs with equal claims,
+    /// returns the first in the list. `None` if no such vCPU has a claim.
     pub(super) fn most_urgent(
         &self,
         cpu: CpuId,

@@ -115,8 +115,8 @@ fn credit_cap_of_7_percent_becomes_10_percent_if_credits_field_is_ten() {
 }
 
 /// vCPU h has a cap of half a CPU and wakes at 5 ms. An accounting parks it at 30 ms, and another
-/// one unparks it at 60 ms. With `queue` both take effect at the next pass. With `pause` both take
-/// effect at once. With `budget`, h stops when its budget is exhausted.
+/// accounting unparks it at 60 ms. With `queue` both take effect at the next pass. With `pause`
+/// both take effect at once. With `budget`, h stops when its budget is exhausted.
 #[test]
 fn credit_park_field_decides_when_a_vcpu_that_reached_its_cap_stops() {
     picture(
@@ -190,8 +190,8 @@ fn credit_floor_field_decides_if_debt_beyond_a_period_is_forgiven() {
 }
 
 /// vCPU s saves up more than a period's credit while it is blocked. With `forfeit` it loses all
-/// credit, is in debt two ticks after its wake-up, and gets no boost at the next one. With `keep`
-/// it keeps a period's credit, and preempts h.
+/// credit, is in debt two ticks after its wake-up, and gets no boost at the next wake-up. With
+/// `keep` it keeps a period's credit, and preempts h.
 #[test]
 fn credit_leaving_field_decides_if_a_second_wake_is_boosted() {
     picture(
@@ -537,7 +537,7 @@ fn credit_vcpu_picked_in_place_of_a_refused_vcpu_gets_a_whole_timeslice() {
 }
 
 /// After the first timeslice both vCPUs have more than a period's credit. With equal credit the
-/// first vCPU goes behind the other one. With a nanosecond more it continues.
+/// first vCPU goes behind the other vCPU. With a nanosecond more it continues.
 #[test]
 fn credit_vcpu_goes_behind_a_vcpu_of_equal_credit_after_its_timeslice() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {

@@ -81,7 +81,7 @@ impl EdfServer {
     }
 
     /// Returns the state of the vCPU in its current period, or in the period that contains `at` if
-    /// the current one has ended.
+    /// the current period has ended.
     fn standing(&self, at: Time, clock: &GridClock) -> PeriodState {
         let is_over = at >= self.deadline;
         let (begins, left, deadline) = if is_over {

@@ -83,7 +83,7 @@ fn gaps_vcpu_with_the_lowest_of_four_claims_misses_four_timeslices_only() {
     assert_eq!([1, 2, 3, 4].map(turns), [501, 501, 501, 497]);
 }
 
-/// Returns four vCPUs that never block. The last one wakes 20 ms after the others and claims less
+/// Returns four vCPUs that never block. The last vCPU wakes 20 ms after the others and claims less
 /// urgency.
 fn starving() -> Vec<Hog> {
     let wakes = |(index, mut hog): (usize, Hog)| {

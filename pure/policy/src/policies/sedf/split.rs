@@ -89,7 +89,7 @@ impl SedfServer {
     }
 
     /// Returns the state of the vCPU in its current period, or in the period that contains `now` if
-    /// the current one has ended. `more` is CPU time used but not charged yet. `None` for a vCPU
+    /// the current period has ended. `more` is CPU time used but not charged yet. `None` for a vCPU
     /// without a fixed slice.
     fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<PeriodState> {
         let share = self.terms.reservation().ok().flatten()?;
@@ -130,8 +130,8 @@ impl Sedf {
         self.follow(vcpu);
     }
 
-    /// Moves a split vCPU to its next subtask if the deadline of the current one has passed within
-    /// the period. Returns true if it did.
+    /// Moves a split vCPU to its next subtask if the deadline of the current subtask has passed
+    /// within the period. Returns true if it did.
     pub(super) fn end_part(&mut self, now: Time, vcpu: VcpuId) -> bool {
         let server = &mut self.servers[vcpu];
         let is_over = server.in_parts.is_some() && server.due_by() <= now && now < server.deadline;

@@ -139,7 +139,7 @@ impl Credit {
         }
     }
 
-    /// Returns the vCPU of a VM at an index. `None` beyond the last one.
+    /// Returns the vCPU of a VM at an index. `None` if the index is beyond the last vCPU.
     #[inline]
     fn of_domain(&self, domain: usize, index: usize) -> Option<VcpuId> {
         self.claims.as_ref()?.domains[domain].vcpus.get(index).copied()
