@@ -276,7 +276,7 @@ pub(crate) struct RunArgs {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host, as many as the scenario has [default: the last ones].
+    /// CPUs of this host, as many as the scenario has [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     #[command(flatten)]
@@ -325,7 +325,7 @@ pub(crate) struct Hold {
     /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
-    /// CPUs to use [default: the last ones, as many as needed].
+    /// CPUs to use [default: the last CPUs, as many as needed].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Print one line of JSON per second.
@@ -362,7 +362,7 @@ pub(crate) struct Compare {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host for live runs [default: the last ones].
+    /// CPUs of this host for live runs [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Save the metrics of each vCPU in each run as CSV.
@@ -465,7 +465,7 @@ pub(crate) struct Alert {
     /// Also test this limiter, e.g. `cpulimit -p {pid} -l {percent}`; repeatable.
     #[arg(long, value_name = "COMMAND", requires = "live")]
     pub(crate) limiter_command: Vec<String>,
-    /// CPU of the limited process in a live test [default: the last one].
+    /// CPU of the limited process in a live test [default: the last CPU].
     #[arg(long, value_name = "N", requires = "live")]
     pub(crate) cpu: Option<usize>,
     /// Shares to test, in % of a CPU [default: 1 to 10, 20 to 90 by tens; 66 with --smp].

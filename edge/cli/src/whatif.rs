@@ -158,7 +158,8 @@ fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {
         message: format!(
-            "cannot predict from {source}: its simulation differs from it, probably because {cause}"
+            "cannot predict from {source}: its simulation does not repeat it, probably because \
+             {cause}"
         ),
         hint: Some("record again on a host without other load, or for longer".into()),
     })

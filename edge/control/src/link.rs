@@ -155,7 +155,7 @@ pub enum Request {
         /// Name of the reservation, which may have ended.
         name: String,
         /// Start of the history, in nanoseconds since 1970. The hour or day that contains it is the
-        /// first one.
+        /// first entry.
         since_ns: u64,
         /// True for one entry per day, with the sum of its hours.
         by_day: bool,
@@ -314,7 +314,8 @@ impl Lines {
         self.read.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete line, without its end. `None` if there is none yet.
+    /// Returns the next complete line, without its end. `None` if the end of the line has not
+    /// arrived yet.
     ///
     /// # Errors
     /// If the line is too long. After this error the caller must not read from the stream any more.

@@ -46,7 +46,7 @@ pub struct Options<'a> {
 /// Results of a live run apart from its trace.
 #[derive(Debug, Default)]
 pub struct PlayResults {
-    /// Time at which the run was stopped early. `None` if it reached its end.
+    /// Time at which the run was stopped early. `None` if the run reached its end.
     pub stopped: Option<Time>,
     /// Changes and late joins that were not admitted: time, vCPU and reason.
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
@@ -67,10 +67,10 @@ pub struct PlayResults {
     pub undone: usize,
 }
 
-/// Reason why a scenario cannot be run here.
+/// Reason why a scenario cannot be run on this host.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// The host does not allow it, or the run failed.
+    /// The host does not allow the run, or the run failed.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The threads of a domain cannot be found or started.
@@ -323,7 +323,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Connects the agent and the relay of a domain's guest, if it has them.
+    /// Connects the agent and the relay of a domain's guest, if the guest has them.
     fn hear(&mut self, domain: &Domain) -> Result<(), LiveError> {
         let ids = domain.vcpus.iter().filter_map(|vcpu| self.ids.get(vcpu).copied());
         let ids: Vec<JoinId> = ids.collect();

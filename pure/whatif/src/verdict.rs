@@ -22,11 +22,11 @@ const WAKES: u64 = 100;
 /// Comparison of a recording with its simulation in one form.
 #[derive(Clone, Debug)]
 pub struct FormGate {
-    /// Form that was simulated.
+    /// Form of the simulation: open or closed.
     pub form: Form,
     /// One row for each vCPU.
     pub rows: Vec<GateRow>,
-    /// Results of each vCPU without the warm-up of the recording.
+    /// Recorded results of each vCPU, from the end of the warm-up to the end of the recording.
     pub whole: Vec<Measures>,
 }
 
@@ -104,7 +104,7 @@ impl GateRow {
 }
 
 impl FormGate {
-    /// Returns true if all vCPUs pass.
+    /// Returns true if the results of all vCPUs pass the gate.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.rows.iter().all(GateRow::passes)

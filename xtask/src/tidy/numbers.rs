@@ -35,8 +35,8 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// Reads one item of an evidence cell. Returns `None` if it is no test, bench, scenario or
-    /// `pending`.
+    /// Reads one item of an evidence cell. Returns `None` if the item is no test, bench, scenario
+    /// or `pending`.
     #[must_use]
     pub fn read(item: &str) -> Option<Evidence> {
         let item = item.trim().trim_matches('`');
@@ -49,7 +49,7 @@ impl Evidence {
         }
     }
 
-    /// Returns a description of the evidence if it does not exist. `None` if it does.
+    /// Returns a description of the evidence if it does not exist. `None` if the evidence exists.
     fn missing(&self, sources: &[Source]) -> Option<String> {
         let (exists, what) = match self {
             Evidence::Test(path) => (has_test(path, sources), format!("no test {path}")),

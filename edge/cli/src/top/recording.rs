@@ -41,7 +41,7 @@ pub(super) fn play(
 struct Player {
     file: PathBuf,
     title: String,
-    /// Start of the first record and end of the last one.
+    /// Start of the first record and end of the last record.
     span: (Time, Time),
     window: MovingWindow,
     interval: Span,

@@ -61,7 +61,7 @@ const PAUSE: Span = Span::from_secs(60);
 /// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Maximum number of messages queued for the recorder, which is those of 3 s.
+/// Maximum number of messages queued for the recorder: the number that the core sends in 3 s.
 const QUEUE: usize = 32;
 
 /// Time after which a vCPU that has left is dropped from the counts of missed deadlines, if another
@@ -181,7 +181,8 @@ impl Flight {
         self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
     }
 
-    /// Has the recorder take the window of a prediction. Returns the order if its queue is full.
+    /// Orders the recorder to copy the window for a prediction. Returns the order if the recorder's
+    /// queue is full.
     pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
         match self.orders.try_send(FlightOrder::Window(order)) {
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => match order {
@@ -216,7 +217,7 @@ struct FlightThread {
     ring: FlightRing,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeSet<(VcpuId, Tid)>,
-    /// Events whose order is not final yet, because another CPU may still report an earlier one.
+    /// Events whose order is not final yet, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
     piece: Vec<Entry>,
     piece_from: Time,
@@ -496,8 +497,8 @@ impl FlightThread {
         }
     }
 
-    /// Returns the recording of the last time of this length. Without names of VMs other than
-    /// `own`, if that is given.
+    /// Returns a recording of the most recent time, whose length is `since`. If `own` is given, the
+    /// recording leaves out the names of all other VMs.
     fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);

@@ -34,7 +34,7 @@ pub(super) enum ValidRequest {
     Whoami(Ticket, Role),
     /// Ask the flight recorder. The principal is present if a tenant asks.
     Flight(Ticket, Question, Option<Principal>),
-    /// A question about other parameters, from this principal. True if it is a tenant.
+    /// Request for a prediction by a principal. The flag is true if the principal is a tenant.
     Whatif((Ticket, Principal), bool, WhatIf),
     /// The caller of a request has disconnected.
     Cancel(Ticket),

@@ -126,7 +126,7 @@ impl Front {
     }
 }
 
-/// Returns the reservation's name in the path of a request. Refuses an invalid one.
+/// Returns the reservation's name in the path of a request. Refuses an invalid name.
 fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
@@ -192,7 +192,7 @@ pub(super) async fn machines(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Only reservations after this name, which is the last one of the previous page.
+    /// Only reservations after this name, which is the last reservation of the previous page.
     after: Option<String>,
 }
 

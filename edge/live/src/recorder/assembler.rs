@@ -31,7 +31,7 @@ const IDENTITY_AGE: Span = Span::from_secs(1);
 /// Maximum number of times that the identity of a thread is read.
 const IDENTITY_READINGS: u32 = 3;
 
-/// Longest run interval that is recorded in one piece. A longer one is split.
+/// Longest run interval that is recorded in one piece. A longer interval is split.
 const PIECE: Span = Span::from_secs(1);
 
 /// Interval at which the kernel's count of each vCPU's CPU time is recorded.

@@ -144,8 +144,8 @@ fn name_of(file: &str) -> Option<String> {
     Some(text.trim_end_matches('\n').chars().map(clean).collect())
 }
 
-/// Returns the systemd unit in the text of a `cgroup` file. If there is none, returns the path of
-/// the version 2 cgroup. Empty for the root cgroup.
+/// Returns the systemd unit in the text of a `cgroup` file. If the text names no unit, returns the
+/// path of the version 2 cgroup. Empty for the root cgroup.
 fn unit(text: &str) -> String {
     let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
     let of = |start: &str| text.lines().find(|line| line.starts_with(start)).and_then(path);
