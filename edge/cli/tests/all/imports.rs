@@ -129,7 +129,7 @@ fn damaged_recordings_and_wrong_kinds_are_refused() {
 fn run_refuses_the_policy_that_is_only_simulated() {
     let place = place();
     let ran = place.run(&["run", "it.toml"]).ended_with(3);
-    ran.says("a policy that models another scheduler can only be simulated");
+    ran.says("a policy that models another scheduler live: it can only be simulated");
 }
 
 #[test]
