@@ -195,8 +195,8 @@ impl Layer {
         Layer { over: Some(name.into()), ..self }
     }
 
-    /// Returns the name of the layer whose place this layer uses: its own, or that of the layer
-    /// over which it is drawn.
+    /// Returns the name of the layer whose place this layer uses: its own name, or the name of the
+    /// layer over which it is drawn.
     pub(crate) fn slot(&self) -> &str {
         self.over.as_deref().unwrap_or(&self.name)
     }

@@ -478,7 +478,8 @@ impl Target {
         }
     }
 
-    /// Compares the kernel's numbers of a vCPU with those of the recording in the same interval.
+    /// Compares the kernel's numbers of a vCPU with the numbers of the recording for the same
+    /// interval.
     fn check(&self) -> Option<Check> {
         let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;

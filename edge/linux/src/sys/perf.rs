@@ -53,7 +53,7 @@ const READ_TIME_RUNNING: u64 = 1 << 1;
 
 /// Returns one bit of the flags in the attributes. `number` counts them in the order in which the
 /// kernel declares them. C compilers place bit fields from the low end on little-endian machines
-/// and from the high end on others.
+/// and from the high end on big-endian machines.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
