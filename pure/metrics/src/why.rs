@@ -91,7 +91,7 @@ struct Target {
     paused: Intervals,
     exhausted: Intervals,
     halted: Intervals,
-    /// Time that the vCPU ran on each CPU since the last accounting of that CPU.
+    /// Time for which the vCPU ran on each CPU since the last accounting of that CPU.
     ran_on: BTreeMap<CpuId, Span>,
     stolen: Span,
     counted: Option<KernelAccount>,

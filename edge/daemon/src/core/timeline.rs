@@ -18,7 +18,7 @@ const KEPT: usize = 750;
 /// Number of vCPUs ever named at which the picture begins anew.
 const MOST_NAMES: usize = 4_096;
 
-/// Number that stands for all threads that are no vCPU.
+/// Number that stands for all threads except vCPU threads.
 const OTHERS: u32 = 0;
 
 /// Sink that sums up which threads ran in each column.

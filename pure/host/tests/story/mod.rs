@@ -113,7 +113,7 @@ pub(crate) struct Answers {
     pub(crate) asked: CpuSet,
 }
 
-/// Policy that returns the results that a test has set.
+/// Policy whose results a test sets.
 struct Scripted(Arc<Mutex<Answers>>);
 
 impl Scripted {

@@ -112,7 +112,7 @@ impl<'a> Frontend<'a> {
 
     /// Returns the amount of completed I/O that is pending for the guest, and the amount it has
     /// requested. `None` if neither has changed since the last call. A packet that the guest is
-    /// processing counts as pending until the task that it wakes is known.
+    /// processing counts as pending until it is known which task the packet wakes.
     pub(super) fn news(&mut self, domain: DomId) -> Option<Pending> {
         let items = self.received.len() + usize::from(self.receiving.is_some()) + self.read.len();
         let items = u32::try_from(items).unwrap_or(u32::MAX);
