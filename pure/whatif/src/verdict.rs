@@ -9,7 +9,7 @@ use crate::measure::Measures;
 /// CPU.
 pub const SHARE_PPM: u64 = 1_000;
 /// Largest accepted difference between the recorded and the simulated p99 wait, in percent of the
-/// recorded one.
+/// recorded p99 wait.
 pub const WAIT_PERCENT: u64 = 20;
 /// Largest difference between two p99 waits that is ignored.
 const WAIT_FLOOR: Span = Span::from_us(50);

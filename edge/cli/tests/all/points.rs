@@ -1,4 +1,4 @@
-//! Tests of scenarios with axes: each point is run, and all are in one table, JSON or CSV.
+//! Tests of scenarios with axes: each point is run, and all points are in one table, JSON or CSV.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;

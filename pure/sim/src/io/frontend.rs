@@ -49,7 +49,7 @@ pub(super) enum IoRecipient {
 /// State that a guest shares with the driver domain, and the guest's connections.
 pub(super) struct Frontend<'a> {
     pub(super) spec: &'a System,
-    /// True if the guest was sent an event that it has not handled yet.
+    /// True if the guest was sent an event that the guest has not handled yet.
     pub(super) is_told: bool,
     /// Packets that the driver domain has handed to the guest, with their recipients.
     received: VecDeque<(Packet, Option<IoRecipient>)>,
