@@ -132,11 +132,31 @@ Requests from other hosts, over TLS 1.3:
 --metrics serves nothing but metrics, for a Prometheus on this host. All users
 of the host can read them.
 
+--page shows nothing without a session, which `slackline page` starts. With
+--listen, the page is served over TLS too.
+
 Files: the daemon reads certificates, prices and the host's groups at start and
 on SIGHUP (`systemctl reload slackline`). Reservations stay in force, and
 clients reconnect. A file for --prices has currency = 'EUR', cpu-hour = '0.04',
 and [[period]] tables with `up-to` (a period) and `times` (a factor of the price
 for shorter periods).
+";
+
+const PAGE: &str = "\
+Use `page` to see all VMs in a browser, and to change reservations by sliders
+that predict what a change would do.
+
+  sudo slackline serve --page &
+  sudo slackline page                  # open the printed address in a browser
+  slackline page --host https://web:7443 --ca ca.pem --token token
+
+Rules:
+  - The code in the address works once, within a minute. The session lasts
+    8 hours.
+  - The page may do what the user may do who ran `page`, except for granting
+    access.
+  - `slackline access revoke` ends the sessions of a user or remote client.
+  - To reach a page on another host: `ssh -L 9392:127.0.0.1:9392 HOST`.
 ";
 
 /// Returns the notes below the options of a command of the daemon.
@@ -149,6 +169,7 @@ pub(crate) fn notes(command: &str) -> String {
         "hook" => HOOK,
         "access" => ACCESS,
         "serve" => SERVE,
+        "page" => PAGE,
         _ => "",
     }
     .to_owned();

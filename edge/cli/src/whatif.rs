@@ -250,6 +250,13 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
              recording"
         ));
     }
+    if !answer.model.tolerance().judges_waits() {
+        lines.push(
+            "how long vCPUs wait: the gate judges only shares under the scheduling of Linux, and \
+             no loss of waits is listed"
+                .into(),
+        );
+    }
     let beyond = &answer.recording.demand.beyond;
     let counted = [
         (beyond.hints, "hints of guests about their tasks"),

@@ -37,8 +37,10 @@ export class Log {
     if (!this.last) this.list.replaceChildren();
     this.last = event.seq;
     const name = event.name ? `${event.name}: ` : "";
+    const changed = event.before && event.after && event.before !== event.after;
+    const terms = changed ? `${event.before} → ${event.after}` : event.after ?? "";
     this.list.prepend(el("li", { tip: `Event ${event.seq}, by ${event.principal}.` },
-      time(event.at_ns), `${name}${event.outcome}`));
+      time(event.at_ns), `${name}${event.outcome} `, el("span", { class: "quiet" }, terms)));
     while (this.list.children.length > MOST_EVENTS) this.list.lastElementChild?.remove();
   }
 }

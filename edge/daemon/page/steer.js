@@ -191,7 +191,10 @@ export class Steer {
         this.isStale = true;
         return;
       }
-      this.drawLines([{ text: error instanceof Refused ? error.says : String(error), kind: "bad" }]);
+      // A recording that allows no prediction is no fault of the user.
+      const kind = error instanceof Refused && error.status === 503 ? "" : "bad";
+      const text = error instanceof Refused ? error.says : String(error);
+      this.drawLines([{ text: `${text}.`.replace("..", "."), kind }, this.costLine(wanted)]);
     }
   }
 
@@ -226,8 +229,8 @@ export class Steer {
         text: `Cannot predict from the last seconds${cause ? `, probably because ${cause}` : ""}.`, kind: "",
       });
     } else {
-      for (const row of own) lines.push(missLine(row, vm.name));
-      for (const row of others) lines.push(missLine(row, row.vm));
+      const length = answer.recording?.length_ns ?? 1e10;
+      for (const row of [...own, ...others]) lines.push(missLine(row, row.vm, length));
       const isBetter = [...own, ...others].some((row) => row.then < row.now);
       const isWorse = [...own, ...others].some((row) => row.then > row.now);
       if (!isBetter && !isWorse) {
@@ -266,7 +269,7 @@ export class Steer {
 
   idle() {
     const text = this.page.mayChange()
-      ? "Move a handle to see what the last 10 s would have been. Nothing changes until you release it."
+      ? "Move a handle to try it on the last 10 s. Nothing changes until you release it."
       : "Your role may look, and change nothing.";
     byId("preview").replaceChildren(el("p", { class: "quiet" }, text));
   }
@@ -404,11 +407,11 @@ function changes(answer) {
   return [...sums.values()];
 }
 
-function missLine(row, name) {
+function missLine(row, name, length) {
   const kind = row.then > row.now ? "bad" : row.then < row.now ? "good" : "";
   return {
     kind,
-    text: `${name} would have missed ${row.then} of ${words.count(row.deadlines, "deadline")} in the last 10 s; it missed ${row.now}.`,
+    text: `${name} would have missed ${row.then} of ${words.count(row.deadlines, "deadline")} in the last ${words.span(length)}; it missed ${row.now}.`,
   };
 }
 
@@ -421,7 +424,7 @@ export function culpritLines(why) {
     for (const it of vcpu.culprits) sums.set(it.says, (sums.get(it.says) ?? 0) + it.waited_ns);
   }
   if (!waited) return [`It did not wait in the last ${words.span(why.length_ns)}.`];
-  const sorted = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 6);
+  const sorted = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 5);
   const lines = sorted.map(([says, ns]) => `${words.percent(ns, waited)} ${says}`);
   return [`Waited ${words.span(waited)} in ${words.span(why.length_ns)}, because of:`, ...lines];
 }

@@ -164,16 +164,21 @@ function cpuLanes(context, model, view, { x, scale, first, last }) {
   const paths = new Map();
   const tall = CPU_LANE - 6;
   const filled = new Float64Array(model.cpus.length);
+  const add = (at, cpu, vcpu, part) => {
+    const high = (tall * Math.min(part, 1000 - filled[cpu])) / 1000;
+    if (high < 0.5) return;
+    const base = RULER + (cpu + 1) * CPU_LANE - 3 - (tall * filled[cpu]) / 1000;
+    path(paths, vcpu).rect(x(at), base - high, scale + 0.3, high);
+    filled[cpu] += part;
+  };
   for (let at = first; at < last; at += 1) {
     filled.fill(0);
     const column = model.columns[at - model.first];
-    for (let run = 0; run < column.length; run += 3) {
-      const [cpu, vcpu, part] = [column[run], column[run + 1], column[run + 2]];
-      const high = (tall * Math.min(part, 1000 - filled[cpu])) / 1000;
-      if (high < 0.5) continue;
-      const base = RULER + (cpu + 1) * CPU_LANE - 3 - (tall * filled[cpu]) / 1000;
-      path(paths, vcpu).rect(x(at), base - high, scale + 0.3, high);
-      filled[cpu] += part;
+    // Other threads are on top of the vCPUs, which so stay in place.
+    for (const isOther of [false, true]) {
+      for (let run = 0; run < column.length; run += 3) {
+        if ((column[run + 1] === OTHERS) === isOther) add(at, column[run], column[run + 1], column[run + 2]);
+      }
     }
   }
   fill(context, paths, view.isDark);

@@ -34,7 +34,7 @@ pub use api::nearest::nearest;
 pub use api::roster::Roster;
 pub use api::spec::{BalancerVcpu, Promise, ShareText, Spec};
 pub use api::topology::{Groups, Level, Topology, TopologyError};
-pub use policies::{ALL, find};
+pub use policies::{ALL, SIMULATED_ONLY, find, is_simulated_only};
 pub use slackline_units::{Entitlement, VcpuHint};
 
 /// Decides which vCPU runs on each CPU, and for how long.

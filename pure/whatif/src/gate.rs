@@ -42,7 +42,7 @@ pub fn gate(recording: &Recording, model: &Model) -> Result<Gate, ForecastError>
         let [judged, whole]: [Vec<Measures>; 2] = windows.try_into().expect("two windows");
         let rows = recording.judged.iter().map(|recorded| {
             let simulated = judged.iter().find(|it| it.name == recorded.name).cloned();
-            GateRow { recorded: recorded.clone(), simulated }
+            GateRow { recorded: recorded.clone(), simulated, tolerance: model.tolerance() }
         });
         Ok(FormGate { form, rows: rows.collect(), whole })
     };

@@ -96,7 +96,7 @@ pub(super) fn refusals() -> String {
 }
 
 /// The command that starts the daemon, and the commands that send requests to the daemon.
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "serve", "find", "reserve", "place", "gang", "apply", "change", "pause", "resume", "release",
-    "list", "watch", "room", "log", "history", "access",
+    "list", "watch", "room", "log", "history", "page", "access",
 ];

@@ -118,11 +118,8 @@ pub(crate) struct Reserve {
     pub(crate) command: Vec<String>,
 }
 
-/// Print the address of the page with a code that logs a browser in once.
-///
-/// The code lasts one minute and is used once. The browser may then do what you may do, for eight
-/// hours or until `slackline access revoke`. The daemon serves the page if it runs with --page.
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("page"))]
 pub(crate) struct PageArgs {
     #[command(flatten)]
     pub(crate) at: DaemonArgs,

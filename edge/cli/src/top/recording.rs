@@ -142,7 +142,7 @@ impl Player {
         {
             return Ok(lines.clone());
         }
-        let (mut trace, _) = show::open(&self.file)?;
+        let (mut trace, _) = show::open_again(&self.file)?;
         let mut finder = CulpritFinder::new(name);
         let bad = |error| Problem::BadTrace { file: self.file.clone(), error };
         trace.pass_to(&mut finder).map_err(bad)?;
