@@ -1,4 +1,4 @@
-//! Recordings of perf, tracefs and trace-cmd as the commands read them.
+//! Tests of recordings of perf, tracefs and trace-cmd, as commands read them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::common::{Place, Ran};
 
-/// Returns a place with the recordings of other programs.
+/// Returns a folder with the recordings of other programs.
 fn place() -> Place {
     let place = Place::with(SPINNING);
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../import/tests/fixtures");
@@ -33,7 +33,7 @@ name = "batch"
 work = { kind = "spin" }
 "#;
 
-/// Asserts that standard error has notes only. Returns standard output.
+/// Asserts that standard error consists of notes only. Returns standard output.
 #[track_caller]
 fn noted(ran: Ran) -> String {
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);

@@ -1,11 +1,12 @@
-//! Damaged recordings: each gives a clear error or a recording, never a panic or a hang.
+//! Tests with damaged recordings: each gives a clear error or a recording, and never a panic or a
+//! hang.
 
 use proptest::prelude::*;
 use slackline_import::{BEGINS, ImportError, Kind, read};
 
 use crate::common::{PERF, TRACE_CMD, TRACEFS, import};
 
-/// Reads damaged bytes as the kind that they were, and all of what they say.
+/// Reads damaged bytes as the kind of recording that they were before, including all records.
 fn survives(kind: Kind, bytes: &[u8]) -> Result<u64, ImportError> {
     let import = read(kind, bytes, &[]).inspect_err(|error| {
         assert!(!error.to_string().is_empty() && !error.hint().is_empty());
@@ -48,9 +49,9 @@ fn head_of_perf_recording_is_checked() {
         put(&mut bytes, at, number);
         import(&bytes).expect_err("it is damaged").to_string()
     };
-    let piped = "this perf.data was written to a pipe, and its head has 16 bytes of 104";
+    let piped = "this perf.data was written to a pipe: its header has 16 bytes, not 104";
     assert_eq!(with(8, 16), piped);
-    assert_eq!(with(48, 0), "the recording was not finished: its head tells of no data");
+    assert_eq!(with(48, 0), "the recording was not finished: its header names no data");
     let says = with(16, 10);
     assert!(says.contains("an event has 10 bytes, and needs at least 64"), "{says}");
     let says = with(32, u64::MAX);
@@ -94,7 +95,7 @@ fn lines_in_another_order_are_refused() {
     assert!(matches!(error, ImportError::Reordered { .. }), "{error}");
 }
 
-/// Changes to some bytes: their positions and new values.
+/// Changes to single bytes: their positions and new values.
 fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, u8)>> {
     prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)
 }
@@ -103,7 +104,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn perf_recording_with_changed_bytes_never_panics(changes in changes(), is_head in any::<bool>()) {
+    fn perf_recording_with_changed_bytes_never_panics(
+        changes in changes(),
+        is_head in any::<bool>(),
+    ) {
         let mut bytes = PERF.to_vec();
         let most = if is_head { 2_000 } else { bytes.len() };
         for (at, byte) in changes {

@@ -1,4 +1,4 @@
-//! Forms in which programs write the same events as text.
+//! Tests of the forms in which different programs write the same events as text.
 
 use slackline_import::Kind;
 use slackline_import::{ImportError, read};
@@ -38,7 +38,7 @@ const SCRIPT: &str = "\
          swapper     0 [000]     5.001000:       sched:sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=swapper/0 next_pid=0 next_prio=120
 ";
 
-/// Writes a switch as tracefs does.
+/// Formats a switch as tracefs does.
 fn switch(us: u64, cpu: usize, from: (i32, i32, &str), to: (i32, i32)) -> String {
     let (from, priority, state) = from;
     let name = |tid: i32| if tid == 0 { format!("swapper/{cpu}") } else { format!("t{tid}") };
@@ -141,8 +141,8 @@ fn errors_name_the_line_and_both_numbers() {
         read(Kind::Ftrace, text.as_bytes(), &[]).expect_err("an invalid text").to_string()
     };
     let back = switch(1_000_000, 0, (5, 120, "R"), (6, 120));
-    let says = "line 3: time 1.000000000 of CPU 0 is before 2.000000000, that of an earlier event \
-                of the CPU";
+    let says =
+        "line 3: time 1.000000000 of CPU 0 is before 2.000000000, the time of an earlier event";
     assert_eq!(error(&back), says);
     let jump = switch(900_000_000, 0, (5, 120, "R"), (6, 120));
     let says = "line 3: time jumps from 2.000000000 to 900.000000000, more than 600 s";
@@ -154,7 +154,7 @@ fn errors_name_the_line_and_both_numbers() {
     let bad = good.replace("2.000000", "2.x");
     assert_eq!(error(&bad), "line 3: cannot read the time `2.x`");
     let bad = good.replace("next_pid=5", "next_pid=-5");
-    assert_eq!(error(&bad), "line 3: -5 is no thread id; they go from 0 to 2147483647");
+    assert_eq!(error(&bad), "line 3: -5 is no thread id; thread ids go from 0 to 2147483647");
 }
 
 #[test]

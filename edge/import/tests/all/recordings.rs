@@ -1,4 +1,5 @@
-//! Recordings that perf, tracefs and trace-cmd made, of two VMs and a process on one CPU.
+//! Tests with recordings that perf, tracefs and trace-cmd made, of two VMs and a process on one
+//! CPU.
 
 use slackline_import::{ImportError, Kind};
 use slackline_metrics::Culprit;
@@ -36,7 +37,7 @@ fn vms_of_perf_recording_are_named_after_their_processes() {
     assert_eq!(vcpu.command, "qemu:web");
 }
 
-/// The expected times are those of `perf sched timehist` for the same file.
+/// The expected times are the output of `perf sched timehist` for the same file.
 #[test]
 fn cpu_times_are_those_that_perf_prints() {
     let import = import(PERF).expect("a valid recording");
