@@ -42,7 +42,7 @@ fn noted(ran: Ran) -> String {
 }
 
 #[test]
-fn commands_read_recordings_of_other_programs_directly() {
+fn commands_read_recordings_of_perf_and_ftrace_in_place_of_traces() {
     let place = place();
     let ran = place.run(&["why", "web", "perf.data"]);
     assert!(ran.err.starts_with("note:  VMs of perf.data: web, db; threads with names"));
@@ -58,7 +58,7 @@ fn commands_read_recordings_of_other_programs_directly() {
 }
 
 #[test]
-fn recordings_of_three_kinds_pass_the_gate() {
+fn recordings_of_perf_and_ftrace_pass_the_gate_of_whatif() {
     let place = place();
     noted(place.run(&["sim", "it.toml", "--save", "sim.trace"]));
     noted(place.run(&["import", "perf", "perf.data", "ours.trace"]));
@@ -71,7 +71,7 @@ fn recordings_of_three_kinds_pass_the_gate() {
 }
 
 #[test]
-fn whatif_of_a_perf_recording_predicts_another_weight() {
+fn whatif_command_predicts_another_weight_from_a_perf_recording() {
     let place = place();
     let told = noted(place.run(&["whatif", "perf.data", "--set", "db.weight=10", "--json"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -83,7 +83,7 @@ fn whatif_of_a_perf_recording_predicts_another_weight() {
 }
 
 #[test]
-fn import_names_vms_and_says_what_it_assumes() {
+fn import_command_prints_vms_and_assumptions_of_a_recording() {
     let place = place();
     let told = noted(place.run(&["import", "trace-cmd", "tracefs.txt", "out.trace"]));
     assert!(told.starts_with("ftrace text recording, 1 CPUs\nVMs:     cpu-0-kvm-6791"), "{told}");
@@ -105,7 +105,7 @@ fn import_names_vms_and_says_what_it_assumes() {
 }
 
 #[test]
-fn damaged_recordings_and_wrong_kinds_are_refused() {
+fn import_command_refuses_damaged_recordings_and_other_files() {
     let place = place();
     let bytes = fs::read(place.path("perf.data")).expect("a file");
     fs::write(place.path("cut.data"), &bytes[..90_000]).expect("a file");
@@ -126,7 +126,7 @@ fn damaged_recordings_and_wrong_kinds_are_refused() {
 }
 
 #[test]
-fn run_refuses_the_policy_that_is_only_simulated() {
+fn live_run_refuses_the_simulated_only_policy_fair() {
     let place = place();
     let ran = place.run(&["run", "it.toml"]).ended_with(3);
     ran.says("a policy that models another scheduler can only be simulated");

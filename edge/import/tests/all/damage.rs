@@ -29,7 +29,7 @@ fn put(bytes: &mut [u8], at: usize, number: u64) {
 }
 
 #[test]
-fn cut_perf_recording_says_what_ends_where() {
+fn error_for_a_cut_perf_recording_names_the_incomplete_part() {
     let cut = &PERF[..100_000];
     let error = import(cut).expect_err("it is cut");
     let text = error.to_string();
@@ -43,7 +43,7 @@ fn cut_perf_recording_says_what_ends_where() {
 }
 
 #[test]
-fn head_of_perf_recording_is_checked() {
+fn perf_recording_with_a_damaged_header_is_refused() {
     let with = |at: usize, number: u64| {
         let mut bytes = PERF.to_vec();
         put(&mut bytes, at, number);
@@ -73,7 +73,7 @@ fn compressed_perf_recording_is_refused_with_a_hint() {
 }
 
 #[test]
-fn text_may_end_at_each_line_and_not_within_one() {
+fn ftrace_text_may_be_cut_after_a_line_but_not_within_a_line() {
     for text in [TRACEFS, TRACE_CMD] {
         let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
         for end in ends.skip(200).step_by(101) {
@@ -86,7 +86,7 @@ fn text_may_end_at_each_line_and_not_within_one() {
 }
 
 #[test]
-fn lines_in_another_order_are_refused() {
+fn ftrace_text_with_swapped_lines_is_refused() {
     let text = String::from_utf8(TRACE_CMD.to_vec()).expect("text");
     let mut lines: Vec<&str> = text.lines().collect();
     let count = lines.len();
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn text_with_changed_bytes_never_panics(changes in changes()) {
+    fn ftrace_text_with_changed_bytes_never_panics(changes in changes()) {
         let mut bytes = TRACEFS[..40_000].to_vec();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
@@ -139,7 +139,9 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_a_head_never_panic(tail in prop::collection::vec(any::<u8>(), 0..4_000)) {
+    fn perf_header_followed_by_any_bytes_never_panics(
+        tail in prop::collection::vec(any::<u8>(), 0..4_000),
+    ) {
         let mut bytes = PERF[..104].to_vec();
         bytes.extend_from_slice(&tail);
         let _ = survives(Kind::Perf, &bytes);

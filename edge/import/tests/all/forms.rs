@@ -56,7 +56,7 @@ fn switch(us: u64, cpu: usize, from: (i32, i32, &str), to: (i32, i32)) -> String
 }
 
 #[test]
-fn all_forms_of_text_give_the_same_run_interval_and_wake() {
+fn all_forms_of_ftrace_text_give_the_same_run_interval_and_wake() {
     for text in [TRACEFS, TRACE_CMD, RAW, SCRIPT] {
         let import = import_for(text.as_bytes(), &["pid:7"]).expect("a valid text");
         assert_eq!(used(&import, "a-b--c"), Span::from_us(700), "{text}");
@@ -67,7 +67,7 @@ fn all_forms_of_text_give_the_same_run_interval_and_wake() {
 }
 
 #[test]
-fn lost_lines_become_gaps_of_their_cpu() {
+fn lost_events_in_ftrace_text_become_gaps_of_their_cpu() {
     for line in ["CPU:0 [LOST 42 EVENTS]\n", "CPU:0 [42 EVENTS DROPPED]\n"] {
         let lines: Vec<&str> = TRACEFS.lines().collect();
         let text = format!("{}\n{line}{}\n", lines[..3].join("\n"), lines[3..].join("\n"));
@@ -82,7 +82,7 @@ fn lost_lines_become_gaps_of_their_cpu() {
 }
 
 #[test]
-fn option_of_process_ids_groups_threads_to_vms() {
+fn process_ids_in_ftrace_text_group_vcpu_threads_into_vms() {
     let text = "\
 # tracer: nop
  CPU 0/KVM-8 (  7) [000] d..2. 5.0: sched_switch: prev_comm=CPU 0/KVM prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=CPU 1/KVM next_pid=9 next_prio=120
@@ -97,7 +97,7 @@ fn option_of_process_ids_groups_threads_to_vms() {
 }
 
 #[test]
-fn weights_are_those_of_nice_values_and_ready_threads_stay_runnable() {
+fn imported_vcpus_have_weights_by_nice_value_and_stay_runnable_when_preempted() {
     let mut text = "# tracer: nop\n".to_owned();
     text += &switch(1_000, 0, (0, 120, "R"), (5, 100));
     text += &switch(2_000, 0, (5, 100, "R+"), (6, 139));
@@ -134,7 +134,7 @@ fn busiest_processes_are_vms_if_no_thread_has_the_name_of_a_vcpu() {
 }
 
 #[test]
-fn errors_name_the_line_and_both_numbers() {
+fn errors_in_ftrace_text_name_the_line_and_both_numbers() {
     let good = switch(2_000_000, 0, (0, 120, "R"), (5, 120));
     let error = |text: &str| {
         let text = format!("# tracer: nop\n{good}{text}");
@@ -158,7 +158,7 @@ fn errors_name_the_line_and_both_numbers() {
 }
 
 #[test]
-fn text_without_switches_is_refused() {
+fn ftrace_text_without_switches_is_refused() {
     let text =
         "# tracer: nop\n t-1 [000] d..2. 5.0: sched_waking: comm=a pid=7 prio=120 target_cpu=000\n";
     let error = read(Kind::Ftrace, text.as_bytes(), &[]).expect_err("no switches");
@@ -167,7 +167,7 @@ fn text_without_switches_is_refused() {
 }
 
 #[test]
-fn wakes_name_the_cpu_on_which_the_thread_was() {
+fn imported_wake_has_the_cpu_on_which_the_thread_ran_before() {
     let import = import_for(TRACEFS.as_bytes(), &["pid:7"]).expect("a valid text");
     let is_wake = |it: &Record| matches!(it, Record::Awoken { cpu, .. } if *cpu == CpuId::new(0));
     assert!(records(&import).iter().any(is_wake));

@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variation_is_that_of_the_textbook() {
+    fn coefficient_of_variation_has_its_textbook_value() {
         assert_eq!(variation(&[5, 5, 5]), 0);
         assert_eq!(variation(&[0, 10]), 1_000_000);
         assert_eq!(variation(&[2, 4, 4, 4, 5, 5, 7, 9]), 400_000);

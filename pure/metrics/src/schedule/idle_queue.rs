@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_counts_while_another_cpu_is_idle_only() {
+    fn wait_counts_as_imbalance_only_while_another_cpu_is_idle() {
         let (one, other) = (CpuId::new(0), CpuId::new(1));
         let mut queue = IdleQueue::new(2);
         queue.busy(one, at(0), at(10));

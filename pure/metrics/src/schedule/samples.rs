@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histogram_steps_are_a_sixteenth_apart_and_invert() {
+    fn lower_bound_of_a_histogram_step_is_within_a_sixteenth_of_the_value() {
         let mut last = 0;
         for ns in (0..64).map(|bit| 1_u64 << bit).flat_map(|ns| [ns, ns + ns / 3, ns + ns / 2]) {
             let least = least_of(step_of(ns));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn percentile_of_joined_blocks_is_that_of_all_samples() {
+    fn percentile_of_joined_blocks_equals_the_percentile_of_all_samples() {
         let mut samples = Samples::default();
         for ns in 1..=100_u64 {
             samples.add(usize::from(ns % 2 == 0), Span::from_ns(ns * 1_000));

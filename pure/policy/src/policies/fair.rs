@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_vcpu_that_wakes_preempts_none_and_is_next() {
+    fn woken_vcpu_under_fair_preempts_no_vcpu_and_runs_next() {
         picture(
             "fair slice=3ms tick=4ms",
             "
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_idle_cpu_takes_a_waiting_vcpu() {
+    fn idle_cpu_under_fair_takes_a_waiting_vcpu_of_another_cpu() {
         picture(
             "fair slice=3ms tick=4ms",
             "
