@@ -96,11 +96,11 @@ const GUESTS: [Guest; 4] = [
 
 /// What the user should look at, by hour of the day.
 const SCENES: [(u64, &str); 5] = [
-    (0, "backup runs. It has 20 % and may use what nobody else needs"),
-    (8, "mail is read: its use rises, and it waits at most two periods"),
+    (0, "backup runs. Its reservation is 20 %, and it also uses slack"),
+    (8, "mail is busy: its CPU time rises, and it waits for at most two periods"),
     (12, "shop is busy at noon, and uses nearly all of its 20 %"),
-    (18, "game needs 26 % and has 20 %: select it, and drag its share until nothing is missed"),
-    (23, "the day ends. `Undo` brings back what was reserved before"),
+    (18, "game needs 26 % and has 20 %: drag the share of game until it misses no deadline"),
+    (23, "the day ends. `Undo` brings back the former reservation"),
 ];
 
 pub(crate) fn demo(args: &Demo) -> Result<(), Problem> {

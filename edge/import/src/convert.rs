@@ -142,9 +142,9 @@ impl Import {
             ("cpus", numbers.join(",")),
             ("sight", format!("sched_switch; wakes by {mark}")),
             (ASSUMED, self.recognised.how.clone()),
-            (ASSUMED, "weights are those of nice values; those of cgroups are unknown".into()),
+            (ASSUMED, "weights follow from nice values; weights of cgroups are unknown".into()),
             (ASSUMED, "each CPU is a core of its own".into()),
-            (ASSUMED, "each vCPU may run on the CPUs that it had in the recording".into()),
+            (ASSUMED, "each vCPU may run only on CPUs on which it ran in the recording".into()),
             (ASSUMED, "no VM has a quota or a reservation".into()),
         ];
         if self.foreign.cpus.is_none() {

@@ -59,7 +59,7 @@ pub struct Target {
 
 /// The text does not name a process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no process of a recording; write pid:NUMBER or NAME=pid:NUMBER")]
+#[error("`{0}` does not name a process; write pid:NUMBER or NAME=pid:NUMBER")]
 pub struct BadTarget(String);
 
 impl FromStr for Target {
@@ -128,7 +128,8 @@ fn chosen(foreign: &Foreign, processes: &BTreeMap<i32, Process>) -> (Vec<Vm>, St
         }
     }
     if !vms.is_empty() {
-        let how = "threads with names of vCPU threads are vCPUs, each process is one VM".into();
+        let how =
+            "a thread with the name of a vCPU thread is a vCPU, and its process is a VM".into();
         return (vms, how);
     }
     let busiest = busiest(foreign, processes);

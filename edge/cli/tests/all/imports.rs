@@ -87,7 +87,7 @@ fn import_command_prints_vms_and_assumptions_of_a_recording() {
     let place = place();
     let told = noted(place.run(&["import", "trace-cmd", "tracefs.txt", "out.trace"]));
     assert!(told.starts_with("ftrace text recording, 1 CPUs\nVMs:     cpu-0-kvm-6791"), "{told}");
-    assert!(told.contains("assumed: weights are those of nice values"), "{told}");
+    assert!(told.contains("assumed: weights follow from nice values"), "{told}");
     assert!(told.ends_with("lost:    0 events\n"), "{told}");
     let mode = fs::metadata(place.path("out.trace")).expect("a file").permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
@@ -122,7 +122,7 @@ fn import_command_refuses_damaged_recordings_and_other_files() {
     place.run(&args).refused(2).says("write --for backup=pid:6507");
     assert!(!place.path("out.trace").exists(), "nothing is written");
     let args = ["import", "perf", "perf.data", "out.trace", "--for", "web=17"];
-    place.run(&args).ended_with(2).says("`web=17` is no process of a recording");
+    place.run(&args).ended_with(2).says("`web=17` does not name a process");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn kinds_of_recordings_are_recognised_by_their_first_bytes() {
 fn vms_of_perf_recording_are_named_after_their_processes() {
     let import = import(PERF).expect("a valid recording");
     assert_eq!(import.vms(), ["web", "db"]);
-    let how = "threads with names of vCPU threads are vCPUs, each process is one VM";
+    let how = "a thread with the name of a vCPU thread is a vCPU, and its process is a VM";
     assert_eq!(import.assumptions()[0], how);
     let named = threads(&import);
     let of = |name: &str| named.iter().find(|thread| thread.name == name).expect("a thread");

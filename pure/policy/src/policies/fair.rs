@@ -32,13 +32,17 @@ use crate::{
 
 use queue::{Entity, FairQueue};
 
-const SLICE: Field = Field::positive_span("slice", "1400us", "time that a vCPU runs before others");
+const SLICE: Field = Field::positive_span(
+    "slice",
+    "1400us",
+    "time for which a vCPU runs before another vCPU's turn",
+);
 const TICK: Field = Field::positive_span("tick", "4ms", "interval at which slices are checked");
 const PHASE: Field = Field::span("phase", "0s", "time of the first tick");
 const PERIOD: Field = Field::positive_span("period", "100ms", "period of quotas");
 const WEIGHT: Field = Field::weight("weight", "1024", "share relative to other vCPUs");
 const OWN_SLICE: Field =
-    Field::maybe_span("slice", "slice of this vCPU instead of that of the policy");
+    Field::maybe_span("slice", "slice of this vCPU, in place of the policy's slice");
 const QUOTA: Field =
     Field::cap("quota", CpuShare::from_ppm(1_000_000), "limit of CPU time in each period");
 
@@ -61,11 +65,12 @@ recordings of `record` without the daemon, of perf and of ftrace.
 {parameters}
 Rules:
 - Runnable vCPUs of a CPU receive CPU time in proportion to their weights.
-- A vCPU runs until its slice is used, which a tick notices. Then the vCPU with
-  the earliest virtual deadline runs that is not ahead of the average.
-- A vCPU that wakes has the lag with which it blocked, and preempts none.
+- A vCPU runs until its slice is used, which is noticed at a tick. Among the
+  vCPUs that are not ahead of the average, the vCPU with the earliest virtual
+  deadline runs next.
+- A vCPU that wakes has the lag with which it blocked, and preempts no vCPU.
 - An idle CPU takes a waiting vCPU from the longest queue of another CPU.
-- A vCPU with a quota is throttled when the quota of the period is used.
+- A vCPU with a quota does not run after it has used the quota of the period.
 
 Limits:
 - No reservations. `slackline run` and `serve` refuse this policy.
@@ -227,7 +232,7 @@ impl Policy for Fair {
         }
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
         state.chosen = state.queue.choose(self.tick, is_eligible);
-        // One that goes on does not start again.
+        // A vCPU that continues to run does not start again.
         state.running = state.chosen.filter(|&vcpu| Some(vcpu) == occupant);
         self.set_timer(at, cpu);
         CpuSet::NONE
