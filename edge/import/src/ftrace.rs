@@ -22,7 +22,7 @@ const SOME: u64 = 1;
 pub(crate) fn is_ftrace(begin: &[u8]) -> bool {
     let is_head = |head: &&str| begin.starts_with(head.as_bytes());
     // A text of anything may contain these words, but only ftrace begins a line so.
-    ["# tracer:", "cpus="].iter().any(|head| is_head(head))
+    ["# tracer:", "cpus="].iter().any(is_head)
         || begin.split(|&byte| byte == b'\n').any(|line| {
             let line = printable(line);
             event_of(&line).is_some_and(|(_, head, _)| head.contains('['))
@@ -220,7 +220,7 @@ fn lost(line: &str) -> Option<(u64, u64)> {
     if !rest.contains("LOST") && !rest.contains("DROPPED") {
         return None;
     }
-    let numbers = rest.split(|c: char| !c.is_ascii_digit()).filter(|text| !text.is_empty());
-    let events = numbers.last().and_then(|text| text.parse().ok()).unwrap_or(SOME);
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).filter(|text| !text.is_empty());
+    let events = numbers.next_back().and_then(|text| text.parse().ok()).unwrap_or(SOME);
     Some((cpu.parse().ok()?, events))
 }

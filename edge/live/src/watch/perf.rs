@@ -19,15 +19,15 @@
 //! are in the order in which they happened. Limits of what the kernel can report:
 //!
 //! - A wake is recorded on the CPU on which it happens, often that of the waker, and not on the CPU
-//! of the woken thread. So a wake may be read before the block that it ends.
+//!   of the woken thread. So a wake may be read before the block that it ends.
 //! - A thread that is stopped, traced or frozen is switched out and not runnable, as if it blocked,
-//! and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
+//!   and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
 //! - The state of a thread before its first event is unknown.
 //! - A yield is not reported as such. A thread that is alone at its real-time priority, such as the
 //!   chosen thread, continues without a switch. Any other thread that yields appears as preempted.
 //! - Some wakes on an idle CPU are not recorded, if the woken thread can run at once. Virtual
-//! machines have been seen whose second CPU recorded hardly any of them. The thread is then
-//! switched in without a wake, and no reader is woken.
+//!   machines have been seen whose second CPU recorded hardly any of them. The thread is then
+//!   switched in without a wake, and no reader is woken.
 //! - CPUs that come online later are not covered.
 //!
 //! Some reported wakes do not end a block: the thread was about to block and had not blocked yet.

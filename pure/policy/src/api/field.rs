@@ -425,7 +425,8 @@ impl Values {
 
     /// Returns the default values of a table.
     ///
-    /// # Errors If a field has no default. The error names the first such field.
+    /// # Errors
+    /// If a field has no default. The error names the first such field.
     pub fn defaults(fields: &'static [Field]) -> Result<Values, FieldError> {
         Values::read(fields, core::iter::empty())
     }

@@ -211,7 +211,8 @@ pub(super) fn check_run(
 
 /// Returns the binding of the only VM with this name.
 ///
-/// # Errors If there is no such VM, or several such VMs.
+/// # Errors
+/// If there is no such VM, or several such VMs.
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
     match (bindings.pop(), bindings.is_empty()) {
@@ -226,7 +227,8 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
 
 /// Returns the user who owns, or will own, the VM of a new reservation.
 ///
-/// # Errors If the caller may not reserve for that user, or the request named another user.
+/// # Errors
+/// If the caller may not reserve for that user, or the request named another user.
 fn whose(
     asked: &ClientRequest,
     (binding, said): (&Binding, Option<u32>),
