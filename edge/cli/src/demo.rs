@@ -123,8 +123,8 @@ pub(crate) fn demo(args: &Demo) -> Result<(), Problem> {
     let code = client.page_code()?.0;
     let address = code.address.unwrap_or_default();
     terminal::print(&format!(
-        "page:  {address}#{}\n       open it in a browser within a minute; for another address:\n       \
-         slackline page --socket {}\nend:   Ctrl-C\n\n",
+        "page:  {address}#{}\n       open this address in a browser within a minute; \
+         for a new address:\n       slackline page --socket {}\nend:   Ctrl-C\n\n",
         code.code,
         folder.socket().display()
     ))?;
