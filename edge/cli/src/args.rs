@@ -167,7 +167,7 @@ pub(crate) struct ImportArgs {
     pub(crate) anonymise: bool,
 }
 
-/// Compare how two runs were scheduled, and show which differences are more than noise.
+/// Compare how two runs were scheduled, and show differences beyond noise.
 ///
 /// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all
 /// VMs together. Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A
