@@ -43,7 +43,7 @@ use finding::{all_near, finding, inside, number, ranked, unknown};
 pub enum Verdict {
     /// The measured value is within the tolerance.
     Reproduced,
-    /// Order and direction agree. The sizes do not agree, or there are none.
+    /// Order and direction agree. The sizes do not agree, or no sizes are published.
     SameShape,
     /// Neither the size nor the order agrees.
     Differs,

@@ -58,7 +58,7 @@ pub(crate) struct RowSpec {
     pub(crate) because: Option<String>,
 }
 
-/// Limit up to which a measure stays small along an axis, The worst point at each position of the
+/// Limit up to which a measure stays small along an axis. The worst point at each position of the
 /// axis counts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

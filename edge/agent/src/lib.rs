@@ -339,8 +339,8 @@ mod tests {
         assert_eq!((agent.told[0], agent.next_tell()), (None, Some(now + AGAIN)));
     }
 
-    /// A report for one vCPU that follows a report for another is delayed until a millisecond has
-    /// passed.
+    /// A report for one vCPU that follows a report for another vCPU is delayed until a millisecond
+    /// has passed.
     #[test]
     fn agent_sends_reports_about_different_vcpus_a_millisecond_apart() {
         let (options, path) = options("three");

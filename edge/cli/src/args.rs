@@ -146,9 +146,9 @@ pub(crate) struct Manual {
 
 /// Turn a recording of perf or ftrace into a recording of Slackline.
 ///
-/// All commands that read recordings read these files directly too. Import them to say which
-/// processes are VMs, or to leave names out. What is assumed is printed, and stands in the head of
-/// the recording.
+/// All commands that read recordings also read recordings of perf and ftrace. Import such a file
+/// to name the processes that are VMs, or to leave names out. The assumptions about the recording
+/// are printed, and are stored in the header of the new file.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     /// Kind of the file.
@@ -157,7 +157,7 @@ pub(crate) struct ImportArgs {
     /// File to read; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// File to write, for `slackline show`, `why` and `whatif`.
+    /// File to write, which `slackline show`, `why` and `whatif` can read.
     pub(crate) out: PathBuf,
     /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: by names of threads].
     #[arg(long, value_name = "[NAME=]pid:NUMBER")]
@@ -167,11 +167,11 @@ pub(crate) struct ImportArgs {
     pub(crate) anonymise: bool,
 }
 
-/// Compare how two runs or recordings were scheduled, and say what is more than noise.
+/// Compare how two runs were scheduled, and show differences beyond noise.
 ///
-/// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all.
-/// Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A difference is
-/// more than noise if 99 % of 500 draws of blocks agree on its sign.
+/// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all
+/// VMs together. Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A
+/// difference is more than noise if it has the same sign in 99 % of 500 random draws of blocks.
 ///
 /// Examples:
 ///   slackline diff before.trace after.trace
@@ -180,10 +180,10 @@ pub(crate) struct ImportArgs {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DiffArgs {
-    /// Trace or recording to compare with.
+    /// First trace or recording, with which B is compared.
     #[arg(value_name = "A")]
     pub(crate) first: PathBuf,
-    /// Trace or recording that is compared.
+    /// Second trace or recording, which is compared with A.
     #[arg(value_name = "B")]
     pub(crate) second: PathBuf,
     /// Print the differences as JSON.

@@ -12,7 +12,8 @@ use crate::times::Share;
 pub enum Role {
     /// May list reservations and VMs, and see available capacity.
     Viewer,
-    /// May make and change its own reservations. Those of others are shown as "another VM".
+    /// May make and change its own reservations. The reservations of other owners are shown as
+    /// "another VM".
     Tenant,
     /// May also read the log, and make, change, pause and release reservations.
     Operator,

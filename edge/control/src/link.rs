@@ -77,7 +77,7 @@ pub enum Request {
     Numbers,
     /// Lists the VMs of this host: [`Answer::Machines`].
     Find {
-        /// Text that the name or binding must contain. `None` lists all.
+        /// Text that the name or binding must contain. `None` lists all VMs.
         text: Option<String>,
     },
     /// Makes a reservation: [`Answer::Done`].

@@ -74,8 +74,8 @@ pub struct Apply {
     /// Parameters by name of the reservation, at most 1,000. A new reservation needs `for` and
     /// `vcpus`. The binding of an existing one cannot be changed.
     pub reservations: BTreeMap<String, ReservationParameters>,
-    /// True to release reservations that are not listed. Only administrators release those of
-    /// other owners.
+    /// True to release reservations that are not listed. Only administrators may release
+    /// reservations of other owners.
     #[serde(default, skip_serializing_if = "is_false")]
     pub prune: bool,
     /// True to return the changes without making them. Capacity is not checked in this case.

@@ -198,7 +198,7 @@ pub struct LargestShare {
     pub slice: Length,
     /// The largest slice in nanoseconds.
     pub slice_ns: u64,
-    /// Period of the slice: the one that is asked for, or that of the reservation.
+    /// Period of the slice: the period in the request, or otherwise the period of the reservation.
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,

@@ -82,7 +82,7 @@ export class Incidents {
   async why(it, shown) {
     const age = Date.now() - it.at_ns / 1e6;
     if (age > 60_000) {
-      shown.textContent = it.file ? `On the host: slackline why ${it.file}` : "It is over a minute ago.";
+      shown.textContent = it.file ? `On the host: slackline why ${it.file}` : "The incident is more than a minute old.";
       return;
     }
     try {
@@ -132,7 +132,7 @@ export class Found {
   /** @param {any} machine */
   async reserve(machine) {
     const name = nameFor(machine);
-    const says = "10 % of a CPU for each vCPU: 1 ms in every 10 ms, and more if nobody else needs it. The handles change it.";
+    const says = "10 % of a CPU for each vCPU: 1 ms in every 10 ms, and more if CPU time is free. The sliders change the reservation.";
     if (!(await this.page.confirm(`Reserve for ${name}?`, says, "Reserve"))) return;
     try {
       const made = await ask("PUT", reservation(name),

@@ -131,7 +131,7 @@ pub struct ProcessTree {
 /// A process of the trace.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Process {
-    /// Id of the process, which is that of its first thread.
+    /// Id of the process, which is the id of its first thread.
     #[prost(int32, required, tag = "1")]
     pub pid: i32,
     /// Id of the parent process.

@@ -441,7 +441,7 @@ impl Fence {
         what
     }
 
-    /// Restores all held threads, first those of process trees.
+    /// Restores all held threads, beginning with the threads of process trees.
     ///
     /// # Errors
     /// If some threads are not completely restored: one error for each. They stay on the list.

@@ -51,7 +51,7 @@ struct TreeOrders {
     wanted: TreeTarget,
     /// CPUs to which all threads are restricted. `None` if each thread has its original affinity.
     cpus: Option<CpuSet>,
-    /// CPUs on which the tree runs at once, in place of the single CPU of an order. Or `None`.
+    /// CPUs on which the tree runs at once. `None` if the tree runs on the CPU of each order.
     wide: Option<CpuSet>,
     is_frozen: bool,
     originals: BTreeMap<Tid, Original>,

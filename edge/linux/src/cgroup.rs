@@ -241,9 +241,8 @@ impl Place {
     /// Finds places for a new cgroup of a thread, best first. With the controller `cpu`, the cgroup
     /// is for the thread's process. Creates nothing yet.
     ///
-    /// # Errors
-    /// If there is no place in either version. The error is that of version 1 or, if version 1 is
-    /// not mounted, that of version 2.
+    /// # Errors If there is no place in either version. Returns the error of version 1 or, if
+    /// version 1 is not mounted, the error of version 2.
     pub fn find(thread: &ThreadRef, controller: Controller) -> Result<Vec<Place>, CgroupError> {
         let mut places = Vec::new();
         let mut why = None;
@@ -427,8 +426,8 @@ fn dissolve(
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
     /// Maximum number of rounds in which a cgroup is emptied. A process can start in the cgroup
-    /// while others are moved out, and an exiting thread stays until it has ended. Normally a few
-    /// rounds are enough.
+    /// while other processes are moved out, and an exiting thread stays until it has ended.
+    /// Normally a few rounds are enough.
     const ROUNDS: usize = 100;
     let mut last = Ok(());
     for _ in 0..ROUNDS {

@@ -103,7 +103,8 @@ pub enum LoadError {
         /// Name of the file, and the reason.
         reason: String,
     },
-    /// A program is a node of a parallel program, but was not given the addresses of the others.
+    /// A program is a node of a parallel program, but was not given the addresses of the other
+    /// nodes.
     #[error("a node of a parallel program needs other nodes; none is given")]
     NoNodes,
     /// The environment variable for reporting jobs is malformed.

@@ -95,7 +95,7 @@ impl View {
         }
     }
 
-    /// Selects the row that is `step` rows below the selected one. At the first and last row the
+    /// Selects the row that is `step` rows below the selected row. At the first and last row the
     /// selection stays.
     fn select(&mut self, snapshot: &Snapshot, step: isize) {
         let rows = self.rows(snapshot);

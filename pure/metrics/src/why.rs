@@ -91,7 +91,7 @@ struct Target {
     paused: Intervals,
     exhausted: Intervals,
     halted: Intervals,
-    /// Time that the vCPU ran on each CPU since the last accounting of that CPU.
+    /// Time for which the vCPU ran on each CPU since the last accounting of that CPU.
     ran_on: BTreeMap<CpuId, Span>,
     stolen: Span,
     counted: Option<KernelAccount>,
@@ -478,7 +478,8 @@ impl Target {
         }
     }
 
-    /// Compares the kernel's numbers of a vCPU with those of the recording in the same interval.
+    /// Compares the kernel's numbers of a vCPU with the numbers of the recording for the same
+    /// interval.
     fn check(&self) -> Option<Check> {
         let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;

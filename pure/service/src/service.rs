@@ -75,8 +75,8 @@ pub struct Service {
     limits: Limits,
     domains: Domains,
     budgets: Budgets,
-    /// For each reservation, by name: the principal other than the owner that raised its terms
-    /// last.
+    /// For each reservation, by name: the principal that raised its terms last, if that principal
+    /// is not the owner.
     raised: BTreeMap<Name, Principal>,
     /// Answers to lists that wait for their commit.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,

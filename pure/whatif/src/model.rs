@@ -327,7 +327,7 @@ fn passes(demand: &Demand) -> [Option<Draw>; 2] {
 }
 
 /// Returns a distribution with this mean. Of the available distributions, its 99th percentile is
-/// nearest to that of the samples. `None` if the mean is zero.
+/// nearest to the 99th percentile of the samples. `None` if the mean is zero.
 fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     let p99 = samples.percentile(99)?;
     let hundredths = p99.ns().saturating_mul(100).checked_div(mean.ns())?;

@@ -338,8 +338,8 @@ fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
 }
 
 /// The test creates cgroups like libvirt's: each vCPU is in a cgroup without real-time budget. A
-/// vCPU is real-time also while it uses borrowed time, so the budget that Slackline gives the
-/// cgroup must cover that. A thread whose cgroup exhausts its budget would be stopped until the end
+/// vCPU is real-time also while it uses borrowed time, so Slackline must give the cgroup a budget
+/// for borrowed time too. A thread whose cgroup exhausts its budget would be stopped until the end
 /// of a second.
 #[test]
 fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {

@@ -324,8 +324,8 @@ impl Host {
         }
     }
 
-    /// Returns the reservations as a tenant sees them: first the tenant's own, then those of other
-    /// owners, without names.
+    /// Returns the reservations as a tenant sees them: first the tenant's own reservations, then
+    /// the reservations of other owners, without names.
     fn list_of_tenant(
         &mut self,
         all: &[ListedReservation],

@@ -132,7 +132,7 @@ pub(super) type Listing = Arc<Result<Vec<(Machine, Option<u32>)>, Absent>>;
 pub(super) struct Scout {
     orders: Sender<Order>,
     seen: Receiver<ScoutFinding>,
-    /// Eventfd that counts the findings that were not read yet.
+    /// Eventfd that counts the unread findings.
     told: OwnedFd,
     /// True while the scout makes a discovery pass.
     is_out: bool,

@@ -45,8 +45,7 @@ const HEADERS: usize = 32;
 /// Maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
 
-/// Pause after a failed `accept` that no client causes, such as one for lack of descriptors or
-/// memory.
+/// Pause after a failed `accept` that no client causes, such as a lack of descriptors or memory.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
 /// Delay before the front answers a caller that exceeds its rate limit.

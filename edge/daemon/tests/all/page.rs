@@ -1,4 +1,5 @@
-//! The page: hostile pages of other sites, another user of the host, and a browser that may.
+//! Tests of the page: with hostile pages of other sites, with another user of the host, and with a
+//! browser that has access.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

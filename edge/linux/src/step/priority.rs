@@ -40,8 +40,8 @@ impl Ladder {
         Ladder { above: FifoPriority::CHOSEN.number() + 1, left }
     }
 
-    /// Returns the priority of the next thread, which is below those of all threads before it.
-    /// `has` is the current priority of the thread, which is returned if it fits the order.
+    /// Returns the priority of the next thread, which is below the priorities of all threads before
+    /// it. `has` is the current priority of the thread, which is returned if it fits the order.
     pub fn next(&mut self, has: Option<FifoPriority>) -> FifoPriority {
         self.left = self.left.saturating_sub(1);
         let lowest = Ladder::LEAST.number() + self.left;
@@ -328,8 +328,7 @@ impl Pin {
 mod tests {
     use super::*;
 
-    /// Assigns priorities to those of four threads that are in `order`. Returns the number of
-    /// threads whose priority changed.
+    /// Gives a priority to each thread in `order`, which lists some of four threads.
     fn climb(places: &mut [Option<FifoPriority>; 4], order: &[usize]) -> usize {
         let (mut ladder, mut moved) = (Ladder::new(4), 0);
         let mut before = FifoPriority::KEEPER;

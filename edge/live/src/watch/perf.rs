@@ -62,9 +62,7 @@ pub const RING_BYTES: usize = 1 << 20;
 /// slower, and the text of the filter is limited to a page.
 const RANGES: usize = 32;
 
-/// Number of thread ids above that of a tree's newest thread which the filter covers in advance.
-/// Replacing the filter takes the kernel tens of milliseconds, but each wake of an unrelated thread
-/// with such an id wakes a dispatcher.
+/// Number of thread ids that the filter covers in advance, above the id of a tree's newest thread.
 const AHEAD: i32 = 1024;
 
 /// Reason why the events of threads cannot be read.
@@ -408,8 +406,8 @@ const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// Size of the largest record in the ring, a wake, plus that of a report of lost records, in bytes.
-/// If the ring has less free space than that, the kernel may have dropped a record.
+/// Size in bytes of the largest record in the ring, which is a wake, plus the size of a report of
+/// lost records.
 const LARGEST: usize = 64 + 40;
 
 /// Parses a context switch. `None` if the thread is the idle task.

@@ -185,7 +185,7 @@ impl Drop for Process {
     }
 }
 
-/// A thread that an owner controls, and the thread's state before that.
+/// A thread that an owner controls, and the thread's state before the owner changed it.
 struct Target {
     process: Process,
     thread: Tid,

@@ -69,7 +69,7 @@ struct Members {
 
 impl Members {
     /// Starts the members as `threads` or `processes`. The nice value of each member is higher by
-    /// `step` than that of the previous one.
+    /// `step` than the nice value of the previous member.
     fn start(kind: &str, step: i32) -> Members {
         let mut command = common::again("rotation::helper_process_runs_as_busy_target");
         command.env(common::PART, format!("members {kind} {step}"));

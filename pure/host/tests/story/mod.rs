@@ -96,8 +96,8 @@ pub(crate) struct Answers {
     /// Pick for each CPU. A CPU without an entry idles.
     pub(crate) picks: BTreeMap<CpuId, Pick>,
     pub(crate) alarms: BTreeMap<CpuId, Time>,
-    /// CPUs that the policy returns for rescheduling from every event handler except those of a
-    /// charge and a start.
+    /// CPUs that the policy returns for rescheduling from every event handler except the handlers
+    /// of a charge and of a start.
     pub(crate) ask: CpuSet,
     pub(crate) ask_when_charged: CpuSet,
     pub(crate) ask_when_started: CpuSet,
@@ -113,7 +113,7 @@ pub(crate) struct Answers {
     pub(crate) asked: CpuSet,
 }
 
-/// Policy that returns the results that a test has set.
+/// Policy whose results a test sets.
 struct Scripted(Arc<Mutex<Answers>>);
 
 impl Scripted {

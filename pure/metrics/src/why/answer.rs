@@ -32,8 +32,7 @@ pub struct Blame {
     pub waited: Span,
     /// Each cause of waiting with its time, longest first.
     pub culprits: Vec<(Culprit, Span)>,
-    /// CPU time and CPU ready as the kernel counted them, beside those of the recording. `None` if
-    /// the recording has no kernel accounting of the vCPU.
+    /// CPU time and CPU ready as the kernel counted them, beside the values from the recording.
     pub check: Option<Check>,
 }
 

@@ -32,7 +32,7 @@ impl Row {
 pub struct Slot {
     /// Name of the reservation.
     pub name: String,
-    /// Name of the VM, which can differ from that of the reservation.
+    /// Name of the VM, which can differ from the name of the reservation.
     pub called: String,
     pub shape: Shape,
     pub machine: Option<Machine>,
