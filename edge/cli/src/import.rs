@@ -10,7 +10,7 @@ use slackline_import::{Import, Kind, Target, read};
 use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_trace::Writer;
 
-use crate::args::ImportArgs;
+use crate::import_args::ImportArgs;
 use crate::input;
 use crate::pending::Pending;
 use crate::places::Places;
@@ -44,12 +44,12 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
     terminal::say(&summary(&import))
 }
 
-/// What a command tells about a recording of another program.
+/// Amount that a command tells about a recording of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tells {
-    /// Its VMs, and how they were recognised.
+    /// The VMs, and how they were recognised.
     Vms,
-    /// Nothing, as the command has told it or draws on the whole screen.
+    /// No line, as the command has told it or draws on the whole screen.
     Nothing,
 }
 

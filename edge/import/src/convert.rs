@@ -16,7 +16,7 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 use crate::Target;
 use crate::error::ImportError;
 use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, ForeignThread};
-use crate::targets::{Recognised, is_kernel, recognise};
+use crate::targets::{RecognisedVcpus, is_kernel, recognise};
 
 /// Time after which long run intervals are split.
 const TICK: u64 = 100_000_000;
@@ -34,7 +34,7 @@ const FIRST_NICE: i32 = 100;
 #[derive(Debug)]
 pub struct Import {
     foreign: Foreign,
-    recognised: Recognised,
+    recognised: RecognisedVcpus,
     /// CPUs of the recording, in order.
     cpus: Vec<CpuId>,
     /// By thread: the CPUs that it had, by their numbers in the trace.

@@ -1,8 +1,8 @@
-//! Errors of recordings.
+//! Reasons why a recording cannot be read.
 
 use thiserror::Error;
 
-use crate::foreign::Place;
+use crate::place::Place;
 
 /// Reason why a recording cannot be read.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum ImportError {
         place: Place,
         /// Part of the file.
         what: &'static str,
-        /// Number of bytes.
+        /// Number of bytes that the part has.
         found: u64,
         /// Least number of bytes.
         least: u64,
@@ -61,7 +61,7 @@ pub enum ImportError {
         /// Text of the field.
         found: String,
     },
-    /// Compressed data.
+    /// Recording that perf has compressed.
     #[error("{place}: the recording is compressed")]
     Compressed {
         /// Position in the file.
@@ -72,7 +72,7 @@ pub enum ImportError {
     NoSampleField {
         /// Number of the event, from 1.
         event: usize,
-        /// Number of events.
+        /// Number of events in the recording.
         events: usize,
         /// Name of what is missing.
         missing: &'static str,
@@ -82,7 +82,7 @@ pub enum ImportError {
     Ambiguous {
         /// Number of the event, from 1.
         event: usize,
-        /// Number of events.
+        /// Number of events in the recording.
         events: usize,
     },
     /// Sample of an event that the head of the file does not describe.
@@ -92,7 +92,7 @@ pub enum ImportError {
         place: Place,
         /// Id that the sample names.
         id: u64,
-        /// Number of events.
+        /// Number of events in the recording.
         events: usize,
     },
     /// Event whose format is missing or has no such field.
@@ -110,7 +110,7 @@ pub enum ImportError {
         place: Place,
         /// Number of the CPU.
         cpu: u64,
-        /// Largest number.
+        /// Largest number that is possible.
         most: u64,
     },
     /// Thread id that no thread has.
@@ -120,7 +120,7 @@ pub enum ImportError {
         place: Place,
         /// Number instead of a thread id.
         tid: i64,
-        /// Largest thread id.
+        /// Largest possible thread id.
         most: i64,
     },
     /// Time that no clock of a host shows.
@@ -159,10 +159,10 @@ pub enum ImportError {
         /// Longest gap in seconds.
         most: u64,
     },
-    /// Recording without switches.
+    /// Recording without any switches of threads.
     #[error("the recording has {events} events, and 0 of them are sched_switch")]
     NoSwitches {
-        /// Number of events.
+        /// Number of events in the recording.
         events: u64,
     },
     /// Process that does not occur in the recording.
@@ -170,7 +170,7 @@ pub enum ImportError {
     NoProcess {
         /// Process id that was asked for.
         pid: i32,
-        /// Number of threads.
+        /// Number of threads in the recording.
         threads: usize,
         /// Busiest processes: names and ids.
         busiest: Vec<(String, i32)>,
@@ -178,9 +178,9 @@ pub enum ImportError {
     /// More vCPUs than a recording can have.
     #[error("the recording would have {vcpus} vCPUs, more than {most}")]
     TooManyVcpus {
-        /// Number of vCPUs.
+        /// Number of vCPUs that were found.
         vcpus: usize,
-        /// Largest number.
+        /// Largest number that is possible.
         most: usize,
     },
 }

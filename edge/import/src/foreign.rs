@@ -1,7 +1,6 @@
 //! Contents of a recording, before it is known which threads are vCPUs.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use slackline_linux::sys::Tid;
 use slackline_trace::WakeMark;
@@ -9,6 +8,7 @@ use slackline_units::CpuId;
 
 use crate::Kind;
 use crate::error::ImportError;
+use crate::place::Place;
 
 /// Longest time by which an event may be older than the one before it on its CPU. An interrupt
 /// can come between the reading of the clock and the writing of the event.
@@ -19,24 +19,6 @@ const MOST_GAP: u64 = 600;
 
 /// Latest time of an event, in nanoseconds: over a century after the start of its clock.
 const LATEST: u64 = 1 << 62;
-
-/// Position in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// Number of bytes before it.
-    Byte(u64),
-    /// Number of the line, from 1.
-    Line(u64),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Byte(byte) => write!(out, "byte {byte}"),
-            Place::Line(line) => write!(out, "line {line}"),
-        }
-    }
-}
 
 /// Events and threads of a recording.
 #[derive(Debug)]
@@ -55,7 +37,7 @@ pub(crate) struct Foreign {
     pub(crate) has_processes: bool,
 }
 
-/// A thread.
+/// A thread that the recording names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ForeignThread {
     /// Last name in the recording.
@@ -68,7 +50,7 @@ pub(crate) struct ForeignThread {
     pub(crate) priority: Option<i32>,
 }
 
-/// An event.
+/// An event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForeignEvent {
     /// Time in nanoseconds on the clock of the recording.
@@ -87,7 +69,7 @@ pub(crate) enum ForeignEventKind {
     Woke { tid: i32, target: CpuId },
     /// A thread starts another.
     Forked { parent: i32, child: i32 },
-    /// A thread ends.
+    /// A thread is about to end.
     Ending { tid: i32 },
     /// This many events of the CPU were lost before this time, or an unknown number.
     Lost { events: u64 },

@@ -13,7 +13,8 @@ use slackline_trace::WakeMark;
 use crate::Kind;
 use crate::bytes::printable;
 use crate::error::ImportError;
-use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, Place, cpu, tid};
+use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, cpu, tid};
+use crate::place::Place;
 use crate::tracepoint::Tracepoint;
 
 /// Number of events that are lost if a line does not tell it.
@@ -22,7 +23,7 @@ const SOME: u64 = 1;
 pub(crate) fn is_ftrace(begin: &[u8]) -> bool {
     let is_head = |head: &&str| begin.starts_with(head.as_bytes());
     // A text of anything may contain these words, but only ftrace begins a line so.
-    ["# tracer:", "cpus="].iter().any(|head| is_head(head))
+    ["# tracer:", "cpus="].iter().any(is_head)
         || begin.split(|&byte| byte == b'\n').any(|line| {
             let line = printable(line);
             event_of(&line).is_some_and(|(_, head, _)| head.contains('['))
@@ -125,7 +126,7 @@ fn event(
 
 /// A thread as a line names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Named<'a> {
+struct LineThread<'a> {
     name: &'a str,
     tid: i64,
     priority: i32,
@@ -141,7 +142,7 @@ fn halves(tail: &str) -> Option<(&str, &str)> {
 }
 
 /// Reads one half of a switch: the thread, and its state if it leaves.
-fn switched<'a>(half: &'a str, which: &str) -> Option<(Named<'a>, &'a str)> {
+fn switched<'a>(half: &'a str, which: &str) -> Option<(LineThread<'a>, &'a str)> {
     let Some(rest) = half.strip_prefix(which) else {
         let (thread, state) = half.rsplit_once(']')?;
         return Some((short(thread)?, state.trim()));
@@ -152,18 +153,21 @@ fn switched<'a>(half: &'a str, which: &str) -> Option<(Named<'a>, &'a str)> {
     let rest = rest.trim_start().strip_prefix(&format!("{which}_prio="))?;
     let (priority, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let state = rest.trim().strip_prefix("prev_state=").unwrap_or("");
-    Some((Named { name, tid: tid.parse().ok()?, priority: priority.parse().ok()? }, state.trim()))
+    Some((
+        LineThread { name, tid: tid.parse().ok()?, priority: priority.parse().ok()? },
+        state.trim(),
+    ))
 }
 
 /// Reads a thread as trace-cmd writes it, without the closing bracket: `bash:11497 [120`.
-fn short(text: &str) -> Option<Named<'_>> {
+fn short(text: &str) -> Option<LineThread<'_>> {
     let (thread, priority) = text.rsplit_once('[')?;
     let (name, tid) = thread.trim().rsplit_once(':')?;
-    Some(Named { name, tid: tid.parse().ok()?, priority: priority.trim().parse().ok()? })
+    Some(LineThread { name, tid: tid.parse().ok()?, priority: priority.trim().parse().ok()? })
 }
 
 /// Reads a wake: the thread, and the CPU that is its target.
-fn woken(tail: &str) -> Option<(Named<'_>, u64)> {
+fn woken(tail: &str) -> Option<(LineThread<'_>, u64)> {
     let Some(rest) = tail.strip_prefix("comm=") else {
         let (thread, rest) = tail.rsplit_once(']')?;
         let cpu = rest.split_once("CPU:")?.1.split_whitespace().next()?;
@@ -177,7 +181,7 @@ fn woken(tail: &str) -> Option<(Named<'_>, u64)> {
     };
     let priority = i32::try_from(number("prio=")?).ok()?;
     let cpu = u64::try_from(number("target_cpu=")?).ok()?;
-    Some((Named { name, tid: tid.parse().ok()?, priority }, cpu))
+    Some((LineThread { name, tid: tid.parse().ok()?, priority }, cpu))
 }
 
 /// Returns true if a thread that leaves a CPU in this state is still runnable. States are letters,
@@ -218,7 +222,7 @@ fn lost(line: &str) -> Option<(u64, u64)> {
     if !rest.contains("LOST") && !rest.contains("DROPPED") {
         return None;
     }
-    let numbers = rest.split(|c: char| !c.is_ascii_digit()).filter(|text| !text.is_empty());
-    let events = numbers.last().and_then(|text| text.parse().ok()).unwrap_or(SOME);
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).filter(|text| !text.is_empty());
+    let events = numbers.next_back().and_then(|text| text.parse().ok()).unwrap_or(SOME);
     Some((cpu.parse().ok()?, events))
 }

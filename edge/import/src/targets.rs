@@ -1,4 +1,4 @@
-//! Which threads of a recording are vCPUs.
+//! Recognition of the threads of a recording that are vCPUs.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -82,7 +82,7 @@ impl FromStr for Target {
 
 /// vCPUs of a recording, and how they were recognised.
 #[derive(Debug)]
-pub(crate) struct Recognised {
+pub(crate) struct RecognisedVcpus {
     pub(crate) vcpus: Vec<RecordedVcpu>,
     /// Sentence about how the vCPUs were recognised.
     pub(crate) how: String,
@@ -102,7 +102,10 @@ pub(crate) fn has_kernel_name(name: &str) -> bool {
     KERNEL.iter().any(|known| name.starts_with(known))
 }
 
-pub(crate) fn recognise(foreign: &Foreign, targets: &[Target]) -> Result<Recognised, ImportError> {
+pub(crate) fn recognise(
+    foreign: &Foreign,
+    targets: &[Target],
+) -> Result<RecognisedVcpus, ImportError> {
     let processes = processes(foreign);
     let (vms, how) = if targets.is_empty() {
         chosen(foreign, &processes)
@@ -111,7 +114,7 @@ pub(crate) fn recognise(foreign: &Foreign, targets: &[Target]) -> Result<Recogni
         let vms = targets.iter().map(vm).collect::<Result<_, _>>()?;
         (vms, "the user named the processes that are VMs".to_owned())
     };
-    Ok(Recognised { vcpus: numbered(unique(vms))?, how })
+    Ok(RecognisedVcpus { vcpus: numbered(unique(vms))?, how })
 }
 
 /// A VM: its name, its process and its threads in order of their numbers.

@@ -1,5 +1,5 @@
-//! How threads were scheduled: latencies, slices and imbalance in blocks of time, so that two runs
-//! can be compared.
+//! Scheduling of vCPUs in numbers: latencies, slices and imbalance in blocks of time, so that two
+//! runs can be compared.
 //!
 //! The definitions are those of systing (`sched aggregate`), for vCPUs:
 //!
@@ -34,7 +34,7 @@ pub const BLOCKS: usize = 20;
 pub struct Schedule {
     /// Length of the run.
     pub length: Span,
-    /// Number of CPUs.
+    /// Number of CPUs of the host.
     pub cpus: usize,
     pub(crate) vms: BTreeMap<String, VmBlocks>,
     pub(crate) total: VmBlocks,

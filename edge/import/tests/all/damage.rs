@@ -28,7 +28,7 @@ fn put(bytes: &mut [u8], at: usize, number: u64) {
 }
 
 #[test]
-fn cut_perf_recording_says_what_ends_where() {
+fn cut_perf_recording_names_the_missing_part() {
     let cut = &PERF[..100_000];
     let error = import(cut).expect_err("it is cut");
     let text = error.to_string();
@@ -103,7 +103,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn perf_recording_with_changed_bytes_never_panics(changes in changes(), is_head in any::<bool>()) {
+    fn perf_recording_with_changed_bytes_never_panics(
+        changes in changes(),
+        is_head in any::<bool>(),
+    ) {
         let mut bytes = PERF.to_vec();
         let most = if is_head { 2_000 } else { bytes.len() };
         for (at, byte) in changes {
