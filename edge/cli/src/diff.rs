@@ -9,7 +9,7 @@ use slackline_metrics::{
 };
 use slackline_units::Time;
 
-use crate::args::DiffArgs;
+use crate::import_args::DiffArgs;
 use crate::problem::Problem;
 use crate::{show, terminal};
 
@@ -119,8 +119,8 @@ fn written(value: Option<u64>, unit: MetricUnit) -> String {
 
 fn as_json(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String {
     let run = |file: &Path, run: &Schedule| {
-        let length = run.length.ns();
-        json!({ "file": file, "length_ns": length, "cpus": run.cpus })
+        let length_ns = run.length.ns();
+        json!({ "file": file, "length_ns": length_ns, "cpus": run.cpus })
     };
     let row = |it: &Difference| -> Value {
         let unit = match it.metric.unit() {

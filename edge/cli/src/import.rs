@@ -10,7 +10,7 @@ use slackline_import::{Import, Kind, Target, read};
 use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_trace::Writer;
 
-use crate::args::ImportArgs;
+use crate::import_args::ImportArgs;
 use crate::input;
 use crate::pending::Pending;
 use crate::places::Places;
@@ -44,12 +44,12 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
     terminal::say(&summary(&import))
 }
 
-/// What a command prints about a recording of another program.
+/// Amount that a command prints about a recording of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tells {
     /// The VMs of the recording, and how they were recognised.
     Vms,
-    /// Nothing, because the command itself has printed the VMs or uses the whole screen.
+    /// No line, because the command itself has printed the VMs or uses the whole screen.
     Nothing,
 }
 

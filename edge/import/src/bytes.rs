@@ -1,7 +1,7 @@
 //! Reading of numbers from a file that is held in memory.
 
 use crate::error::ImportError;
-use crate::foreign::Place;
+use crate::place::Place;
 
 /// Part of a file, with its position.
 #[derive(Clone, Copy, Debug)]

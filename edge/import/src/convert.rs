@@ -16,7 +16,7 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 use crate::Target;
 use crate::error::ImportError;
 use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, ForeignThread};
-use crate::targets::{Recognised, is_kernel, recognise};
+use crate::targets::{RecognisedVcpus, is_kernel, recognise};
 
 /// Length of a run interval, in nanoseconds, above which the interval is split.
 const TICK: u64 = 100_000_000;
@@ -35,7 +35,7 @@ const FIRST_NICE: i32 = 100;
 #[derive(Debug)]
 pub struct Import {
     foreign: Foreign,
-    recognised: Recognised,
+    recognised: RecognisedVcpus,
     /// CPUs of the recording, in order of number.
     cpus: Vec<CpuId>,
     /// For each thread, the CPUs on which it ran, by their numbers in the trace.

@@ -1,8 +1,8 @@
-//! Errors of reading recordings of other programs.
+//! Reasons why a recording cannot be read.
 
 use thiserror::Error;
 
-use crate::foreign::Place;
+use crate::place::Place;
 
 /// Reason why a recording cannot be read.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum ImportError {
         place: Place,
         /// Kind of the part.
         what: &'static str,
-        /// Number of bytes of the part.
+        /// Number of bytes that the part has.
         found: u64,
         /// Minimum number of bytes of such a part.
         least: u64,
@@ -61,7 +61,7 @@ pub enum ImportError {
         /// Text of the field.
         found: String,
     },
-    /// The data are compressed.
+    /// Recording that perf has compressed.
     #[error("{place}: the recording is compressed")]
     Compressed {
         /// Position in the file.
@@ -72,7 +72,7 @@ pub enum ImportError {
     NoSampleField {
         /// Number of the event, from 1.
         event: usize,
-        /// Number of events.
+        /// Number of events in the recording.
         events: usize,
         /// Name of the missing field.
         missing: &'static str,
@@ -82,7 +82,7 @@ pub enum ImportError {
     Ambiguous {
         /// Number of the event, from 1.
         event: usize,
-        /// Number of events.
+        /// Number of events in the recording.
         events: usize,
     },
     /// A sample belongs to an event that the header of the file does not describe.
@@ -94,7 +94,7 @@ pub enum ImportError {
         place: Place,
         /// Id of the event in the sample.
         id: u64,
-        /// Number of events that the header describes.
+        /// Number of events in the recording.
         events: usize,
     },
     /// The description of an event is missing, or lacks a field.
@@ -112,7 +112,7 @@ pub enum ImportError {
         place: Place,
         /// Number of the CPU.
         cpu: u64,
-        /// Largest CPU number that is accepted.
+        /// Largest number that is possible.
         most: u64,
     },
     /// A number cannot be a thread id.
@@ -122,7 +122,7 @@ pub enum ImportError {
         place: Place,
         /// Number in place of the thread id.
         tid: i64,
-        /// Largest thread id.
+        /// Largest possible thread id.
         most: i64,
     },
     /// A time is later than any that the clock of a host shows.
@@ -159,7 +159,7 @@ pub enum ImportError {
         /// Maximum time between two events in seconds.
         most: u64,
     },
-    /// The recording contains no switches.
+    /// The recording contains no any switches of threads.
     #[error("none of the {events} events of the recording is sched_switch")]
     NoSwitches {
         /// Number of events in the recording.
@@ -178,9 +178,9 @@ pub enum ImportError {
     /// The recording would have too many vCPUs.
     #[error("the recording would have {vcpus} vCPUs, more than {most}")]
     TooManyVcpus {
-        /// Number of vCPUs.
+        /// Number of vCPUs that were found.
         vcpus: usize,
-        /// Maximum number of vCPUs.
+        /// Largest number that is possible.
         most: usize,
     },
 }

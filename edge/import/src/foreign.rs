@@ -1,7 +1,6 @@
 //! Contents of a recording of another program, before it is known which threads are vCPUs.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use slackline_linux::sys::Tid;
 use slackline_trace::WakeMark;
@@ -9,6 +8,7 @@ use slackline_units::CpuId;
 
 use crate::Kind;
 use crate::error::ImportError;
+use crate::place::Place;
 
 /// Maximum time by which an event can be older than the previous event of its CPU. Events can be in
 /// the wrong order, since an interrupt can come between the reading of the clock and the writing of
@@ -20,24 +20,6 @@ const MOST_GAP: u64 = 600;
 
 /// Latest accepted time of an event, in nanoseconds: over a century after the start of its clock.
 const LATEST: u64 = 1 << 62;
-
-/// Position in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// Number of bytes before the position.
-    Byte(u64),
-    /// Number of the line, counted from 1.
-    Line(u64),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Byte(byte) => write!(out, "byte {byte}"),
-            Place::Line(line) => write!(out, "line {line}"),
-        }
-    }
-}
 
 /// Events and threads of a recording.
 #[derive(Debug)]
@@ -56,7 +38,7 @@ pub(crate) struct Foreign {
     pub(crate) has_processes: bool,
 }
 
-/// A thread of the recorded host.
+/// A thread that the recording names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ForeignThread {
     /// Latest name of the thread in the recording.
@@ -70,7 +52,7 @@ pub(crate) struct ForeignThread {
     pub(crate) priority: Option<i32>,
 }
 
-/// An event of the recording.
+/// An event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForeignEvent {
     /// Time in nanoseconds on the clock of the recording.
@@ -89,7 +71,7 @@ pub(crate) enum ForeignEventKind {
     Woke { tid: i32, target: CpuId },
     /// A thread starts another thread.
     Forked { parent: i32, child: i32 },
-    /// A thread exits.
+    /// A thread is about to end.
     Ending { tid: i32 },
     /// Events of the CPU were lost before this time: at least this number of events.
     Lost { events: u64 },

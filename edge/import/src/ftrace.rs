@@ -13,7 +13,8 @@ use slackline_trace::WakeMark;
 use crate::Kind;
 use crate::bytes::printable;
 use crate::error::ImportError;
-use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, Place, cpu, tid};
+use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, cpu, tid};
+use crate::place::Place;
 use crate::tracepoint::Tracepoint;
 
 /// Number of lost events that is assumed if a line does not state the number.
@@ -126,7 +127,7 @@ fn event(
 
 /// A thread as described in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Named<'a> {
+struct LineThread<'a> {
     name: &'a str,
     tid: i64,
     priority: i32,
@@ -143,7 +144,7 @@ fn halves(tail: &str) -> Option<(&str, &str)> {
 }
 
 /// Reads one half of a switch: the thread, and its state if the thread leaves the CPU.
-fn switched<'a>(half: &'a str, which: &str) -> Option<(Named<'a>, &'a str)> {
+fn switched<'a>(half: &'a str, which: &str) -> Option<(LineThread<'a>, &'a str)> {
     let Some(rest) = half.strip_prefix(which) else {
         let (thread, state) = half.rsplit_once(']')?;
         return Some((short(thread)?, state.trim()));
@@ -154,18 +155,21 @@ fn switched<'a>(half: &'a str, which: &str) -> Option<(Named<'a>, &'a str)> {
     let rest = rest.trim_start().strip_prefix(&format!("{which}_prio="))?;
     let (priority, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let state = rest.trim().strip_prefix("prev_state=").unwrap_or("");
-    Some((Named { name, tid: tid.parse().ok()?, priority: priority.parse().ok()? }, state.trim()))
+    Some((
+        LineThread { name, tid: tid.parse().ok()?, priority: priority.parse().ok()? },
+        state.trim(),
+    ))
 }
 
 /// Reads a thread as trace-cmd writes it, without the closing bracket: `bash:11497 [120`.
-fn short(text: &str) -> Option<Named<'_>> {
+fn short(text: &str) -> Option<LineThread<'_>> {
     let (thread, priority) = text.rsplit_once('[')?;
     let (name, tid) = thread.trim().rsplit_once(':')?;
-    Some(Named { name, tid: tid.parse().ok()?, priority: priority.trim().parse().ok()? })
+    Some(LineThread { name, tid: tid.parse().ok()?, priority: priority.trim().parse().ok()? })
 }
 
 /// Reads a wake: the woken thread, and the target CPU.
-fn woken(tail: &str) -> Option<(Named<'_>, u64)> {
+fn woken(tail: &str) -> Option<(LineThread<'_>, u64)> {
     let Some(rest) = tail.strip_prefix("comm=") else {
         let (thread, rest) = tail.rsplit_once(']')?;
         let cpu = rest.split_once("CPU:")?.1.split_whitespace().next()?;
@@ -179,7 +183,7 @@ fn woken(tail: &str) -> Option<(Named<'_>, u64)> {
     };
     let priority = i32::try_from(number("prio=")?).ok()?;
     let cpu = u64::try_from(number("target_cpu=")?).ok()?;
-    Some((Named { name, tid: tid.parse().ok()?, priority }, cpu))
+    Some((LineThread { name, tid: tid.parse().ok()?, priority }, cpu))
 }
 
 /// Returns true if a thread that leaves a CPU in this state is still runnable. A state is given by

@@ -16,6 +16,7 @@ mod error;
 mod foreign;
 mod ftrace;
 mod perf;
+mod place;
 mod targets;
 mod tracepoint;
 
@@ -31,7 +32,7 @@ pub const BEGINS: usize = 4096;
 pub enum Kind {
     /// `perf.data` of `perf sched record`.
     Perf,
-    /// Text of ftrace.
+    /// Text that ftrace wrote.
     Ftrace,
 }
 

@@ -26,7 +26,7 @@ const CPUS: usize = 7;
 /// Maximum number of features that a header can name.
 const FEATURES: usize = 256;
 
-/// Types of records.
+/// Types of records that are read.
 const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;

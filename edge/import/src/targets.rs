@@ -82,7 +82,7 @@ impl FromStr for Target {
 
 /// vCPUs of a recording, and a description of how they were recognised.
 #[derive(Debug)]
-pub(crate) struct Recognised {
+pub(crate) struct RecognisedVcpus {
     pub(crate) vcpus: Vec<RecordedVcpu>,
     /// Sentence about how the vCPUs were recognised.
     pub(crate) how: String,
@@ -102,7 +102,10 @@ pub(crate) fn has_kernel_name(name: &str) -> bool {
     KERNEL.iter().any(|known| name.starts_with(known))
 }
 
-pub(crate) fn recognise(foreign: &Foreign, targets: &[Target]) -> Result<Recognised, ImportError> {
+pub(crate) fn recognise(
+    foreign: &Foreign,
+    targets: &[Target],
+) -> Result<RecognisedVcpus, ImportError> {
     let processes = processes(foreign);
     let (vms, how) = if targets.is_empty() {
         chosen(foreign, &processes)
@@ -111,7 +114,7 @@ pub(crate) fn recognise(foreign: &Foreign, targets: &[Target]) -> Result<Recogni
         let vms = targets.iter().map(vm).collect::<Result<_, _>>()?;
         (vms, "the user named the processes that are VMs".to_owned())
     };
-    Ok(Recognised { vcpus: numbered(unique(vms))?, how })
+    Ok(RecognisedVcpus { vcpus: numbered(unique(vms))?, how })
 }
 
 /// A VM: its name, its process, and its vCPU threads in order of their numbers.

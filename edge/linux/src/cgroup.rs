@@ -241,7 +241,8 @@ impl Place {
     /// Finds places for a new cgroup of a thread, best first. With the controller `cpu`, the cgroup
     /// is for the thread's process. Creates nothing yet.
     ///
-    /// # Errors If there is no place in either version. Returns the error of version 1 or, if
+    /// # Errors
+    /// If there is no place in either version. Returns the error of version 1 or, if
     /// version 1 is not mounted, the error of version 2.
     pub fn find(thread: &ThreadRef, controller: Controller) -> Result<Vec<Place>, CgroupError> {
         let mut places = Vec::new();

@@ -1,7 +1,7 @@
 //! Threads of the host that run on the CPUs of a live run, as records of its trace.
 //!
-//! The session reports all switches and wakes on its CPUs. The session itself makes the records of
-//! its vCPUs. So only the records of other threads are added here.
+//! The session reports all switches and wakes on its CPUs. It makes the records of its vCPUs
+//! itself, so that only those of threads are added here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! How threads were scheduled: latencies, slices and imbalance in blocks of time, so that two runs
-//! can be compared.
+//! Scheduling of vCPUs in numbers: latencies, slices and imbalance in blocks of time, so that two
+//! runs can be compared.
 //!
 //! The definitions are those of systing (`sched aggregate`), for vCPUs:
 //!
@@ -8,7 +8,7 @@
 //! - *Preemption wait*: from losing the CPU, though runnable, until the vCPU runs again.
 //! - *Slice*: time on one CPU without a break.
 //! - *Imbalance*: the busiest CPU's part of all busy time, the spread of the CPUs' busy times, and
-//! the time in which a vCPU waited for one CPU while another was idle.
+//!   the time in which a vCPU waited for one CPU while another was idle.
 //!
 //! A run is divided into [`BLOCKS`] blocks of equal length. A sample counts for the block in which
 //! it ends. A wait of a vCPU with a hard limit is no queue, as its budget may be exhausted.
@@ -34,7 +34,7 @@ pub const BLOCKS: usize = 20;
 pub struct Schedule {
     /// Length of the run.
     pub length: Span,
-    /// Number of CPUs.
+    /// Number of CPUs of the host.
     pub cpus: usize,
     pub(crate) vms: BTreeMap<String, VmBlocks>,
     pub(crate) total: VmBlocks,

@@ -58,6 +58,16 @@ fn commands_read_recordings_of_perf_and_ftrace_in_place_of_traces() {
 }
 
 #[test]
+fn perfetto_file_of_a_recording_names_causes_of_waits() {
+    let place = place();
+    noted(place.run(&["show", "perf.data", "--perfetto", "out.pftrace"]));
+    let bytes = fs::read(place.path("out.pftrace")).expect("a file");
+    for text in ["web.0 waits for", "db.0 waits for", "db, beyond its reservation"] {
+        assert!(bytes.windows(text.len()).any(|it| it == text.as_bytes()), "no {text}");
+    }
+}
+
+#[test]
 fn recordings_of_perf_and_ftrace_pass_the_gate_of_whatif() {
     let place = place();
     noted(place.run(&["sim", "it.toml", "--save", "sim.trace"]));
@@ -83,7 +93,7 @@ fn whatif_command_predicts_another_weight_from_a_perf_recording() {
 }
 
 #[test]
-fn import_command_prints_vms_and_assumptions_of_a_recording() {
+fn import_names_vms_and_lists_assumptions() {
     let place = place();
     let told = noted(place.run(&["import", "trace-cmd", "tracefs.txt", "out.trace"]));
     assert!(told.starts_with("ftrace text recording, 1 CPUs\nVMs:     cpu-0-kvm-6791"), "{told}");

@@ -83,7 +83,7 @@ pub(crate) struct Layout {
     by_id: BTreeMap<u64, usize>,
 }
 
-/// A sample.
+/// A sample of an event.
 pub(crate) struct Sample<'a> {
     /// Index of the sample's event.
     pub(crate) event: usize,
@@ -122,7 +122,7 @@ impl Layout {
         Ok(Layout { by_id: by_id.collect(), attributes: attributes.collect() })
     }
 
-    /// Reads a sample.
+    /// Reads a sample of any event.
     pub(crate) fn sample<'a>(&self, body: &Part<'a>) -> Result<Sample<'a>, ImportError> {
         let event = self.event(body)?;
         let Attribute { sample, read, .. } = self.attributes[event];

@@ -29,7 +29,7 @@ fn put(bytes: &mut [u8], at: usize, number: u64) {
 }
 
 #[test]
-fn error_for_a_cut_perf_recording_names_the_incomplete_part() {
+fn cut_perf_recording_names_the_missing_part() {
     let cut = &PERF[..100_000];
     let error = import(cut).expect_err("it is cut");
     let text = error.to_string();

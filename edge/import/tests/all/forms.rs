@@ -7,51 +7,13 @@ use slackline_units::{CpuId, Span};
 
 use crate::common::{entries, import, import_for, notes, records, threads, used, why};
 
-const TRACEFS: &str = "\
-# tracer: nop
-          <idle>-0       [000] d..2. 5.000100: sched_waking: comm=a b [c] pid=7 prio=120 \
-             target_cpu=000
-          <idle>-0       [000] d..2. 5.000200: sched_switch: prev_comm=swapper/0 prev_pid=0 \
-             prev_prio=120 prev_state=R ==> next_comm=a b [c] next_pid=7 next_prio=120
-          a b [c]-7      [000] d..2. 5.000900: sched_switch: prev_comm=a b [c] prev_pid=7 \
-             prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
-          <idle>-0       [000] d..2. 5.001000: sched_switch: prev_comm=swapper/0 prev_pid=0 \
-             prev_prio=120 prev_state=R ==> next_comm=swapper/0 next_pid=0 next_prio=120
-";
+const TRACEFS: &str = include_str!("../fixtures/small-tracefs.txt");
 
-const TRACE_CMD: &str = "\
-cpus=1
-          <idle>-0       [000] 5.000100: sched_wakeup:         a b [c]:7 [120] CPU:000
-          <idle>-0       [000] 5.000200: sched_switch:         swapper/0:0 [120] R ==> a b [c]:7 \
-             [120]
-          a b [c]-7      [000] 5.000900: sched_switch:         a b [c]:7 [120] S ==> swapper/0:0 \
-             [120]
-          <idle>-0       [000] 5.001000: sched_switch:         swapper/0:0 [120] R ==> \
-             swapper/0:0 [120]
-";
+const TRACE_CMD: &str = include_str!("../fixtures/small-trace-cmd.txt");
 
-const RAW: &str = "\
-cpus=1
-          <idle>-0       [000] 5.000100: sched_waking:          comm=a b [c] pid=7 prio=120 \
-             target_cpu=000
-          <idle>-0       [000] 5.000200: sched_switch:          prev_comm=swapper/0 prev_pid=0 \
-             prev_prio=120 prev_state=0 next_comm=a b [c] next_pid=7 next_prio=120
-          a b [c]-7      [000] 5.000900: sched_switch:          prev_comm=a b [c] prev_pid=7 \
-             prev_prio=120 prev_state=0x1 next_comm=swapper/0 next_pid=0 next_prio=120
-          <idle>-0       [000] 5.001000: sched_switch:          prev_comm=swapper/0 prev_pid=0 \
-             prev_prio=120 prev_state=0 next_comm=swapper/0 next_pid=0 next_prio=120
-";
+const RAW: &str = include_str!("../fixtures/small-raw.txt");
 
-const SCRIPT: &str = "\
-         swapper     0 [000]     5.000100:       sched:sched_waking: comm=a b [c] pid=7 prio=120 \
-             target_cpu=000
-         swapper     0 [000]     5.000200:       sched:sched_switch: prev_comm=swapper/0 \
-             prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=a b [c] next_pid=7 next_prio=120
-         a b [c]     7 [000]     5.000900:       sched:sched_switch: prev_comm=a b [c] prev_pid=7 \
-             prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
-         swapper     0 [000]     5.001000:       sched:sched_switch: prev_comm=swapper/0 \
-             prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=swapper/0 next_pid=0 next_prio=120
-";
+const SCRIPT: &str = include_str!("../fixtures/small-perf-script.txt");
 
 /// Formats a switch as tracefs does.
 fn switch(us: u64, cpu: usize, from: (i32, i32, &str), to: (i32, i32)) -> String {
@@ -97,16 +59,8 @@ fn lost_events_in_ftrace_text_become_gaps_of_their_cpu() {
 }
 
 #[test]
-fn process_ids_in_ftrace_text_group_vcpu_threads_into_vms() {
-    let text = "\
-# tracer: nop
- CPU 0/KVM-8 (  7) [000] d..2. 5.0: sched_switch: prev_comm=CPU 0/KVM prev_pid=8 prev_prio=120 \
-             prev_state=S ==> next_comm=CPU 1/KVM next_pid=9 next_prio=120
- CPU 1/KVM-9 (  7) [000] d..2. 5.1: sched_switch: prev_comm=CPU 1/KVM prev_pid=9 prev_prio=120 \
-             prev_state=S ==> next_comm=qemu:web next_pid=7 next_prio=120
- qemu:web-7 (  7) [000] d..2. 5.2: sched_switch: prev_comm=qemu:web prev_pid=7 prev_prio=120 \
-             prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
-";
+fn option_of_process_ids_groups_threads_to_vms() {
+    let text = include_str!("../fixtures/small-tgid.txt");
     let import = import(text.as_bytes()).expect("a valid text");
     assert_eq!(import.vms(), ["web"]);
     let kinds: Vec<_> = threads(&import).iter().map(|it| (it.tid, it.kind)).collect();

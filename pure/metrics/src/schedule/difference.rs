@@ -13,7 +13,7 @@ use slackline_units::Span;
 use super::samples::Samples;
 use super::{BLOCKS, Schedule, VmBlocks};
 
-/// Number of draws.
+/// Number of draws for each metric.
 const DRAWS: usize = 500;
 
 /// Number of draws that the interval leaves out at each end. Both ends together are 1 % of the
@@ -23,30 +23,41 @@ const LEFT_OUT: usize = DRAWS / 200;
 /// Minimum number of samples for which a difference is judged.
 pub const LEAST_SAMPLES: u64 = 20;
 
-/// Metric of scheduling.
+/// Metric by which two runs are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum Metric {
+    /// Median of the wake latency.
     WakeP50,
+    /// 99th percentile of the wake latency.
     WakeP99,
+    /// 99th percentile of the wake latency on the CPU of the last run.
     WakeStayedP99,
+    /// 99th percentile of the wake latency on another CPU.
     WakeMigratedP99,
+    /// Median wait after a preemption.
     PreemptedP50,
+    /// 99th percentile of the wait after a preemption.
     PreemptedP99,
+    /// Median length of a slice.
     SliceP50,
+    /// 99th percentile of the length of a slice.
     SliceP99,
+    /// CPU time over the length of the run.
     Share,
+    /// Busiest CPU's part of all busy time.
     BusiestShare,
+    /// Standard deviation of the CPUs' busy times over their mean.
     BusySpread,
+    /// Time in which a vCPU waited for a CPU while another was idle.
     IdleQueue,
 }
 
 /// Unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricUnit {
-    /// Time in nanoseconds.
+    /// Length of time in nanoseconds.
     Time,
-    /// Part of a whole, in millionths.
+    /// Part of a whole in millionths.
     Part,
 }
 
@@ -105,7 +116,7 @@ impl Metric {
         }
     }
 
-    /// Returns the unit of the metric.
+    /// Returns the unit of the values.
     #[must_use]
     pub const fn unit(self) -> MetricUnit {
         match self {
@@ -128,7 +139,7 @@ impl Metric {
     }
 }
 
-/// Verdict about the difference of a metric between two runs.
+/// Verdict on the difference of a metric between two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The second run has a larger value, by more than noise.
