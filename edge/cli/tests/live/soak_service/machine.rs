@@ -40,8 +40,7 @@ pub struct Machine {
     before: Vec<State>,
 }
 
-/// Runs as the fake VM if a test has started this program as one. Returns at once in other
-/// processes.
+/// Runs as the fake VM, if a test has started this program as the fake VM.
 pub fn play() {
     if !env::var(PART).is_ok_and(|part| part == "machine") {
         return;
