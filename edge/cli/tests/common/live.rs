@@ -334,7 +334,8 @@ pub struct Victim {
     before: Vec<State>,
 }
 
-/// Runs as the victim, if a test has started this program as the victim.
+/// Runs as the victim, if a test has started this program as the victim. Returns at once in other
+/// processes.
 pub fn play_victim() {
     if env::var(PART).is_ok_and(|part| part == "victim") {
         let spin = || {

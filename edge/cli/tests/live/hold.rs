@@ -17,7 +17,7 @@ use slackline_linux::sys::{
 const BUSY: &str = "SLACKLINE_TEST_BUSY";
 
 /// Runs as a child process with a number of busy threads, if a test has started this program for
-/// that purpose.
+/// that purpose. After a while it measures its own CPU use.
 #[test]
 fn helper_process_runs_as_busy_threads() {
     let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
@@ -42,7 +42,7 @@ fn helper_process_runs_as_busy_threads() {
 }
 
 /// Runs as a child process whose threads have names like QEMU's, if a test has started this program
-/// for that purpose.
+/// for that purpose. Two threads are busy, and one sleeps.
 #[test]
 fn helper_process_runs_as_qemu_guest() {
     if std::env::var(BUSY).as_deref() != Ok("guest") {
