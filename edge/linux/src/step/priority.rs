@@ -328,7 +328,8 @@ impl Pin {
 mod tests {
     use super::*;
 
-    /// Gives a priority to each thread in `order`, which lists some of four threads.
+    /// Gives a priority to each thread in `order`, which lists some of four threads. Returns the
+    /// number of threads whose priority changed.
     fn climb(places: &mut [Option<FifoPriority>; 4], order: &[usize]) -> usize {
         let (mut ladder, mut moved) = (Ladder::new(4), 0);
         let mut before = FifoPriority::KEEPER;

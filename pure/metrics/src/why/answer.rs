@@ -33,6 +33,7 @@ pub struct Blame {
     /// Each cause of waiting with its time, longest first.
     pub culprits: Vec<(Culprit, Span)>,
     /// CPU time and CPU ready as the kernel counted them, beside the values from the recording.
+    /// `None` if the recording has no kernel accounting of the vCPU.
     pub check: Option<Check>,
 }
 
