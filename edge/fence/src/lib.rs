@@ -96,7 +96,7 @@ pub enum FenceError {
         /// Process id of the owner that already schedules the thread.
         owner: Tid,
     },
-    /// Only one thread of a process can be held by stopping the process.
+    /// A second thread of a process cannot be held by stopping the process.
     #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
