@@ -129,7 +129,7 @@ fn import_command_refuses_damaged_recordings_and_other_files() {
 fn live_run_refuses_the_simulated_only_policy_fair() {
     let place = place();
     let ran = place.run(&["run", "it.toml"]).ended_with(3);
-    ran.says("a policy that models another scheduler can only be simulated");
+    ran.says("a policy that models another scheduler live: it can only be simulated");
 }
 
 #[test]
