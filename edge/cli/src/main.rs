@@ -1,4 +1,4 @@
-//! The program `slackline`. Each command is a module, and this file calls the one that the user
+//! The program `slackline`. Each command is a module, and this file calls the command that the user
 //! named.
 
 mod agent;

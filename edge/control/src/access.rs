@@ -22,7 +22,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles, from the one with the fewest rights to the one with the most.
+    /// All roles, from the role with the fewest rights to the role with the most rights.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
     /// Returns a sentence about what a principal with this role may do to reservations of other

@@ -196,7 +196,7 @@ pub enum Request {
     },
     /// Asks which vCPUs ran in the last seconds, for a picture: [`Answer::Timeline`].
     Timeline {
-        /// Number of the first column. Earlier ones are left out.
+        /// Number of the first column. Earlier columns are left out.
         from: u64,
     },
     /// Revokes a grant, after which a user has only the role of the user's groups:

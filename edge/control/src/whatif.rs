@@ -32,7 +32,7 @@ pub struct WhatIf {
     /// Other parameters of VMs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<SetParameters>,
-    /// VMs that are added beside the recorded ones.
+    /// VMs that are added beside the recorded VMs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<AddedVm>,
     /// Names of recorded VMs that are left out.
@@ -73,7 +73,7 @@ pub enum FieldValue {
     Text(String),
 }
 
-/// VM that is added beside the recorded ones.
+/// VM that is added beside the recorded VMs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -168,7 +168,7 @@ pub struct TrackDescriptor {
     /// Thread to which the track belongs. `None` if it belongs to no thread.
     #[prost(message, optional, tag = "4")]
     pub thread: Option<ThreadDescriptor>,
-    /// Counter of the track, if it has one.
+    /// Counter of the track, if the track has a counter.
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
 }

@@ -96,7 +96,7 @@ pub enum FenceError {
         /// Process id of the owner that already schedules the thread.
         owner: Tid,
     },
-    /// Only one thread of a process can be held by stopping the process, not a second one.
+    /// A second thread of a process cannot be held by stopping the process.
     #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
@@ -120,7 +120,7 @@ pub enum FenceError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The cgroup of the thread has no real-time budget, and cannot get one.
+    /// The cgroup of the thread has no real-time budget, and cannot get a budget.
     #[error("cannot make thread {tid} real-time: {source}")]
     Budget {
         /// Id of the thread.

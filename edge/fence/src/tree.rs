@@ -416,7 +416,7 @@ impl HeldTree {
         self.lock().rest.as_mut().is_some_and(|rest| rest.lasts(used))
     }
 
-    /// Restores the tree: undoes all orders, and refuses further ones.
+    /// Restores the tree: undoes all orders, and refuses further orders.
     ///
     /// # Errors
     /// The error of the first step that failed. Orders are refused even then.

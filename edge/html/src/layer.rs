@@ -68,8 +68,8 @@ impl Layer {
         Layer { name: name.into(), shape, is_published: false, over: None }
     }
 
-    /// Creates a layer of single points. Equal points are drawn as one, which is larger if there
-    /// are more.
+    /// Creates a layer of single points. Equal points are drawn as one point, which is larger if it
+    /// stands for more points.
     pub fn points(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Points(ats(values)))
     }
@@ -132,7 +132,7 @@ impl Layer {
     }
 
     /// Creates a layer of shares over time, drawn as an area on top of the previous layers. Each
-    /// value is valid until the next one. All layers of a stack must have the same positions.
+    /// value is valid until the next value. All layers of a stack must have the same positions.
     pub fn stack(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Stack(ats(values)))
     }

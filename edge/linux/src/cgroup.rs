@@ -1,4 +1,5 @@
-//! Cgroups that Slackline makes: finding a place for one, making it and dissolving it.
+//! Cgroups that Slackline makes: finding a place for a cgroup, and making and dissolving the
+//! cgroup.
 //!
 //! Such a cgroup is for one thread or one process, which is moved into it. When the cgroup is
 //! dissolved, all its members are moved back to the former cgroup. They include threads and
@@ -71,7 +72,7 @@ impl Controller {
         }
     }
 
-    /// Returns the name of the file that lists a cgroup's members and to which new ones are
+    /// Returns the name of the file that lists a cgroup's members and to which new members are
     /// written.
     const fn members(self, version: Version) -> &'static str {
         match (self, version) {
@@ -315,8 +316,8 @@ impl Place {
         write(&self.group.join(members), &id.to_string(), Step::Move)
     }
 
-    /// Moves all members of the cgroup back to their former one, and removes it. Does nothing if
-    /// the cgroup does not exist, so the call can be repeated.
+    /// Moves all members of the cgroup back to their former cgroup, and removes the cgroup. Does
+    /// nothing if the cgroup does not exist, so the call can be repeated.
     ///
     /// # Errors
     /// The error of the first step that the kernel refused. All other steps have been tried.

@@ -213,8 +213,8 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The process that started this one has ended already. So this process cannot be made to end
-    /// together with it.
+    /// The process that started this process has ended already. So this process cannot be made to
+    /// end together with it.
     #[error("process {parent}, which started this process, has ended")]
     Orphaned {
         /// Process id of the parent.

@@ -30,7 +30,7 @@ pub struct View {
     pub filter: String,
     /// True while the user types the filter text.
     pub is_typing: bool,
-    /// Name of the selected row. `None` until a key selects one.
+    /// Name of the selected row. `None` until a key selects a row.
     pub selected: Option<String>,
     /// True if the details of the selected row are shown.
     pub has_details: bool,

@@ -343,8 +343,8 @@ fn sum(a: Measure, b: Measure) -> Measure {
     }
 }
 
-/// Returns the worse of two values, the one further from zero. If only one is known, returns that
-/// one.
+/// Returns the worse of two values, the one further from zero. If only one value is known, returns
+/// it.
 fn worse(a: Measure, b: Measure) -> Measure {
     match (a, b) {
         (Measure::Span(a), Measure::Span(b)) => Measure::Span(a.max(b)),

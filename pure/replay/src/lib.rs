@@ -1,5 +1,5 @@
 //! Replay of traces: the recorded events of the hardware (*facts*) are reported to the host layer
-//! and the policy again. The orders must equal the recorded ones.
+//! and the policy again. The orders must equal the recorded orders.
 //!
 //! A [`Replay`] is a [`Sink`] for a trace, simulated or live. [`Replay::finish`] compares all that
 //! the host layer told the hardware with the trace: each order, each timer that changed, and each

@@ -37,7 +37,7 @@ pub enum Draw {
 }
 
 impl Draw {
-    /// Returns the maximum of a fixed or uniform draw, and the mean of an exponential one. Zero
+    /// Returns the maximum of a fixed or uniform draw, and the mean of an exponential draw. Zero
     /// only if every draw is zero.
     #[must_use]
     pub const fn scale(&self) -> Span {

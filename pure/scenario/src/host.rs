@@ -253,7 +253,7 @@ fn only_one_of(table: &Table<'_>, one: &'static str, other: &'static str) -> Res
 }
 
 /// Returns the position in the file of the group that is wrong. If two groups conflict, this is the
-/// narrower one if it is listed, else the wider one.
+/// narrower group if it is listed, else the wider group.
 fn place(error: &TopologyError, listed: &[Option<GroupList<'_>>]) -> Option<usize> {
     let of = |level: Level| listed[level as usize].as_ref();
     match *error {

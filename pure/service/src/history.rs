@@ -367,7 +367,7 @@ fn portion_of_rate(time: u64, slice: u64, period: u64) -> u64 {
 }
 
 /// Completes the rows of one reservation, which are sorted oldest first. Time between rows in which
-/// the reservation existed is unknown, and hours without a row get one. At most `most` rows are
+/// the reservation existed is unknown, and hours without a row get a row. At most `most` rows are
 /// returned.
 #[must_use]
 pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {

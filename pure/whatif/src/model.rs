@@ -340,9 +340,9 @@ fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     })
 }
 
-/// Fits the lateness of timers. Of the distributions with the recorded median, chooses the one
-/// whose 99th percentile is nearest to the recorded one. `None` if at least half of the timers were
-/// on time.
+/// Fits the lateness of timers. Of the distributions with the recorded median, chooses the
+/// distribution whose 99th percentile is nearest to the recorded 99th percentile. `None` if at
+/// least half of the timers were on time.
 fn lateness(samples: &Samples) -> Option<Draw> {
     let p50 = samples.percentile(50).filter(|p50| !p50.is_zero())?;
     let p99 = samples.percentile(99)?;

@@ -71,7 +71,7 @@ domain = "stays"
 share.edf = { slice = "11ms", period = "11ms", exact = true }
 "#;
 
-/// Permission to run live, on all CPUs or on one.
+/// Permission to run live, on all CPUs or on one CPU.
 pub struct Live {
     pub place: Place,
     kernel: Kernel,
@@ -334,7 +334,7 @@ pub struct Victim {
     before: Vec<State>,
 }
 
-/// Runs as the victim if a test has started this program as one. Returns at once in other
+/// Runs as the victim, if a test has started this program as the victim. Returns at once in other
 /// processes.
 pub fn play_victim() {
     if env::var(PART).is_ok_and(|part| part == "victim") {

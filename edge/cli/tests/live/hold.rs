@@ -16,8 +16,8 @@ use slackline_linux::sys::{
 /// Environment variable with the role of a child process.
 const BUSY: &str = "SLACKLINE_TEST_BUSY";
 
-/// Runs as a child process with a number of busy threads, if a test has started this program as
-/// one. After a while it measures its own CPU use.
+/// Runs as a child process with a number of busy threads, if a test has started this program for
+/// that purpose. After a while it measures its own CPU use.
 #[test]
 fn helper_process_runs_as_busy_threads() {
     let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
@@ -42,7 +42,7 @@ fn helper_process_runs_as_busy_threads() {
 }
 
 /// Runs as a child process whose threads have names like QEMU's, if a test has started this program
-/// as one. Two threads are busy, and one sleeps.
+/// for that purpose. Two threads are busy, and one sleeps.
 #[test]
 fn helper_process_runs_as_qemu_guest() {
     if std::env::var(BUSY).as_deref() != Ok("guest") {

@@ -63,8 +63,8 @@ fn of_children() -> Span {
     Span::from_ms(10 * (ticks(13) + ticks(14)))
 }
 
-/// Runs as a process of a tree if a test has started this program as one. The process computes, or
-/// starts short-lived children all the time.
+/// Runs as a process of a tree, if a test has started this program as such a process. The process
+/// computes, or starts short-lived children all the time.
 #[test]
 fn helper_process_runs_as_tree() {
     let Ok(part) = env::var(PART) else { return };

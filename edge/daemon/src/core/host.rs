@@ -180,7 +180,7 @@ impl Host {
     }
 
     /// Records a VM that was found. With a `binding`, the VM is the result of looking that up.
-    /// Without one, it already has a reservation.
+    /// Without a binding, the VM already has a reservation.
     pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: FoundMachine) {
         match binding {
             Some(binding) => {

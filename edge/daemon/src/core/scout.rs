@@ -44,7 +44,7 @@ pub(super) enum Order {
 
 /// VM that a request needs.
 pub(super) enum VmQuery {
-    /// The VM with this name. There must be exactly one.
+    /// The VM with this name. There must be exactly one such VM.
     Named(Name),
     /// The VM that a binding refers to.
     Bound(Binding),

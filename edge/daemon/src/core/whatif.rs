@@ -95,7 +95,7 @@ struct EndedPrediction {
 }
 
 impl Whatifs {
-    /// Starts without workers. `command` starts one.
+    /// Starts without workers. `command` starts a worker.
     pub(super) fn new(command: WorkerCommand) -> io::Result<Whatifs> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sender, ended) = channel();

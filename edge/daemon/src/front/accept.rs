@@ -331,7 +331,7 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u
 ///
 /// A client that receives an answer before it has sent its request reports a broken connection. So
 /// the refusal first waits a short time for the request, outside the accept loop. If too many
-/// refusals wait already, this one is written at once.
+/// refusals wait already, this refusal is written at once.
 fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     if reason.is_empty() {
         return;

@@ -33,7 +33,7 @@ fn spin(nice: i32) -> ! {
 }
 
 /// Runs as a target whose threads or processes compute all the time, if a test has started this
-/// program as one. Each of them prints its thread id.
+/// program as such a target. Each of them prints its thread id.
 #[test]
 fn helper_process_runs_as_busy_target() {
     let Ok(part) = std::env::var(common::PART) else { return };

@@ -102,7 +102,7 @@ pub(crate) struct Answers {
     pub(crate) ask_when_charged: CpuSet,
     pub(crate) ask_when_started: CpuSet,
     pub(crate) ring_needs: CpuSet,
-    /// Pick that replaces the one in `picks` at every start on a CPU. The replaced pick is stored
+    /// Pick that replaces the pick in `picks` at every start on a CPU. The replaced pick is stored
     /// in this field until the next start.
     pub(crate) swaps: Option<Pick>,
     /// CPUs that the policy returns for rescheduling after each scheduling pass.

@@ -36,6 +36,7 @@ pub struct Blame {
     /// Stolen time has no parts.
     pub parts: Vec<(Time, Time, Culprit)>,
     /// CPU time and CPU ready as the kernel counted them, beside the values from the recording.
+    /// `None` if the recording has no kernel accounting of the vCPU.
     pub check: Option<Check>,
 }
 

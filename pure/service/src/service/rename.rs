@@ -12,7 +12,9 @@ use super::{ChangeOrigin, DoneChange, Service};
 
 impl Service {
     /// Binds a reservation that waits for a libvirt domain to the domain's new name, and gives the
-    /// domain to the reservation.
+    /// domain to the reservation. The name of the reservation stays. The domain must have the UUID
+    /// of the domain that was last held, and the same user. The user is checked because a UUID
+    /// comes from the VM's own command line, so any user can set it.
     pub(super) fn renamed(
         &mut self,
         now: Time,

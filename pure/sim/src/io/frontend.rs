@@ -189,7 +189,8 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Takes the first request that a task may answer. If no request waits, the task waits for one.
+    /// Takes the first request that a task may answer. If no request waits, the task waits for a
+    /// request.
     pub(super) fn take_request(&mut self, task: u16) -> Option<Packet> {
         let told_by = self.told_by(task);
         let may = |&(_, by): &(Packet, Option<TaskId>)| by.is_none() || by == told_by;

@@ -66,8 +66,8 @@ fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
 
 /// By Xen's rules, vCPUs that wake together on an idle CPU make only that CPU reschedule, so the
 /// other CPU idles for a slice. CPUs reschedule in order of their number. There are two outcomes.
-/// Either CPU 0 continues with the waiting vCPU and CPU 1 takes the preempted one, or CPU 0 takes
-/// the waiting one and CPU 1 keeps its own.
+/// Either CPU 0 continues with the waiting vCPU and CPU 1 takes the preempted vCPU, or CPU 0 takes
+/// the waiting vCPU and CPU 1 keeps its own vCPU.
 #[test]
 fn credit_vcpus_that_wake_together_start_on_their_configured_cpus() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));

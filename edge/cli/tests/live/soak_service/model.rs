@@ -28,7 +28,7 @@ impl Row {
     }
 }
 
-/// A VM that starts and stops, with its reservation if it has one.
+/// A VM that starts and stops, with its reservation if it has a reservation.
 pub struct Slot {
     /// Name of the reservation.
     pub name: String,
