@@ -94,7 +94,7 @@ const GUESTS: [Guest; 4] = [
     },
 ];
 
-/// What the user should look at, by hour of the day.
+/// Activities of the guests, by hour of the day.
 const SCENES: [(u64, &str); 5] = [
     (0, "backup runs. Its reservation is 20 %, and it also uses slack"),
     (8, "mail is busy: its CPU time rises, and it waits for at most two periods"),

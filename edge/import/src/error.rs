@@ -77,7 +77,7 @@ pub enum ImportError {
         /// Name of the missing field.
         missing: &'static str,
     },
-    /// It cannot be determined to which event a sample belongs.
+    /// The event to which a sample belongs cannot be determined.
     #[error("event {event} of {events} has samples of another form, and nothing tells them apart")]
     Ambiguous {
         /// Number of the event, from 1.
