@@ -94,7 +94,7 @@ const GUESTS: [Guest; 4] = [
     },
 ];
 
-/// What to look at, by hour of the day.
+/// Sentences about what to look at, by hour of the day.
 const SCENES: [(u64, &str); 5] = [
     (0, "backup runs. It has 20 % and may use what nobody else needs"),
     (8, "mail is read: its use rises, and it waits at most two periods"),
