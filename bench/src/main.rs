@@ -1,4 +1,5 @@
-//! Benchmarks of all promised speeds and precisions, each beside its peer.
+//! Benchmarks of all promised speeds and precisions. Each is compared with another system or with
+//! the kernel.
 
 mod balance;
 mod commands;
@@ -171,7 +172,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns the results of one session below a description of its test machine.
+/// Returns a table of results from one session, below a description of its test machine.
 fn of_one_machine(table: &str) -> Result<String> {
     Ok(format!("{}\n{table}", report::machine()?))
 }

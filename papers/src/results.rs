@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_in_a_file_has_no_needless_digits() {
+    fn number_in_a_results_file_has_no_superfluous_digits() {
         let texts = [0.0, 0.25, 934.0, 1126.5, 6_409.123_4].map(exact);
         assert_eq!(texts, ["0", "0.25", "934", "1126.5", "6409.12"]);
     }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn largest_is_by_median_and_unknown_if_any_point_is_unknown() {
+    fn largest_of_several_points_is_unknown_if_any_point_is_unknown() {
         let of = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: 9.0 });
         assert_eq!(largest(&[of(2.0), of(5.0), of(3.0)]), of(5.0));
         assert_eq!(largest(&[of(2.0), None]), None);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn reach_ends_before_the_first_large_or_unknown_place() {
+    fn range_within_tolerance_ends_before_the_first_large_or_unknown_error() {
         let places = [(10.0, Some(0.0)), (20.0, Some(0.9)), (30.0, Some(4.0)), (40.0, Some(0.0))];
         assert_eq!(reach(&places, 1.0), Some(20.0));
         assert_eq!(reach(&places, 5.0), Some(40.0));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_correlation_of_equal_opposite_and_tied_series() {
+    fn rank_correlation_of_equal_opposite_and_tied_series_is_exact() {
         let close = |found: Option<f64>, wanted: f64| {
             assert!(found.is_some_and(|found| (found - wanted).abs() < 1e-9), "{found:?}");
         };
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_leaves_unknown_points_out() {
+    fn mean_of_several_points_omits_unknown_points() {
         let stat = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: median + 1.0 });
         let mean = mean(&[stat(1.0), None, stat(4.0)]).expect("two are known");
         assert_eq!((mean.median, mean.lowest, mean.highest), (2.5, 0.0, 5.0));

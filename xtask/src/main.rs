@@ -1,4 +1,4 @@
-//! `cargo xtask`: selects a task of the library.
+//! Entry point of `cargo xtask`, which selects a task of the library.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -207,14 +207,14 @@ pub(crate) struct RunArgs {
     pub(crate) keeping: Keeping,
 }
 
-/// Options of `hold` that name its target. A user gives exactly one of them.
+/// Options of `hold` that name its target. The user must give exactly one of them.
 const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 
 /// Reserve CPU time for a process, unit, cgroup or command until Ctrl-C. Needs root.
 ///
-/// The reservation covers all child processes. It ends with Ctrl-C or when the target ends. Then
-/// every thread gets its former scheduling back. With a command, `hold` returns the command's exit
-/// code.
+/// The reservation covers all child processes. `hold` ends with Ctrl-C or when the target ends, and
+/// restores the former scheduling of every thread. With a command, `hold` returns the command's
+/// exit code.
 ///
 /// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
 /// and --cpu, each vCPU has an equal share, and may use budget that the other vCPUs of the VM leave
@@ -262,8 +262,9 @@ pub(crate) struct Hold {
 
 /// Options of the daemon.
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("serve"))]
 pub(crate) struct Serve {
-    /// CPUs to schedule [default: all but the first]. If all, 5 % of one is kept for requests.
+    /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one serves requests.
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Folder of the ledger, which stores reservations and events.
@@ -275,7 +276,7 @@ pub(crate) struct Serve {
     /// Prices of CPU time as TOML; `list` then shows costs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// Do not keep a recording of the last minute, and save none of missed deadlines.
+    /// Do not record the last minute, and save no recordings of missed deadlines.
     #[arg(long)]
     pub(crate) no_recorder: bool,
     /// Also listen for other hosts over TLS 1.3; see `slackline access`.
@@ -299,7 +300,7 @@ pub(crate) struct Compare {
     /// Replace the scenario's seed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Run each with N consecutive seeds; print means and 95 % confidence intervals.
+    /// Run each policy with N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
     /// Show only this metric, e.g. `wake to run p99 of web`; repeatable.
@@ -308,7 +309,7 @@ pub(crate) struct Compare {
     /// Also run each policy on this host. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
-    /// Like --live, but only simulate if this host cannot run it.
+    /// Also run live if this host can run the scenario; otherwise only simulate.
     #[arg(long, conflicts_with = "live")]
     pub(crate) live_if_possible: bool,
     /// Replace the scenario's length, e.g. `30s`.
@@ -331,12 +332,12 @@ pub(crate) struct Compare {
 /// Run all points of a scenario or family into one CSV table
 ///
 /// Each combination of axis points, policy and seed is one run and one row of the table. For a
-/// family, which draws random hosts (`slackline help family` has an example), there is a run for
-/// each host size too. Runs use all cores. A sweep that was stopped continues when the same command
-/// is run again.
+/// family, which draws random hosts (`slackline help family` has an example), each host size is a
+/// run too. Runs use all cores. A sweep that was stopped continues when the same command is run
+/// again.
 ///
 /// Columns: the axes, cpus, policy and seed, then
-///   outcome                   `done`, or `refused` if admission refused it
+///   outcome                   `done`, or `refused` if admission refused the run
 ///   vcpus                     number of vCPUs
 ///   share_error_percent       mean over vCPUs of the distance from the share, in % of it; the
 ///                             share is the reservation or, in a family, the weighted max-min
@@ -359,7 +360,7 @@ pub(crate) struct Sweep {
     /// Policies, e.g. `credit,sedf:slack=weighted` [default: the scenario's].
     #[arg(long, value_name = "NAME[:FIELD=VALUE],...", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
-    /// Replace the scenario's seed, which is the first one.
+    /// Replace the scenario's seed, which is the first of the seeds.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Replace the family's host sizes, in CPUs.
@@ -376,7 +377,7 @@ pub(crate) struct Sweep {
     /// Also tabulate and plot this metric, e.g. `wake to run p99 of web`; repeatable.
     #[arg(long, value_name = "METRIC")]
     pub(crate) metric: Vec<String>,
-    /// Write the table here, one row per run; finished runs are in FILE.part.
+    /// File for the table, one row per run; FILE.part has the finished runs.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: PathBuf,
     /// Also write one self-contained HTML page with plots.
@@ -402,7 +403,7 @@ pub(crate) struct Alert {
     /// Set a parameter of the policies or shares, e.g. `period=10ms`; repeatable.
     #[arg(long, value_name = "FIELD=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Change one rule of each policy at a time and show its effect.
+    /// Change one rule of each policy at a time and show the effect.
     #[arg(long, conflicts_with = "live")]
     pub(crate) ablate: bool,
     /// Limit three VMs to 66 % each on two CPUs [default policy: published Credit].
@@ -539,7 +540,7 @@ pub(crate) struct PaperRun {
     /// Run the quick form of each experiment that has one.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Do not write results.
+    /// Write no results to the folder of the paper.
     #[arg(long = "no-results", action = clap::ArgAction::SetFalse)]
     pub(crate) keep: bool,
 }
@@ -548,7 +549,7 @@ pub(crate) struct PaperRun {
 pub(crate) struct PaperReport {
     /// Name of the paper [default: all].
     pub(crate) paper: Option<String>,
-    /// Write the page here.
+    /// File for the page.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 }

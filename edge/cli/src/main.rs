@@ -1,4 +1,5 @@
-//! `slackline`: the only binary. Each command is a module, and this file dispatches to them.
+//! The program `slackline`. Each command is a module, and this file calls the one that the user
+//! named.
 
 mod agent;
 mod alert;
@@ -15,8 +16,10 @@ mod cumulative;
 mod date;
 mod doctor;
 mod edits;
+mod entries;
 mod folded;
 mod grid;
+mod headings;
 mod help;
 mod hints;
 mod hold;
@@ -27,6 +30,7 @@ mod load;
 mod manual;
 mod metric;
 mod names;
+mod notes;
 mod outputs;
 mod paper;
 mod parse;

@@ -40,7 +40,8 @@ pub(crate) fn simulated(
     simulated_into(file, scenarios, seeds, Meters::new)
 }
 
-/// Simulates all scenarios with all seeds, as [`simulated`] does, and measures with these meters.
+/// Simulates all scenarios with all seeds, as [`simulated`] does. `meters` selects what is measured
+/// in each run.
 pub(crate) fn simulated_into(
     file: &Path,
     scenarios: &[Scenario],
@@ -86,8 +87,8 @@ impl Runs {
         self.0.iter().map(|runs| runs.iter().flatten().map(summary).collect()).collect()
     }
 
-    /// Returns the cumulative distributions of the runs that were finished, by scenario, each with
-    /// the seed of the run.
+    /// Returns the cumulative distributions of the complete runs, by scenario. Each has the seed of
+    /// its run.
     pub(crate) fn cumulative<'a>(&'a self) -> Vec<Vec<(u64, &'a [Cumulative])>> {
         let of = |runs: &'a Vec<Option<Numbers>>| {
             let runs = runs.iter().flatten();

@@ -1,4 +1,4 @@
-//! `slackline show`: shows a saved trace as a timeline, table or list.
+//! Command `slackline show`, which shows a saved trace as a timeline, table or list.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Seek, Write};
@@ -85,7 +85,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     terminal::print(&String::from_utf8_lossy(&text))
 }
 
-/// Refuses a window that begins after the end of the run, because it would be empty.
+/// Checks that the requested window begins before the end of the run. Otherwise it would be empty.
 fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
     let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
     let Some(end) = names.ended.filter(|_| is_window && (args.list || !args.json)) else {
@@ -101,12 +101,12 @@ fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
     })
 }
 
-/// Maximum number of columns of a timeline. No screen is wider.
+/// Maximum width of a timeline in columns.
 const MOST_COLUMNS: usize = 10_000;
 
 pub(crate) type Trace = Reader<BufReader<File>>;
 
-/// Opens a complete trace. Returns it and its vCPUs.
+/// Opens a complete trace, and reads its index of vCPUs.
 pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.into(), source };
     let mut spooled = spool(input::open(file).map_err(unreadable)?).map_err(unreadable)?;
@@ -118,7 +118,9 @@ pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     all.pass_to(&mut names).map_err(bad)?;
     if all.is_cut() {
         let name = file.display();
-        terminal::tell(&format!("note:  {name} ends early: its recorder was stopped\n"));
+        terminal::tell(&format!(
+            "note:  the trace {name} ends early, because recording was stopped\n"
+        ));
     }
     let implausible = |error| Problem::Implausible { file: file.into(), error };
     names.effort.check().map_err(implausible)?;
@@ -126,9 +128,9 @@ pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     Ok((Reader::new(BufReader::new(spooled)).map_err(bad)?, names))
 }
 
-/// Number of bytes that suffice to recognize a trace.
+/// Number of bytes at the start of a file that are enough to recognize a trace.
 const BEGINS: u64 = 4096;
-/// Maximum length of a trace that is read from a pipe, in bytes. It is copied to disk.
+/// Maximum length of a trace from a pipe, in bytes. The trace is copied to disk.
 const LONGEST_PIPED: u64 = 1 << 36;
 
 /// Returns a file that can be read twice. A pipe is copied to a temporary file.
@@ -159,7 +161,7 @@ fn pass_to(args: &Show, trace: &mut Trace, sink: &mut impl Sink) -> Result<(), P
     trace.pass_to(sink).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
-/// Returns the start and the length of the window.
+/// Returns the start and the length of the window to show.
 fn span(args: &Show) -> (Time, Span) {
     let usual = if args.list { LONGEST } else { Span::from_ms(100) };
     (Time::START + args.from, args.r#for.unwrap_or(usual).min(LONGEST))
@@ -167,7 +169,8 @@ fn span(args: &Show) -> (Time, Span) {
 
 type Indexed = IndexedTrace<BufReader<File>>;
 
-/// Opens the trace by its index. `None` if it has no index, or if all of it is requested.
+/// Opens a trace with its index of blocks. `None` if it has no index, or if the whole trace is to
+/// be shown.
 fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
     let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
     let is_part =
@@ -185,7 +188,7 @@ fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
     IndexedTrace::open(file).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
-/// Shows a window without reading the rest of the trace.
+/// Shows a window of a trace, without reading the rest of the trace.
 fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
     let (from, length) = span(args);
     let ended = trace.ended();
@@ -217,7 +220,7 @@ fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
     finish(list)
 }
 
-/// Ends a list. A reader that closes the pipe early is no error.
+/// Completes a list. It is no error if the reader closes the pipe early.
 fn finish(list: Listing<impl Write>) -> Result<(), Problem> {
     match list.finish() {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Problem::Output(error)),

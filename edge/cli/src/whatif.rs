@@ -1,4 +1,5 @@
-//! `slackline whatif`: predicts from a recorded trace what other parameters would change.
+//! Command `slackline whatif`, which predicts from a recorded trace what other parameters would
+//! change.
 
 mod json;
 mod plan;
@@ -72,10 +73,10 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     terminal::print(&text)
 }
 
-/// Source of a recording.
+/// Source of the recording from which `whatif` predicts.
 enum RecordingSource {
     File(PathBuf),
-    /// Copy of what the daemon has, which is removed after use.
+    /// Copy of the daemon's recording. The copy is removed after use.
     Daemon(PathBuf),
 }
 
@@ -112,7 +113,7 @@ impl Drop for RecordingSource {
     }
 }
 
-/// All that an answer is made of, besides its prediction.
+/// Everything from which the output is made, except the prediction itself.
 pub(crate) struct Answer<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) gate: &'a Gate,
@@ -163,7 +164,7 @@ fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     })
 }
 
-/// Explains an error of the edited model.
+/// Returns the error for a model that cannot be simulated after the edits.
 fn refused(file: &Path, error: ForecastError) -> Problem {
     match error {
         ForecastError::Share { ref name, policy, error: ref why } => Problem::BadOption {
@@ -176,7 +177,7 @@ fn refused(file: &Path, error: ForecastError) -> Problem {
             },
         },
         ForecastError::Run(RunError::Declined(declined)) => Problem::NotAdmitted {
-            message: format!("admission would refuse this: {declined}"),
+            message: format!("admission would refuse the changed reservations: {declined}"),
             hint: declined.error.hint(),
         },
         error => problem(file, error),
@@ -196,7 +197,7 @@ fn problem(file: &Path, error: ForecastError) -> Problem {
     }
 }
 
-/// Returns the file for the scenario of each form, open and closed.
+/// Returns the path of the scenario file for each form of the prediction, open and closed.
 fn forms_of(file: &Path) -> Vec<(Form, PathBuf)> {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let extension = file.extension().map(|it| format!(".{}", it.to_string_lossy()));
@@ -204,7 +205,7 @@ fn forms_of(file: &Path) -> Vec<(Form, PathBuf)> {
     vec![(Form::Open, file.into()), (Form::Closed, file.with_file_name(closed))]
 }
 
-/// Writes a scenario of a prediction, and the files of its jobs.
+/// Writes the scenario of a prediction, and the files with its jobs.
 fn save_scenario(
     model: &Model,
     recording: &Recording,
@@ -233,7 +234,7 @@ pub(crate) fn form_name(form: Form) -> &'static str {
     }
 }
 
-/// Returns what a prediction from this recording cannot tell, one line each.
+/// Returns statements about what a prediction from this recording does not cover, one line each.
 pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let mut lines = vec![
         "how many more requests clients send if answers come sooner: the range covers it only if \
@@ -244,7 +245,8 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     if let [only] = forms[..] {
         lines.push(format!(
-            "a range between both forms: only the {only} form repeats the recording"
+            "a range between the open and the closed form: only the {only} form repeats the \
+             recording"
         ));
     }
     let beyond = &answer.recording.demand.beyond;

@@ -45,6 +45,6 @@ pub const PAGE: usize = 500;
 /// Maximum size of a request's body, in bytes. Lists of reservations may be longer.
 pub const LONGEST_BODY: usize = 16 * 1024;
 
-/// Maximum size of a list of reservations to apply, in bytes: 1,000 of VMs with the longest names
-/// fit.
+/// Maximum size of a list of reservations to apply, in bytes. A list of 1,000 VMs with the longest
+/// names fits.
 pub const LONGEST_LIST: usize = 512 * 1024;

@@ -1,6 +1,6 @@
 //! The core: one thread that owns the live session and makes all decisions. Slow work (the disk,
 //! discovery of VMs, input from clients) is done by other threads and processes. The core sends
-//! orders to them and waits for the first answer from any of them.
+//! orders to them and never waits for one particular answer.
 //!
 //! The core is real-time, one priority below the dispatchers, so that a change takes effect within
 //! a millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core
@@ -79,15 +79,14 @@ use tally::Tally;
 use whatif::Whatifs;
 use wire::ValidRequest;
 
-/// Policy of the session: EDF with a slice before each deadline, on the CPU to which the vCPU is
-/// pinned.
+/// Policy of the session: partitioned EDF, in which each vCPU has a slice in every period.
 const POLICY: &str = "edf";
 
 /// Part of each CPU that cannot be reserved. It is left for the host's own threads and for
 /// dispatching.
 const RESERVE: &str = "10%";
 
-/// Longest sleep of the core. It drains records and checks scheduled threads at least this often.
+/// Longest sleep of the core. It reads records and checks scheduled threads at least this often.
 const ROUND: Span = Span::from_ms(100);
 
 /// Sleep of the core while the front is not running or has not read all that was sent to it.
@@ -100,13 +99,13 @@ const AROUND: Span = Span::from_secs(2);
 /// Interval at which costs are counted, the load of CPUs is checked and the status is reported.
 const SECOND: Span = Span::from_secs(1);
 
-/// Longest time without a pass of some dispatcher that still counts as healthy.
+/// Longest time since a dispatcher's last pass for which the daemon counts as healthy.
 const LOOKED: Span = Span::from_ms(200);
 
 /// Longest time that a commit may take before the daemon counts as unhealthy.
 const WRITTEN: Span = Span::from_secs(10);
 
-/// Options with which a service is started.
+/// Options with which the daemon is started.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// CPUs of this host to schedule. `None` for all but the first.
@@ -123,9 +122,9 @@ pub struct ServeOptions {
     pub prices: Option<Prices>,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
-    /// Command that starts the keeper.
+    /// Command that starts the keeper process, which restores threads if the daemon dies.
     pub keeper: KeeperCommand,
-    /// Command that starts the front.
+    /// Command that starts the front process, which serves clients.
     pub front: FrontCommand,
     /// Command that starts a worker for predictions.
     pub worker: FrontCommand,
@@ -141,7 +140,7 @@ pub struct Listen {
 }
 
 /// Returns an error if the hard limit `most` is below the number of descriptors that the front
-/// needs. `None` is no limit.
+/// needs. For a process without a limit, `most` is `None`.
 fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     match most {
         Some(most) if most < DESCRIPTORS => {
@@ -151,8 +150,8 @@ fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     }
 }
 
-/// Serves reservations until `stop` is readable, and reloads files when `reload` asks for it.
-/// `tell` gets one line for each event that the host's administrator should know about.
+/// Runs the daemon until `stop` is readable. Reloads files when `reload` requests that. `tell` gets
+/// one line for each event that the host's administrator should know about.
 ///
 /// # Errors
 /// If the service cannot start, or cannot continue. Every thread has been restored by then.
@@ -196,13 +195,13 @@ pub fn serve(
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
         Err(error) => {
-            tell(&format!("cannot write a heartbeat, so lapses are not counted: {error}"));
+            tell(&format!("cannot write a heartbeat, so daemon down time is not counted: {error}"));
             (None, None)
         }
     };
     host.restarts = alive.as_ref().map_or(0, |alive| alive.restarts);
     if let Some(lapse) = host.note_lapse(&service, last) {
-        tell(&format!("no reservation was enforced for {lapse}"));
+        tell(&format!("no reservation was enforced for {lapse}, because no daemon ran"));
     }
     let front = FrontProcess::start(options.front.clone(), listener, others);
     host.front = Some(front.map_err(not_started("the front"))?);
@@ -400,7 +399,7 @@ impl Core {
         }
     }
 
-    /// Reserves CPU time for the front if no CPU is left unmanaged.
+    /// Reserves CPU time for the front process if the daemon schedules all CPUs.
     fn promise_front(&mut self, tell: &mut dyn FnMut(&str)) {
         let pid = self.host.front.as_ref().and_then(FrontProcess::pid);
         let Some(pid) = pid.filter(|_| self.is_crowded) else { return };
@@ -492,7 +491,7 @@ impl Core {
         }
     }
 
-    /// Handles VMs whose last thread had ended while the VM itself was still ending. No later event
+    /// Handles the end of VMs whose last vCPU thread ended earlier than the VM itself. No event
     /// reports the end of such a VM.
     fn notice_ended(&mut self) {
         let held = self.host.scheduler.held();
@@ -503,8 +502,8 @@ impl Core {
         }
     }
 
-    /// Returns true if dispatchers make passes and the ledger answers. If false, the daemon sends
-    /// no watchdog notification, so that systemd ends it.
+    /// Returns true if all dispatchers make passes and the ledger completes commits in time. If
+    /// false, the daemon sends no watchdog notification, so systemd ends it.
     fn is_well(&self) -> bool {
         self.host.scheduler.session.unlooked() <= LOOKED && self.host.is_ledger_answering(WRITTEN)
     }
@@ -591,7 +590,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemon_with_fewer_than_128_file_descriptors_refuses_to_start() {
+    fn daemon_refuses_to_start_with_fewer_than_128_file_descriptors() {
         assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
         let error = enough_descriptors(Some(127)).unwrap_err();
         let says = "cannot start: a process may open 127 files here, and 128 are needed";

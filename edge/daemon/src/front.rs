@@ -1,9 +1,9 @@
 //! The front: parses untrusted requests, and passes valid ones to the core with the identity of the
 //! caller.
 //!
-//! The front is a separate process without any rights. It runs as an unprivileged user, and has no
-//! capability and no way to get one. At its start it receives a listening socket and a link to the
-//! core. It opens no other files. All its state may be lost: when the front dies, its connections
+//! The front is a separate process that runs as an unprivileged user, without capabilities and
+//! without a way to get any. At its start it receives a listening socket and a link to the core,
+//! and it opens no other files. All its state may be lost: when the front dies, its connections
 //! end, and the core starts another front.
 
 mod accept;
@@ -45,9 +45,9 @@ pub use openapi::built;
 pub use pages::STORED;
 pub use tls::{TlsError, TlsFiles};
 
-/// Runs the front process. Its standard input is the link, and its standard output the listening
-/// socket. With files for TLS, a TCP socket for other hosts is received over the link first, and
-/// then one for metrics if `has_metrics` is true. Ends when the core does.
+/// Runs the front process. Its standard input is the link to the core, and its standard output the
+/// listening socket. If `tls` is given, the link first delivers a TCP socket for other hosts. If
+/// `has_metrics` is true, it then delivers a socket for metrics. Returns when the core has ended.
 #[must_use]
 pub fn main(tls: Option<&TlsFiles>, has_metrics: bool) -> ExitCode {
     match begin(tls, has_metrics) {
@@ -84,7 +84,7 @@ fn begin(tls: Option<&TlsFiles>, has_metrics: bool) -> io::Result<()> {
 pub struct FrontSockets {
     /// Socket for local clients.
     pub listener: UnixListener,
-    /// Socket for other hosts. `None` if they are not served.
+    /// Socket for other hosts. `None` if the daemon does not serve them.
     pub remote: Option<Remote>,
     /// Loopback socket for metrics. `None` if they are served on the other sockets only.
     pub metrics: Option<TcpListener>,

@@ -176,7 +176,8 @@ impl TryFrom<String> for Portion {
     fn try_from(text: String) -> Result<Portion, String> {
         let percent = text.strip_suffix('%').and_then(|text| text.trim().parse::<f64>().ok());
         let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
-        let percent = percent.ok_or_else(|| format!("`{text}` is not 0% to 100%"))?;
+        let percent =
+            percent.ok_or_else(|| format!("`{text}` is not a percentage from 0% to 100%"))?;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // It is at most a million.
         Ok(Portion((percent * 10_000.0).round() as u32))
@@ -193,7 +194,11 @@ impl TryFrom<String> for Length {
     fn try_from(text: String) -> Result<Length, String> {
         let span: Span = text.parse().map_err(|why| format!("`{text}` {why}"))?;
         let is_some = !span.is_zero() && span <= LONGEST;
-        if is_some { Ok(Length(span)) } else { Err(format!("`{text}` is not 1ns to {LONGEST}")) }
+        if is_some {
+            Ok(Length(span))
+        } else {
+            Err(format!("`{text}` is not a duration from 1ns to {LONGEST}"))
+        }
     }
 }
 

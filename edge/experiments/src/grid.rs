@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grid_results_are_ordered_by_case_and_seed() {
+    fn results_of_an_experiment_grid_are_sorted_by_case_and_seed() {
         let one = |case: &u64, seed| Ok::<u64, ()>(case * 10 + seed);
         let found = run(&[1, 2, 3], &[7, 5], &to_the_end, one);
         assert_eq!(found, Ok(vec![vec![17, 15], vec![27, 25], vec![37, 35]]));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn grid_returns_the_failure_that_is_first_in_order() {
+    fn experiment_grid_with_failed_runs_returns_the_first_failure_by_case() {
         let cases: Vec<u64> = (0..40).collect();
         let one = |case: &u64, seed| match (case, seed) {
             (17, 2) | (5, 3) | (39, 1) => Err(*case),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn grid_progress_callback_runs_per_run_and_can_stop() {
+    fn progress_callback_of_an_experiment_grid_is_called_per_run_and_can_stop() {
         let seen = AtomicUsize::new(0);
         let count = |_| {
             seen.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn stopped_grid_returns_the_completed_results() {
+    fn experiment_grid_that_is_stopped_returns_the_completed_results() {
         let one = |case: &u64, seed| Ok::<_, ()>((seed != 7).then_some(case + seed));
         let found = run_some(&[10, 20], &[1, 7], &to_the_end, one);
         assert_eq!(found, Ok(vec![vec![Some(11), None], vec![Some(21), None]]));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn grid_stopped_after_its_last_run_returns_all_results() {
+    fn experiment_grid_stopped_after_its_last_run_returns_all_results() {
         let at_the_end = |done: GridProgress| match done.runs == done.of {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

@@ -154,12 +154,12 @@ fn encode(records: &[Record]) -> Vec<u8> {
 }
 
 #[test]
-fn perfetto_file_agrees_with_the_records() {
+fn perfetto_file_contains_the_events_of_the_records() {
     assert_eq!(decode(&encode(&records())), EXPECTED);
 }
 
 #[test]
-fn perfetto_python_package_decodes_the_exported_file() {
+fn perfetto_file_can_be_decoded_by_the_official_python_package() {
     let Ok(python) = std::env::var("SLACKLINE_PYTHON") else {
         eprintln!("skipped: needs PyPI perfetto; set SLACKLINE_PYTHON, ./test does");
         return;
@@ -174,7 +174,7 @@ fn perfetto_python_package_decodes_the_exported_file() {
 }
 
 #[test]
-fn perfetto_gives_a_later_vcpu_of_a_slot_its_own_track() {
+fn perfetto_file_shows_two_vcpus_of_one_slot_on_separate_tracks() {
     let late = VcpuId::new(0, DomId::new(9), 0);
     let mut file = Vec::new();
     let mut perfetto = begun(&mut file);
@@ -190,7 +190,7 @@ fn perfetto_gives_a_later_vcpu_of_a_slot_its_own_track() {
 }
 
 #[test]
-fn perfetto_writes_a_zero_length_block_before_its_wake() {
+fn perfetto_file_has_a_zero_length_block_before_the_wake_that_ends_it() {
     let trace = Trace::decode(&encode(&records())[..]).expect("a trace");
     let bundles = trace.packet.iter().filter_map(|packet| packet.ftrace_events.as_ref());
     let events = bundles.filter(|bundle| bundle.cpu == 0).flat_map(|bundle| &bundle.event);
@@ -204,7 +204,7 @@ fn perfetto_writes_a_zero_length_block_before_its_wake() {
 /// Generates random histories of a host with many events at the same time. `decode` fails if events
 /// are out of order.
 #[test]
-fn perfetto_events_of_random_histories_are_in_time_order() {
+fn perfetto_events_are_in_time_order_for_random_histories() {
     for seed in 0..50 {
         let mut story = Story::new(seed);
         for _ in 0..1000 {
@@ -289,7 +289,7 @@ impl Story {
 /// Memory of the Perfetto writer does not grow with the length of the run, since it writes as
 /// records arrive.
 #[test]
-fn perfetto_export_of_a_long_trace_uses_bounded_memory() {
+fn memory_for_a_perfetto_export_does_not_grow_with_the_trace() {
     let written = std::cell::Cell::new(0);
     let mut perfetto = begun(Counted(&written));
     let mut most_held = 0;

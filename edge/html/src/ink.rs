@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn chart_colours_have_enough_contrast_with_their_background() {
+    fn colours_of_charts_have_enough_contrast_with_their_background() {
         // Okabe and Ito's palette has no seven colours with a contrast of 3 : 1 on white. Orange
         // and sky blue, which come late, have 2.1. Marks are large and shapes differ as well.
         for (paper, plain, series) in

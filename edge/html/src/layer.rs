@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cdf_chart_begins_at_zero_and_ends_at_100_percent() {
+    fn cdf_chart_starts_at_zero_and_ends_at_100_percent() {
         let Shape::Steps(steps) = Layer::cdf("a", [3.0, 1.0, 1.0, f64::NAN, 2.0]).shape else {
             panic!("a distribution is steps")
         };

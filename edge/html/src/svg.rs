@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn svg_coordinates_have_at_most_one_decimal() {
+    fn coordinates_in_svg_figures_have_at_most_one_decimal() {
         assert_eq!(
             (r(1.04), r(2.0), r(-0.04), r(-3.25)),
             ("1".into(), "2".into(), "0".into(), "-3.2".into())

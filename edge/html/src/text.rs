@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn chart_numbers_use_minus_signs_and_thousands_separators() {
+    fn numbers_in_charts_have_minus_signs_and_thousands_separators() {
         assert_eq!(number(-1234.5, 1), "\u{2212}1234.5");
         assert_eq!(number(12345.0, 0), "12,345");
         assert_eq!(number(-0.001, 1), "0.0");

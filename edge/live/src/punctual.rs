@@ -9,13 +9,14 @@ use slackline_linux::sys::{
 };
 
 /// Makes the calling thread real-time, with a priority below the dispatchers and above the threads
-/// that they schedule. The thread then does its work on time on a busy host too. Dropping this
-/// value restores the thread's scheduling.
+/// that they schedule. So the thread works on time even on a busy host. Dropping this value
+/// restores the thread's scheduling.
 #[derive(Debug)]
 pub struct Punctual {
     tid: Tid,
     before: SchedulingOf,
-    /// Makes the type `!Send`: the priority belongs to the thread that created the value.
+    /// Marker that makes the type `!Send`, since the priority belongs to the thread that created
+    /// the value.
     _of_this_thread: PhantomData<*const ()>,
 }
 

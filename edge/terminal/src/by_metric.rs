@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paired_difference_between_policies_is_exact_though_seeds_vary() {
+    fn paired_difference_between_policies_is_exact_even_if_seeds_vary() {
         let metric = MetricValues {
             name: "misses of web".into(),
             unit: MetricUnit::Things,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn case_without_a_metric_has_no_number_in_the_table() {
+    fn table_shows_no_number_for_a_case_that_lacks_the_metric() {
         let metric = MetricValues {
             name: "response p99 of web".into(),
             unit: MetricUnit::Time,

@@ -165,7 +165,8 @@ fn ms(span: Span) -> String {
 pub enum RunListError {
     /// The host that made the trace could not observe blocking.
     #[error(
-        "cannot list runs of `{vcpu}`: the trace of this `{machine}` run does not have its blocks"
+        "cannot list runs of `{vcpu}`: this trace of a `{machine}` run does not record when it \
+         blocks"
     )]
     SleepUnknown {
         /// Kind of the host that made the trace: `sim` or `live`.

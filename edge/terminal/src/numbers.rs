@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_numbers_are_rounded_to_the_nearest_last_digit() {
+    fn numbers_in_tables_are_rounded_to_the_nearest_last_digit() {
         assert_eq!(percent(199_950), "20.00");
         assert_eq!(percent(199_949), "19.99");
         assert_eq!(signed_percent(-15), "-0.002");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn table_column_has_the_unit_of_its_longest_time() {
+    fn unit_of_a_table_column_is_that_of_its_longest_time() {
         let write = |longest, ns| {
             let unit = Unit::of(longest);
             format!("{} {}", unit.write(Span::from_ns(ns)), unit.name)

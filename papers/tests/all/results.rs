@@ -37,7 +37,7 @@ fn all_reproduced<'a>(rows: impl Iterator<Item = &'a KeptRow>, count: usize) {
 /// Throughput and executions of seven settings, and the CPU of both domains, are reproduced. SEDF
 /// with a period of 10 ms is left out: no calibration on these rows predicts it.
 #[test]
-fn cherkasova_web_server_is_reproduced() {
+fn simulation_reproduces_web_server_results_of_cherkasova_2007() {
     let paper = read("cherkasova-2007");
     let rows = rows(&paper, "fig-2");
     let is_one = |row: &&KeptRow| {
@@ -51,7 +51,7 @@ fn cherkasova_web_server_is_reproduced() {
 
 /// One factor for two busy CPUs follows from the gain of BVT alone, and predicts these rows.
 #[test]
-fn cherkasova_two_cpus_are_reproduced() {
+fn simulation_reproduces_two_cpu_results_of_cherkasova_2007() {
     let paper = read("cherkasova-2007");
     let (gains, guests) = (rows(&paper, "fig-10"), rows(&paper, "fig-10c"));
     all_reproduced(gains.iter().filter(|row| row.id == "smp.sedf-nwc.gain"), 1);
@@ -65,7 +65,7 @@ fn cherkasova_two_cpus_are_reproduced() {
 }
 
 #[test]
-fn diestelhorst_ttcp_is_reproduced() {
+fn simulation_reproduces_ttcp_throughput_of_diestelhorst_2007() {
     let paper = read("diestelhorst-2007");
     let is_throughput =
         |row: &&KeptRow| row.id.ends_with(".throughput") && row.published.contains("Mbit/s");
@@ -87,7 +87,7 @@ fn diestelhorst_ttcp_is_reproduced() {
 
 /// Results of compile jobs in a guest, relative to those in dom0: one job alone, and three at once.
 #[test]
-fn diestelhorst_compile_times_are_reproduced() {
+fn simulation_reproduces_compile_times_of_diestelhorst_2007() {
     let rows = rows(&read("diestelhorst-2007"), "table-3.2");
     all_reproduced(rows.iter().filter(|row| row.id.ends_with(".ratio")), 6);
 }
@@ -95,7 +95,7 @@ fn diestelhorst_compile_times_are_reproduced() {
 /// Three always runnable vCPUs beside dom0, and the example without dom0. The three receive equal
 /// shares from every start. The share of a single one depends on its CPU.
 #[test]
-fn diestelhorst_balancer_is_reproduced() {
+fn simulation_reproduces_balancer_results_of_diestelhorst_2007() {
     let paper = read("diestelhorst-2007");
     let verdicts = |name| {
         let rows = rows(&paper, name).into_iter();
@@ -115,7 +115,7 @@ fn diestelhorst_balancer_is_reproduced() {
 /// range holds with four outstanding requests. By the text of the paper neither holds. The numbers
 /// of Credit are reproduced. Of those of GAPS two are not.
 #[test]
-fn gaps_is_reproduced_with_kept_turns() {
+fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_timeslices() {
     let paper = read("kim-2008");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-5", "fig-5."), [Verdict::SameShape; 4]);
@@ -131,7 +131,7 @@ fn gaps_is_reproduced_with_kept_turns() {
 /// time at one start phase at least, and waits for the whole run. With the bound it receives its
 /// share at every phase.
 #[test]
-fn gaps_starves_a_guest_by_the_papers_rule_only() {
+fn gaps_starves_a_guest_only_under_the_rule_of_the_paper() {
     let paper = read("kim-2008");
     for (name, by_paper) in [("starvation", "gaps/"), ("liars", "pass/"), ("liars", "turn/")] {
         let mut experiments = paper.experiments().expect("good experiments").into_iter();
@@ -161,7 +161,7 @@ fn gaps_starves_a_guest_by_the_papers_rule_only() {
 /// missed with a period of days beside one of milliseconds. By our rules the utilisation of the
 /// slower computer is not lower.
 #[test]
-fn vsched_resolution_follows_from_its_timers() {
+fn vsched_resolution_can_be_explained_by_the_timers_of_its_computers() {
     let paper = read("lin-2005");
     let verdicts = |name| rows(&paper, name).iter().map(|row| row.verdict).collect::<Vec<_>>();
     let found = verdicts("fig-9-resolution");
@@ -176,7 +176,7 @@ fn vsched_resolution_follows_from_its_timers() {
 /// Simulated: the rate of a parallel program follows the CPU share of its nodes. With half of the
 /// CPU reserved it keeps half of the rate, whatever load competes on the CPU of one node.
 #[test]
-fn parallel_program_keeps_the_rate_that_its_nodes_reserve() {
+fn parallel_program_keeps_the_rate_that_its_nodes_have_reserved() {
     let paper = read("lin-2005");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-12", "fig-12.tied."), [Verdict::Reproduced; 10]);
@@ -207,7 +207,7 @@ fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, 
 }
 
 #[test]
-fn written_verdicts_follow_from_written_numbers() {
+fn stored_verdicts_follow_from_the_stored_numbers() {
     let mut wrong = Vec::new();
     for name in ["cherkasova-2007", "diestelhorst-2007", "kim-2008", "lin-2005"] {
         let paper = read(name);

@@ -42,7 +42,7 @@ pub struct Host {
     moment: Moment,
     turns: Turns,
     boosts: Boosts,
-    /// CPUs to reschedule once the instant is settled.
+    /// CPUs to reschedule at the end of the current instant.
     to_ask: CpuSet,
     /// vCPUs that woke, were preempted or got another affinity at the current instant. If one of
     /// them still waits at the end of the instant, an idle CPU is rescheduled for it.
@@ -54,14 +54,15 @@ pub struct Host {
     empty_turns: usize,
 }
 
-/// Reason why a vCPU stops running.
+/// Reason why a vCPU stops being runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Blocked,
     Paused,
 }
 
-/// vCPU that would run on a CPU if every vCPU before it in the list were blocked.
+/// Entry of a list for one CPU: the vCPU that would run there if all vCPUs before it in the list
+/// were blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextInLine {
     /// vCPU that would run.
@@ -177,15 +178,15 @@ impl Host {
         }
     }
 
-    /// Returns true if no CPU has to be rescheduled at the current instant, so that reporting it as
-    /// settled may be omitted.
+    /// Returns true if no CPU has to be rescheduled at the current instant. The hardware may then
+    /// omit the report that the instant is settled.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.to_ask.is_empty() && self.to_offer.is_empty()
     }
 
-    /// Returns the policy's current pick for a CPU, without acting on it.
+    /// Returns the policy's current pick for a CPU, without giving an order.
     #[must_use]
     pub fn answer(&self, cpu: CpuId) -> Pick {
         self.policy.pick(&self.moment, cpu)
@@ -198,9 +199,9 @@ impl Host {
     }
 
     /// Lists up to `most` vCPUs that would be picked on `cpu` one after the other, each if the
-    /// vCPUs before it were blocked. The list ends at the first pick from slack. The vCPU that
-    /// occupies the CPU comes first. Hardware that learns late of a block uses the list to have the
-    /// next vCPU ready.
+    /// vCPUs before it were blocked. The list ends with the first pick that runs on slack. The vCPU
+    /// that occupies the CPU comes first. Hardware that learns late of a block uses the list to
+    /// have the next vCPU ready.
     pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
         self.line(cpu, most, |entitlement| entitlement != Entitlement::Spare, into);
     }

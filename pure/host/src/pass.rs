@@ -109,8 +109,8 @@ impl Host {
         Ok(())
     }
 
-    /// Repeats the pick until the hardware carries out an order. Not inlined, since refusals are
-    /// rare.
+    /// Repeats the pick for a CPU until the hardware carries out an order. Not inlined, since
+    /// refusals are rare.
     fn ask_again<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,

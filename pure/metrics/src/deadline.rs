@@ -12,8 +12,8 @@
 //!   little. Each period is judged by the time received between its ends. Time that makes up for a
 //!   shortfall also counts in the period in which it is received.
 //! - The *miss time* is the tardiness: the time from the deadline until the vCPU had received the
-//!   amount of the shortfall. If the vCPU no longer waits for it (it blocks or leaves, its
-//!   reservation changes, the run ends), it lasts until then.
+//!   amount of the shortfall. If the vCPU blocks or leaves, its reservation changes or the run ends
+//!   before that, the miss time ends then.
 //!
 //! The only tolerance is the resolution of the host. It is zero on a simulated host, where run
 //! intervals end at limits and timers, to the nanosecond. A live host measures CPU time and
@@ -29,9 +29,9 @@ use slackline_units::{Reservation, Span, Time};
 use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
-/// Maximum number of shortfalls with different ends that wait to be made up. A starved vCPU has a
-/// single shortfall, however long. Each further shortfall begins after the vCPU received some more
-/// CPU time. The oldest shortfalls beyond this number are given up.
+/// Maximum number of shortfalls that wait to be made up. Consecutive periods in which a vCPU
+/// received nothing count as one shortfall. A new one begins after the vCPU received CPU time.
+/// Beyond this number, the oldest shortfalls are given up.
 const WAITING: usize = 64;
 
 /// Judges the deadlines of one vCPU.
@@ -98,7 +98,7 @@ pub(crate) struct DeadlineResults {
 }
 
 impl Deadlines {
-    /// Creates the state for a host with this resolution of CPU time.
+    /// Creates the state for a host that measures CPU time with this resolution.
     pub(crate) fn new(resolution: Span) -> Deadlines {
         Deadlines { resolution, ..Deadlines::default() }
     }
@@ -256,7 +256,7 @@ impl Deadlines {
 }
 
 impl Shortfalls {
-    /// Returns the deadline that follows the last of these periods.
+    /// Returns the deadline after the last period of these shortfalls.
     fn next(&self) -> Time {
         self.first.after(self.promise.period() * self.count)
     }
@@ -268,6 +268,7 @@ pub(crate) struct DeadlineState {
     /// True if the period that ends began after the warm-up.
     pub(crate) counts: bool,
     pub(crate) is_asleep: bool,
-    /// Budget of the period that begins, before excess is deducted from it.
+    /// Budget of the period that begins at this deadline, before excess is deducted from the
+    /// budget.
     pub(crate) next: Span,
 }

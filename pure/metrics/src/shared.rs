@@ -10,7 +10,7 @@ use slackline_units::{Span, Time};
 use crate::SharedCpu;
 use crate::split::{Stretch, ppm};
 
-/// Kernel accounting of a CPU's time.
+/// Kernel accounting of a CPU's time: idle and stolen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) idle: Span,

@@ -28,10 +28,10 @@ impl fmt::Display for StrayRecord {
         let record = self.record;
         match self.who {
             Unknown::Vcpu(vcpu) => {
-                write!(out, "record {record} is about {vcpu}, which no record named before")
+                write!(out, "trace record {record} is about {vcpu}, which no earlier record names")
             }
             Unknown::Cpu(cpu) => {
-                write!(out, "record {record} is about {cpu}, which the host does not have")
+                write!(out, "trace record {record} is about {cpu}, which the host does not have")
             }
         }
     }

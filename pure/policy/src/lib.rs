@@ -110,8 +110,8 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Prepares the `pick` for `cpu` that follows. A policy that stores its decision decides here;
-    /// a policy that computes the decision in `pick` does nothing.
+    /// Prepares the next `pick` for `cpu`. A policy that stores its decisions makes its decision in
+    /// this call. A policy that decides in `pick` itself does nothing.
     fn prepare_pick(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }
@@ -135,8 +135,8 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Returns true if the last wake-up of a vCPU lets it precede others now. While the vCPU runs,
-    /// that ends in `charge` or `on_timer` only.
+    /// Returns true if a vCPU is boosted: because of its last wake-up it precedes others now. While
+    /// the vCPU runs, a boost ends only in `charge` or `on_timer`.
     fn is_boosted(&self, _vcpu: VcpuId) -> bool {
         false
     }
@@ -177,7 +177,8 @@ pub enum Pick {
     Idle,
     /// A vCPU runs on the CPU.
     Run {
-        /// The vCPU to run. The host must have reported it as eligible for the CPU.
+        /// The vCPU to run. It must be eligible for the CPU, according to the state that the host
+        /// reported.
         vcpu: VcpuId,
         /// Longest timeslice. With `None` the vCPU runs until the next event.
         limit: Option<Span>,
@@ -189,7 +190,7 @@ pub enum Pick {
 /// Cause of the end of a timeslice after which the vCPU is still runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimesliceEnd {
-    /// The vCPU reached the limit of its `Pick`.
+    /// The vCPU has run for the length limit of its `Pick`.
     Limit,
     /// The vCPU yielded the rest of its timeslice.
     Yield,
@@ -253,8 +254,8 @@ pub enum AdmitError {
         asked: Reservation,
         /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
         promised: CpuShare,
-        /// Share of these CPUs that may be reserved: all of each allowed CPU less the policy's
-        /// reserve.
+        /// Share of the CPUs that the affinity allows and that may be reserved: all of each CPU
+        /// less the policy's reserve.
         capacity: CpuShare,
         /// Number of CPUs that the vCPU's affinity allows.
         cpus: usize,

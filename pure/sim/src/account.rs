@@ -29,7 +29,7 @@ impl Account {
         self.speeds.is_some() || self.balancer.is_some()
     }
 
-    /// Returns the CPU time that this work takes on this CPU.
+    /// Returns the CPU time that an amount of work of a vCPU takes on a CPU.
     #[inline(always)]
     pub(crate) fn time(&self, (cpu, vcpu): (CpuId, VcpuId), work: Span) -> Span {
         match &self.speeds {

@@ -54,8 +54,8 @@ impl SharedCache {
         &mut self.used[first.index()]
     }
 
-    /// Returns the time that a vCPU needs to refill the cache after it moved here from another CPU
-    /// of the same group. `cache` is the refill time of its whole working set.
+    /// Returns the time that a vCPU needs to refill the cache after it moved to this CPU from
+    /// another CPU of the same group. `cache` is the refill time of its whole working set.
     fn refill(&self, vcpu: VcpuId, cpu: CpuId, cache: Span) -> Span {
         let kept = u128::from(cache.ns()) * u128::from(self.warm) / 1_000_000;
         let kept = Span::from_ns(u64::try_from(kept).expect("a part of a span is a span"));
@@ -99,7 +99,8 @@ impl CacheModel {
         self.prices.is_empty()
     }
 
-    /// Returns the cost of starting a vCPU on a CPU on which `before` ran directly before.
+    /// Returns the dispatch cost of starting a vCPU on a CPU. `before` is the vCPU that ran there
+    /// directly before, `None` if the CPU was idle.
     #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn dispatch(&self, vcpu: VcpuId, before: Option<VcpuId>) -> Span {
         if before == Some(vcpu) { Span::ZERO } else { self.price(vcpu).dispatch }

@@ -72,7 +72,7 @@ impl<'a> Guests<'a> {
         self.guests[slot].id
     }
 
-    /// Returns all vCPUs that a condition holds for.
+    /// Returns all vCPUs for which `holds` is true.
     pub(crate) fn all_at(&self, holds: impl Fn(VcpuId) -> bool) -> Vec<VcpuId> {
         self.guests.iter().map(|guest| guest.id).filter(|&vcpu| holds(vcpu)).collect()
     }
@@ -84,7 +84,7 @@ impl<'a> Guests<'a> {
         guest.wakes = now;
     }
 
-    /// Ends the program of a guest. It does nothing more by itself.
+    /// Ends the program of a guest, which does nothing more after that.
     pub(crate) fn end(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].wakes = Time::NEVER;
     }

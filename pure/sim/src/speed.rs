@@ -62,8 +62,8 @@ impl Speeds {
         })
     }
 
-    /// Returns the CPU time that this work takes on a CPU if the CPU's speed does not change.
-    /// Endless work takes forever.
+    /// Returns the CPU time that an amount of work takes on a CPU if the CPU's speed does not
+    /// change. Endless work takes forever.
     pub(crate) fn time(&self, cpu: CpuId, vcpu: VcpuId, work: Span) -> Span {
         if work == Span::MAX {
             return work;

@@ -1,4 +1,4 @@
-//! The gate: a model that does not repeat its own recording predicts nothing.
+//! The gate: a model that does not repeat its own recording is not used for predictions.
 
 use crate::cause::Cause;
 use crate::form::Form;
@@ -8,12 +8,12 @@ use crate::recording::Recording;
 use crate::simulate::{ForecastError, SimulatedWindows, simulate};
 use crate::verdict::{FormGate, GateRow};
 
-/// Result of the gate.
+/// Result of the gate: comparison of a recording with simulations of its unchanged model.
 #[derive(Clone, Debug)]
 pub struct Gate {
     /// Both forms, open first.
     pub forms: [FormGate; 2],
-    /// Largest cause of the differences. `None` if a form passes.
+    /// Largest cause of the differences between recording and simulation. `None` if a form passes.
     pub cause: Option<Cause>,
 }
 
@@ -24,7 +24,7 @@ impl Gate {
         self.forms.iter().any(FormGate::passes)
     }
 
-    /// Returns the forms that pass.
+    /// Returns the results of the forms that pass the gate.
     pub fn passing(&self) -> impl Iterator<Item = &FormGate> {
         self.forms.iter().filter(|form| form.passes())
     }

@@ -5,16 +5,19 @@ use slackline_units::Span;
 use crate::form::Form;
 use crate::measure::Measures;
 
-/// Largest difference of a share, in millionths of a CPU.
+/// Largest accepted difference between the recorded and the simulated share, in millionths of a
+/// CPU.
 pub const SHARE_PPM: u64 = 1_000;
-/// Largest difference of a p99 wait, in percent of the recorded one.
+/// Largest accepted difference between the recorded and the simulated p99 wait, in percent of the
+/// recorded one.
 pub const WAIT_PERCENT: u64 = 20;
-/// Waits that differ by no more than this count as equal.
+/// Largest difference between two p99 waits that is ignored.
 const WAIT_FLOOR: Span = Span::from_us(50);
-/// Minimum number of wakes for which a p99 wait is judged. With fewer, p99 is the longest wait.
+/// Minimum number of wakes for which the gate compares p99 waits. With fewer wakes, p99 is the
+/// longest wait.
 const WAKES: u64 = 100;
 
-/// Result of one form.
+/// Comparison of a recording with its simulation in one form.
 #[derive(Clone, Debug)]
 pub struct FormGate {
     /// Form that was simulated.
@@ -35,21 +38,22 @@ pub struct GateRow {
 }
 
 impl GateRow {
-    /// Returns the difference of the shares in millionths of a CPU.
+    /// Returns the difference between recorded and simulated share, in millionths of a CPU.
     #[must_use]
     pub fn share_error_ppm(&self) -> u64 {
         let simulated = self.simulated.as_ref().map_or(0, |it| it.share_ppm);
         simulated.abs_diff(self.recorded.share_ppm)
     }
 
-    /// Returns true if the share differs by at most 0.1 percentage points.
+    /// Returns true if the recorded and the simulated share differ by at most 0.1 percentage
+    /// points.
     #[must_use]
     pub fn has_share(&self) -> bool {
         self.share_error_ppm() <= SHARE_PPM
     }
 
-    /// Returns true if the p99 wait differs by at most 20 %, if it cannot be judged or if the
-    /// difference is at most 50 us.
+    /// Returns true if the recorded and the simulated p99 wait differ by at most 20 % or 50 us, or
+    /// cannot be compared.
     #[must_use]
     pub fn has_wait(&self) -> bool {
         let Some(simulated) = &self.simulated else { return false };
@@ -75,7 +79,7 @@ impl FormGate {
         self.rows.iter().all(GateRow::passes)
     }
 
-    /// Returns the largest difference of a share, in millionths of a CPU.
+    /// Returns the largest difference of any vCPU's share, in millionths of a CPU.
     #[must_use]
     pub fn worst_share_ppm(&self) -> u64 {
         self.rows.iter().map(GateRow::share_error_ppm).max().unwrap_or(0)

@@ -59,6 +59,7 @@ impl Trust {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("find"))]
 pub(crate) struct Find {
     /// Only list VMs whose name or binding contains this text.
     pub(crate) text: Option<String>,
@@ -90,13 +91,14 @@ pub(crate) struct AmountArgs {
     /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
-    /// Time of its end: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none, or
-    /// unchanged].
+    /// End of the reservation: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none,
+    /// or unchanged].
     #[arg(long, value_name = "TIME", value_parser = until)]
     pub(crate) until: Option<End>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("reserve"))]
 pub(crate) struct Reserve {
     /// Name of the reservation; without `--for`, also the name of its VM.
     pub(crate) name: String,
@@ -110,7 +112,7 @@ pub(crate) struct Reserve {
     pub(crate) user: Option<u32>,
     #[command(flatten)]
     pub(crate) at: DaemonArgs,
-    /// Command to start and reserve for, after `--`; its end releases the reservation.
+    /// Command to start and reserve for, after `--`. The reservation ends with the command.
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["for", "host", "json"])]
     pub(crate) command: Vec<String>,
 }
@@ -141,8 +143,9 @@ pub(crate) struct PlaceArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("gang"))]
 pub(crate) struct Gang {
-    /// Gang file in TOML; `slackline help service` has an example.
+    /// Gang file in TOML: see the example below.
     pub(crate) file: PathBuf,
     /// Keep running and report a lost member to the daemons of the other members.
     #[arg(long)]
@@ -231,6 +234,7 @@ pub(crate) struct NamedArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("apply"))]
 pub(crate) struct Apply {
     /// File with a table for each reservation, as `list --toml` prints; `-` is standard input.
     #[arg(value_parser = crate::input::file)]
@@ -246,6 +250,7 @@ pub(crate) struct Apply {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("list"))]
 pub(crate) struct List {
     /// Show this reservation only [default: all].
     pub(crate) name: Option<String>,
@@ -267,6 +272,7 @@ pub(crate) struct SelectionArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("room"))]
 pub(crate) struct Room {
     /// Period of the reservation to admit.
     #[arg(long, value_name = "TIME", value_parser = length, default_value = "10ms")]
@@ -276,13 +282,14 @@ pub(crate) struct Room {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("log"))]
 pub(crate) struct Log {
     /// Show events of this reservation only [default: all].
     pub(crate) name: Option<String>,
     /// Number of latest events to show [default: 20, with --since all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) last: Option<u32>,
-    /// Show events since then: a time ago, e.g. `2h` or `7d`, or a day or time in UTC, e.g.
+    /// Show events since a time ago, e.g. `2h` or `7d`, or since a day or time in UTC, e.g.
     /// `2026-11-26` or `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since)]
     pub(crate) since: Option<Since>,
@@ -293,10 +300,11 @@ pub(crate) struct Log {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("history"))]
 pub(crate) struct History {
     /// Name of the reservation, which may have ended.
     pub(crate) name: String,
-    /// Show the time since then: a time ago, e.g. `7d`, or a day or time in UTC, e.g.
+    /// Show the history since a time ago, e.g. `7d`, or since a day or time in UTC, e.g.
     /// `2026-11-26` or `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since, default_value = "24h")]
     pub(crate) since: Since,
@@ -326,6 +334,7 @@ pub(crate) enum Since {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("access"))]
 pub(crate) struct AccessArgs {
     #[command(subcommand)]
     pub(crate) what: AccessCommand,
@@ -345,7 +354,7 @@ pub(crate) enum AccessCommand {
         #[command(flatten)]
         at: DaemonArgs,
     },
-    /// Remove a grant; a local user's groups decide again.
+    /// Remove a grant. For a local user the groups then decide again.
     Revoke {
         /// Number of a local user, or name of a remote client.
         #[arg(value_name = "WHOM")]
@@ -360,7 +369,7 @@ pub(crate) struct Add {
     /// Number of a local user, or a name for a remote client, whose token is printed.
     #[arg(value_name = "WHOM")]
     pub(crate) whom: String,
-    /// Role: viewer, tenant, operator or administrator; replaces that of the user's groups.
+    /// Role: viewer, tenant, operator or administrator. Replaces the role of the user's groups.
     #[arg(long, value_parser = role)]
     pub(crate) role: Role,
     /// Limit on CPU of all reservations of the user, e.g. `50%` or `1.5` [default: none].
@@ -375,7 +384,7 @@ pub(crate) struct Add {
     /// Certificate of a remote client as PEM [default: create a token].
     #[arg(long, value_name = "FILE")]
     pub(crate) certificate: Option<PathBuf>,
-    /// Days until the role expires; the limits stay [default: never].
+    /// Days until the role expires; the limits of the user stay [default: never].
     #[arg(long, value_name = "N")]
     pub(crate) days: Option<u32>,
     #[command(flatten)]
@@ -461,8 +470,9 @@ pub(crate) struct RecordArgs {
 /// Show what kept a VM from running: each culprit with its time.
 ///
 /// Each nanosecond that a runnable vCPU did not run has one culprit, so the times of all culprits
-/// add up to the waiting time. As a check, CPU ready is printed too: the time on run queues by the
-/// kernel's count. Without a file, the daemon's recording of the last minute is used.
+/// add up to the waiting time. As a check, `why` also prints CPU ready: the time that the vCPU
+/// spent on run queues by the kernel's count. Without a file, `why` uses the daemon's recording of
+/// the last minute.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// Name of the VM, or of one of its vCPUs.
@@ -476,9 +486,9 @@ pub(crate) struct WhyArgs {
 
 /// Show all VMs on a screen that is drawn again as their numbers change.
 ///
-/// Without a file the daemon is asked each second: CPU time reserved and used, CPU ready, missed
-/// deadlines, and the culprit of the selected VM's waiting time. With a file, a recording, an
-/// incident or any saved trace is played, with XenMon's columns for each vCPU.
+/// Without a file, `top` asks the daemon each second for CPU time reserved and used, CPU ready,
+/// missed deadlines, and the culprit of the selected VM's waiting time. With a file, `top` plays a
+/// recording, an incident or any saved trace, with XenMon's columns for each vCPU.
 ///
 /// Keys: `q` quit, `s` sort by the next column, `/` show only names with a text, arrows select a
 /// row, Enter shows who kept the selected VM from running, Space pauses, `+` and `-` play a
@@ -510,10 +520,10 @@ pub(crate) struct IncidentsArgs {
     pub(crate) at: DaemonArgs,
 }
 
-/// Show the predictions of applied plans, and what came of them.
+/// Show the predictions of applied plans, and the values measured afterwards.
 ///
-/// `slackline whatif --save PLAN` writes predictions, and `slackline apply PLAN` has the service
-/// watch what comes: for the time that was recorded, at most 30 s.
+/// `slackline whatif --save PLAN` writes predictions into a plan. After `slackline apply PLAN` the
+/// daemon measures the predicted values, for as long as the recording was, at most 30 s.
 #[derive(Debug, Args)]
 pub(crate) struct PredictionsArgs {
     #[command(flatten)]

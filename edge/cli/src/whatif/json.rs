@@ -1,4 +1,4 @@
-//! Predictions as JSON: field names are stable and carry their units.
+//! Predictions of `slackline whatif` as JSON. Field names are stable and contain their units.
 
 use serde_json::{Value, json};
 use slackline_whatif::{Forecast, Measures};

@@ -1,4 +1,4 @@
-//! Shell completions and manual pages, checked by the programs that read them.
+//! Tests of shell completions and manual pages. The programs that read them check them.
 
 use std::process::{Command, Stdio};
 
@@ -16,7 +16,7 @@ fn by(mut command: Command) -> Option<Ran> {
     }
 }
 
-/// Returns the completions that bash offers for the last of these words.
+/// Returns the completions that bash offers for the last word of a command line.
 fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
     let script = "source ./completions; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
                   _slackline slackline \"${COMP_WORDS[COMP_CWORD]}\" \
@@ -27,7 +27,7 @@ fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn bash_completes_commands_and_options_but_no_hidden_ones() {
+fn bash_completes_commands_and_options_but_not_hidden_ones() {
     let place = Place::new();
     place.write("completions", place.run(&["completions", "bash"]).good().as_bytes());
     let mut check = Command::new("bash");
@@ -44,7 +44,7 @@ fn bash_completes_commands_and_options_but_no_hidden_ones() {
 }
 
 #[test]
-fn completions_support_zsh_fish_elvish_powershell_and_refuse_unknown_shells() {
+fn completions_command_supports_zsh_fish_elvish_powershell_and_refuses_others() {
     let place = Place::new();
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let text = place.run(&["completions", shell]).good();

@@ -1,4 +1,4 @@
-//! Predictions of `slackline whatif` from a saved trace.
+//! Tests of predictions by `slackline whatif` from a saved trace.
 
 use std::io::Write;
 use std::process::{Output, Stdio};
@@ -36,14 +36,14 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn whatif_without_edits_reports_whether_the_model_repeats_the_recording() {
+fn whatif_command_without_edits_reports_if_the_model_reproduces_the_recording() {
     let told = traced().run(&["whatif", "it.trace"]).good();
     assert!(told.contains("Both forms repeat the recording."), "{told}");
     assert!(!told.contains("differs"), "{told}");
 }
 
 #[test]
-fn whatif_prediction_lists_shares_losses_and_unknowns() {
+fn whatif_command_prints_predicted_shares_losses_and_unknown_values() {
     let place = traced();
     let told = place.run(&["whatif", "it.trace", "--set", "batch.slice=1ms"]).good();
     for line in ["batch  share           20.00 %", "10.00 %", "batch loses 10.00 points of a CPU."]
@@ -56,7 +56,7 @@ fn whatif_prediction_lists_shares_losses_and_unknowns() {
 }
 
 #[test]
-fn scenario_saved_by_whatif_gives_the_predicted_numbers_under_sim() {
+fn scenario_saved_by_whatif_gives_the_predicted_numbers_in_a_simulation() {
     let place = traced();
     let edits = ["--set", "batch.slice=3ms", "--add", "db2", "--like", "db", "--set"];
     let edits = [&edits[..], &["db.slice=2ms", "--set", "db2.slice=2ms"]].concat();
@@ -96,7 +96,7 @@ fn plan_saved_by_whatif_lists_reservations_with_predictions() {
 }
 
 #[test]
-fn impossible_whatif_edits_are_refused_with_a_hint() {
+fn impossible_edits_in_whatif_command_are_refused_with_a_hint() {
     let place = traced();
     let refused = |options: &[&str], code: i32, says: &str| {
         place.run(&[&["whatif", "it.trace"], options].concat()).refused(code).says(says);
@@ -104,8 +104,12 @@ fn impossible_whatif_edits_are_refused_with_a_hint() {
     refused(&["--set", "wed.slice=1ms"], 2, "did you mean `web`?");
     refused(&["--set", "web.slice"], 2, "write --set web.slice=3ms");
     refused(&["--set", "web.slices=1ms"], 2, "unknown parameter `slices`");
-    refused(&["--set", "web.slice=9ms"], 4, "admission would refuse this");
-    refused(&["--add", "db2", "--like", "db", "--like", "web"], 2, "cannot pair 1 of --add");
+    refused(&["--set", "web.slice=9ms"], 4, "admission would refuse the changed reservations");
+    refused(
+        &["--add", "db2", "--like", "db", "--like", "web"],
+        2,
+        "cannot pair --add (given 1 times)",
+    );
     refused(&["--cpus", "3-1"], 2, "cannot read --cpus `3-1`");
     refused(&["--move", "web", "--to-cpu", "7"], 2, "cannot use cpu7");
     refused(&["--save", "it.trace"], 2, "are the same file");

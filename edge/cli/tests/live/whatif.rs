@@ -1,4 +1,4 @@
-//! `slackline whatif --since` and `slackline predictions` beside a daemon. Needs root.
+//! Tests of `slackline whatif --since` and `slackline predictions` with a real daemon. Needs root.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
 use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
 
-/// The recording of a live host has what a simulation needs: parameters, periods, other programs.
-/// The gate lets the recording pass only if little else runs on the test machine.
+/// The recording of a live host contains what a simulation needs: parameters, periods and the other
+/// programs. On a busy test machine the gate of `whatif` may reject the recording.
 #[test]
-fn last_seconds_of_the_daemon_are_simulated() {
+fn whatif_command_simulates_the_last_seconds_recorded_by_the_daemon() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -40,7 +40,7 @@ fn last_seconds_of_the_daemon_are_simulated() {
 }
 
 #[test]
-fn service_compares_predictions_of_a_plan_with_their_outcomes() {
+fn daemon_compares_predictions_in_a_plan_with_their_outcomes() {
     let Some(live) = live::begin() else { return };
     let web = Victim::start();
     let daemon = Daemon::start(&live);

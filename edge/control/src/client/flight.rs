@@ -1,4 +1,5 @@
-//! Requests to the flight recorder, and predictions that are held against what came.
+//! Client requests to the flight recorder, and predictions that the daemon compares with what then
+//! happens.
 
 use hyper::Method;
 
@@ -8,7 +9,8 @@ use crate::{
 };
 
 impl Client {
-    /// Returns the programs and causes that kept a VM from running in the last minute.
+    /// Returns the programs and other causes that kept the VM `name` from running in the last
+    /// minute.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -42,7 +44,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/predictions"))
     }
 
-    /// Saves what the flight recorder has of this length of time until now, on the daemon's host.
+    /// Saves a recording of the last `since` from the flight recorder, on the daemon's host.
     ///
     /// # Errors
     /// If the request is refused or not answered.

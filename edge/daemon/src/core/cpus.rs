@@ -1,4 +1,4 @@
-//! Choice of the CPUs that the daemon schedules, and of those that are left for its own threads.
+//! Choice of the CPUs that the daemon schedules, and of those on which its own threads run.
 
 use slackline_linux::sys::{online_cpus, own_tid, set_affinity};
 use slackline_units::{CpuId, CpuSet};

@@ -19,7 +19,7 @@ pub enum ServeError {
         /// Kernel's numbers of the missing CPUs.
         cpus: Vec<CpuId>,
     },
-    /// A file of the kernel cannot be read.
+    /// A file with information of the kernel cannot be read.
     #[error("cannot read {what}: {source}")]
     Unreadable {
         /// Description of the file, such as `the boot id`.
@@ -95,7 +95,7 @@ impl ServeError {
         }
     }
 
-    /// Returns true if the given options are at fault, not the host.
+    /// Returns true if the options given to the daemon are wrong, and not the host.
     #[must_use]
     pub const fn is_about_the_input(&self) -> bool {
         matches!(

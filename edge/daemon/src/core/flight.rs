@@ -1,9 +1,9 @@
 //! The flight recorder: keeps the last minute of all managed CPUs, and saves a recording of each
 //! missed deadline.
 //!
-//! The core passes the events of its session to a separate thread, which keeps them and answers
-//! questions. That thread has no part in scheduling. If it falls behind, events that were not
-//! passed to it are missing in the recording.
+//! The core passes the scheduling events of its session to the recorder, a separate thread that
+//! keeps them and answers queries. The recorder does not take part in scheduling. If it falls
+//! behind, the core drops events, which are then missing in recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
@@ -36,49 +36,50 @@ use super::predictions::Predictions;
 use super::whatif::PredictionOrder;
 use crate::record::as_reply;
 
-/// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the time that it covers.
+/// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the maximum time that it
+/// covers.
 const RING_BYTES: usize = 16 << 20;
 const RING_LENGTH: Span = Span::from_secs(60);
 
-/// Length of time in one piece of the ring. The ring drops whole pieces.
+/// Length of time covered by one piece of the ring. The ring drops whole pieces.
 const PIECE: Span = Span::from_ms(250);
 
-/// Age at which no CPU can report an earlier event any more. Dispatchers read events at least every
-/// 20 ms.
+/// Age from which the order of events is final: no CPU reports an earlier event any more.
+/// Dispatchers read events at least every 20 ms.
 const SETTLED: Span = Span::from_ms(60);
 
-/// Length of time that is saved before, and after, a missed deadline.
+/// Length of time that a recording covers before and after a missed deadline.
 const AROUND: Span = Span::from_secs(1);
 
-/// Interval at which the recorder checks for missed deadlines.
+/// Interval at which the recorder thread checks for missed deadlines.
 const LOOK: Span = Span::from_ms(500);
 
 /// Minimum interval between two incidents of one VM.
 const PAUSE: Span = Span::from_secs(60);
 
-/// Maximum number of incidents whose recording is not complete yet.
+/// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Maximum number of messages that wait for the recorder: those of 3 s.
+/// Maximum number of messages queued for the recorder, which is those of 3 s.
 const QUEUE: usize = 32;
 
-/// Time after which a vCPU that has left is dropped from the count of missed deadlines, once its
-/// slot has a new vCPU.
+/// Time after which a vCPU that has left is dropped from the counts of missed deadlines, if another
+/// vCPU uses its slot.
 const LATE: Span = Span::from_secs(60);
 
-/// Handle of the flight recorder.
+/// Handle with which the core uses the flight recorder.
 pub(super) struct Flight {
     orders: SyncSender<FlightOrder>,
     replies: Receiver<FlightReply>,
     tap: Arc<Tap>,
     threads: Vec<(VcpuId, Tid)>,
-    /// True if some events could not be passed to the recorder.
+    /// True if the core has dropped events because the recorder's queue was full.
     has_gap: bool,
     /// Number of incidents that were saved.
     pub(super) incidents: u64,
 }
 
-/// Message of the core to the recorder.
+/// Message from the core to the recorder thread.
 enum FlightOrder {
     Batch(Box<Batch>),
     Ask(Ticket, Question, Own),
@@ -86,10 +87,10 @@ enum FlightOrder {
     Window(Box<PredictionOrder>),
 }
 
-/// Names of the VMs that the caller may see. `None` stands for all.
+/// Names of the VMs that a caller may see. `None` if the caller may see all.
 pub(super) type Own = Option<BTreeSet<String>>;
 
-/// Question of a client to the flight recorder.
+/// Query of a client that the flight recorder answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Why(String),
@@ -99,7 +100,7 @@ pub(super) enum Question {
     Predictions,
 }
 
-/// Message of the recorder to the core.
+/// Message from the recorder thread to the core.
 pub(super) enum FlightReply {
     Answer(Ticket, Result<Answer, Problem>),
     /// The recording of an incident was saved, or saving it failed.
@@ -110,15 +111,15 @@ struct Batch {
     entries: Vec<Entry>,
     events: Vec<Event>,
     losses: Vec<Loss>,
-    /// Threads of all vCPUs. `None` if they have not changed.
+    /// Thread id of every vCPU. `None` if they are the same as in the last message.
     threads: Option<Vec<(VcpuId, Tid)>>,
-    /// Time of the message, on the monotonic clock.
+    /// Time at which the core sent the message, on the monotonic clock.
     at: Time,
     has_gap: bool,
 }
 
 impl Flight {
-    /// Starts the recorder of a session on these CPUs.
+    /// Starts the recorder for the CPUs of a session.
     pub(super) fn start(
         session: &mut Session,
         cpus: &[CpuId],
@@ -157,7 +158,7 @@ impl Flight {
         Ok(Flight { orders, replies, tap, threads, has_gap, incidents })
     }
 
-    /// Passes the events that the session saw to the recorder.
+    /// Passes the events that the session has recorded to the recorder thread.
     pub(super) fn hand_over(&mut self, entries: &[Entry], session: &Session) {
         let mut events = Vec::new();
         let losses = self.tap.take(&mut events);
@@ -172,7 +173,7 @@ impl Flight {
         }
     }
 
-    /// Sends a question to the recorder. Returns false if its queue is full.
+    /// Sends a client's query to the recorder. Returns false if the recorder's queue is full.
     pub(super) fn ask(&self, ticket: Ticket, question: Question, own: Own) -> bool {
         self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
     }
@@ -212,7 +213,7 @@ struct FlightThread {
     ring: FlightRing,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeSet<(VcpuId, Tid)>,
-    /// Events that are kept until no earlier event of another CPU can follow.
+    /// Events whose order is not final yet, because another CPU may still report an earlier one.
     waiting: Vec<Event>,
     piece: Vec<Entry>,
     piece_from: Time,
@@ -226,7 +227,7 @@ struct FlightThread {
     predictions: Predictions,
 }
 
-/// A missed deadline whose recording is not complete.
+/// A missed deadline whose recording is not complete yet.
 struct OpenIncident {
     name: String,
     missed: u64,
@@ -344,9 +345,11 @@ impl FlightThread {
             return Err(Problem::new(Kind::NotAllowed, detail));
         }
         if !self.predictions.watch(now, wall_ns(), predictions) {
-            let problem =
-                Problem::new(Kind::NotNow, "more than 1,000 predictions would be watched");
-            return Err(problem.hinting("apply again in a minute"));
+            let problem = Problem::new(
+                Kind::NotNow,
+                "cannot watch these predictions: the daemon watches at most 1,000 at a time",
+            );
+            return Err(problem.hinting("apply the plan again in a minute"));
         }
         Ok(self.predicted(own))
     }
@@ -489,7 +492,7 @@ impl FlightThread {
     }
 }
 
-/// Writes the entries of the ring since a time as a recording.
+/// Writes all events of the ring from a given time on as a recording.
 fn write(
     ring: &FlightRing,
     about: (&Header, &[CpuId]),
@@ -540,7 +543,8 @@ fn wall_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns true if the caller may see a vCPU of this name.
+/// Returns true if the caller may see the vCPU named `vcpu`. `own` has the names of the caller's
+/// VMs, or `None` for all VMs.
 fn may_see(own: Option<&BTreeSet<String>>, vcpu: &str) -> bool {
     let vm = vcpu.rsplit_once('.').map_or(vcpu, |(vm, _)| vm);
     own.is_none_or(|own| own.contains(vm) || own.contains(vcpu))

@@ -1,4 +1,4 @@
-//! Changes to grants: requested by a client, then written to the ledger, then applied.
+//! Changes to grants. A client requests them, the ledger writes them, and then they are applied.
 
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
@@ -26,8 +26,8 @@ impl Core {
         }
     }
 
-    /// Starts the migration of access. Members of the operators' group without a grant become
-    /// tenants once the ledger has written the migration.
+    /// Starts the migration of access at the request of a client. Members of the operators' group
+    /// without a grant become tenants once the ledger has written the migration.
     pub(super) fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
         match self.host.ledger.migrate_access(ticket.0) {
             Ok(()) => drop(self.host.migrating.insert(ticket, by)),
@@ -38,7 +38,8 @@ impl Core {
         }
     }
 
-    /// Applies the migration of access, or reports why it could not be written.
+    /// Applies the migration of access once the ledger has written it, or reports why writing
+    /// failed.
     fn migrated_access(&mut self, ticket: Ticket, by: Principal, done: Result<(), LedgerError>) {
         let line = match done {
             Ok(()) => {
@@ -55,7 +56,7 @@ impl Core {
         self.host.say(&line);
     }
 
-    /// Applies a change to grants that was written, or reports why it could not be written.
+    /// Applies a change to grants once the ledger has written it, or reports why writing failed.
     pub(super) fn changed_access(&mut self, ticket: Ticket, done: Result<(), LedgerError>) {
         if let Some(by) = self.host.migrating.remove(&ticket) {
             return self.migrated_access(ticket, by, done);

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use super::{Listen, ServeError, ServeOptions};
 
 /// Returns a listening socket for clients on other hosts. The TLS files are loaded first, so that
-/// faulty ones are refused at the start.
+/// the daemon does not start with faulty ones.
 fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
     at.tls.load()?;
     bind(at.address)
@@ -24,7 +24,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).map_err(refused)
 }
 
-/// Checks that metrics without TLS are not for other hosts.
+/// Checks that metrics without TLS are served on a loopback address only.
 pub(super) fn check_loopback(metrics: Option<SocketAddr>) -> Result<(), ServeError> {
     match metrics.filter(|address| !address.ip().is_loopback()) {
         Some(address) => Err(ServeError::NotLoopback { address }),

@@ -1,4 +1,4 @@
-//! Notifications to systemd. Without systemd they do nothing.
+//! Notifications to systemd. They do nothing if systemd did not start the daemon.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;

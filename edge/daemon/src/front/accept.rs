@@ -1,4 +1,4 @@
-//! Accepting and serving connections.
+//! Accepting of connections from clients, and serving of them.
 
 use std::convert::Infallible;
 use std::io;
@@ -45,13 +45,14 @@ const HEAD: usize = 16 * 1024;
 /// memory.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
-/// Delay of the answer to a caller over its rate limit.
+/// Delay before the front answers a caller that exceeds its rate limit.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
 
 /// Maximum number of refused connections that wait for their request at the same time.
 const REFUSALS: usize = 32;
 
-/// Longest time that a refused connection waits for the request that the refusal answers.
+/// Longest time that a refused connection stays open to receive its request before the refusal is
+/// sent.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// Maximum number of connections to the loopback address for metrics.
@@ -60,16 +61,17 @@ const SCRAPERS: usize = 8;
 /// Time limit for a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Delay of the answer to an address that has sent too many unknown credentials.
+/// Delay before the front answers an address that has sent too many unknown credentials.
 const AFTER_FAILURES: Duration = Duration::from_secs(1);
 
-/// Answer to a caller without access.
+/// Raw HTTP answer to a local caller without access.
 const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// Serves local connections, forever.
+/// Accepts and serves local connections, forever.
 ///
-/// Refused connections are drained at full speed, since administrators wait behind them. The
-/// runtime interrupts this loop from time to time, so that requests are served in between.
+/// Refused connections are handled without delay, since administrators may wait in the queue behind
+/// them. The runtime interrupts this loop from time to time, so that requests are served in
+/// between.
 pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     let router = pages::router(front);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
@@ -85,7 +87,8 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     }
 }
 
-/// Serves connections of other hosts, forever. Without a listening socket for them, waits forever.
+/// Accepts and serves connections from other hosts, forever. If `remote` is `None`, it only waits
+/// forever.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -105,8 +108,8 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
     }
 }
 
-/// Serves metrics to processes of this host, forever, and nothing else. Waits forever without a
-/// socket for them.
+/// Serves only metrics, to processes of this host, forever. If `listener` is `None`, it only waits
+/// forever.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -134,8 +137,8 @@ fn asynchronous(listener: std::net::TcpListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// Returns the next connection. Waits after a failure to accept, unless the failure concerns one
-/// connection only.
+/// Returns the next connection. Waits for a moment after a failed `accept`, unless the failure
+/// concerns only one connection.
 async fn next<T>(accept: impl AsyncFn() -> io::Result<T>) -> T {
     loop {
         match accept().await {
@@ -148,11 +151,11 @@ async fn next<T>(accept: impl AsyncFn() -> io::Result<T>) -> T {
     }
 }
 
-/// Slot of a connection from another host.
+/// Slot that a connection from another host occupies.
 struct ConnectionSlot {
     address: IpAddr,
     held: HeldSlot,
-    /// Notified when another connection takes the slot.
+    /// Notified when another connection takes over the slot.
     end: Arc<Notify>,
 }
 
@@ -229,7 +232,8 @@ impl Origin {
     }
 }
 
-/// Returns the answer to a caller with unknown credentials. The answer contains no reason.
+/// Returns the answer to a caller with unknown credentials. The answer does not say what is wrong
+/// with them.
 async fn stranger(front: &Front, address: IpAddr) -> Response {
     let is_too_often = {
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -245,7 +249,8 @@ async fn stranger(front: &Front, address: IpAddr) -> Response {
     response
 }
 
-/// Returns the caller and its connection slot, or the bytes of a refusal.
+/// Returns the identity of a local caller and its connection slot. The error is a refusal as raw
+/// HTTP bytes.
 fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u8>> {
     let stranger = || STRANGER.to_vec();
     let (uid, gids) = peer::of(stream.as_fd()).map_err(|_| stranger())?;
@@ -268,7 +273,7 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u
     Ok((Caller { who, owner, role, until: Instant::now() }, held))
 }
 
-/// Writes a refusal and closes the connection.
+/// Writes a refusal to a connection and closes it.
 ///
 /// A client that receives an answer before it has sent its request reports a broken connection. So
 /// the refusal first waits a short time for the request, outside the accept loop. If too many
@@ -293,7 +298,7 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     }
 }
 
-/// Reads a request, up to the size of a head, and drops it.
+/// Reads a request, up to the maximum size of a head, and ignores it.
 ///
 /// The runtime may wrongly report the stream as readable, so the read is repeated until data
 /// arrives.
@@ -307,7 +312,7 @@ async fn discard_request(stream: &UnixStream) {
     }
 }
 
-/// Serves a connection. Its place is free when it ends.
+/// Serves the requests of a connection. Frees its slot when the connection ends.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin, P>(
     stream: S,
     from: Origin,

@@ -40,7 +40,7 @@ use super::{accounts, events, pages, recordings};
 )]
 struct Api;
 
-/// Returns the description that the code generates.
+/// Returns the OpenAPI description as JSON, generated from the code.
 ///
 /// # Panics
 /// If the description cannot be written as JSON.

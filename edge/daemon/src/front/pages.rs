@@ -28,10 +28,11 @@ use super::caller::Caller;
 use super::tls::certificate_in;
 use super::{accounts, events, metrics, recordings};
 
-/// Stored OpenAPI description. Within a version only additions are allowed.
+/// OpenAPI description that is stored in the repository. Within a version it may only get
+/// additions.
 pub const STORED: &str = include_str!("../../openapi.json");
 
-/// Maximum length of the text that listed VMs must contain.
+/// Maximum length of the filter text in a request to list VMs.
 const LONGEST_TEXT: usize = 256;
 
 /// Default number of events on a page of the log.
@@ -75,7 +76,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
-/// Returns the pages of the loopback address for metrics.
+/// Returns the router for the loopback address for metrics.
 pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
     Router::new()
         .route("/metrics", get(scrape))
@@ -85,13 +86,13 @@ pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
-/// Refuses every other page.
+/// Refuses a page other than the metrics, on the loopback address for metrics.
 async fn only_metrics() -> No {
     let problem = Problem::new(Kind::NoSuchPage, "only /metrics is served here, without TLS");
     No(problem.hinting("use the socket of the daemon for everything else"))
 }
 
-/// Reports the route of a request to the metrics.
+/// Adds the route of a request to its response, so that the metrics can count requests by route.
 async fn remember_route(request: Sent, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
@@ -182,7 +183,8 @@ pub(super) async fn machines(
     let text = query(finding)?.text;
     let length = text.as_ref().map_or(0, String::len);
     if length > LONGEST_TEXT {
-        let detail = format!("the text has {length} bytes; at most {LONGEST_TEXT} are allowed");
+        let detail =
+            format!("the search text has {length} bytes; at most {LONGEST_TEXT} are allowed");
         return Err(No::bad(detail, "search for a shorter text"));
     }
     match front.ask(&caller, None, Request::Find { text }).await? {
@@ -263,8 +265,8 @@ pub(super) async fn reserve(
 
 /// Applies a list of reservations: all of them are admitted, or nothing changes.
 ///
-/// Reservations that are not listed stay, unless `prune` releases them. New reservations wait for
-/// their VM, which is found within a few seconds if it is running.
+/// Reservations that are not in the list stay, unless `prune` releases them. A new reservation
+/// waits for its VM. If the VM is running, the service finds it within a few seconds.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/apply", request_body = Apply, responses(
     (status = 200, body = Vec<AppliedChange>), (status = "default", body = Problem))))]
@@ -284,10 +286,10 @@ pub(super) async fn apply(
     }
 }
 
-/// Holds, begins or breaks this host's member of a gang.
+/// Reserves, starts or breaks this host's member of a gang of VMs on several hosts.
 ///
-/// The client that starts a gang asks all hosts to hold their members. If all agree, it asks all of
-/// them to begin. Otherwise none begins.
+/// The client that starts a gang asks all hosts to reserve capacity for their members. If all
+/// agree, the client asks all of them to start. Otherwise no member starts.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/gangs", request_body = GangWord,
     params(("Idempotency-Key" = Option<String>, Header)), responses(
@@ -306,11 +308,11 @@ pub(super) async fn gang(
     front.write(&caller, &headers, Request::Gang { word }).await
 }
 
-/// Changes a reservation. Fields that are left out stay as they are.
+/// Changes a reservation. Fields that are absent stay as they are.
 #[cfg_attr(feature = "openapi", utoipa::path(
     patch, path = "/v1/reservations/{name}", request_body = Change,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn change(
     State(front): Shared,
@@ -331,7 +333,7 @@ pub(super) async fn change(
 #[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/reservations/{name}",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn release(
     State(front): Shared,
@@ -349,7 +351,7 @@ pub(super) async fn release(
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/pause",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn pause(
     State(front): Shared,
@@ -367,7 +369,7 @@ pub(super) async fn pause(
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/resume",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn resume(
     State(front): Shared,
@@ -381,7 +383,8 @@ pub(super) async fn resume(
     front.write(&caller, &headers, Request::Resume { name, if_revision }).await
 }
 
-/// Returns the name and the revision of a request that has no body.
+/// Parses a request without a body. Returns the name of its reservation and the revision in
+/// `If-Match`.
 async fn bare(
     path: Named,
     headers: &HeaderMap,
@@ -473,9 +476,9 @@ pub(super) async fn access(State(front): Shared, Extension(caller): Who) -> Repl
 
 /// Adds or replaces the grant of a local user or a remote client. Administrators only.
 ///
-/// For a local user it replaces the role of the user's groups. A user in none of these groups gets
-/// no access by it. A remote client is identified by its certificate, or by a new token that is
-/// only in this answer.
+/// The grant of a local user replaces the role of the user's groups. A user in none of these groups
+/// gets no access by a grant. A remote client is identified by its certificate, or by a new token
+/// that only the answer to this request contains.
 #[cfg_attr(feature = "openapi", utoipa::path(
     put, path = "/v1/access/{whom}", request_body = Grant,
     params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
@@ -500,8 +503,8 @@ pub(super) async fn grant(
     front.change_access(&caller, Request::Grant { whom, grant }).await
 }
 
-/// Turns members of the group `slackline` who have no grant into tenants. With a ledger of an older
-/// version they stay operators until this is called. Administrators only.
+/// Makes members of the group `slackline` who have no grant tenants. With a ledger of an older
+/// version they are operators until this request. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/access", responses(
     (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]

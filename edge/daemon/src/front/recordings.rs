@@ -20,7 +20,7 @@ use super::caller::Caller;
 /// Time limit of a prediction: that of its worker, and some more.
 const PREDICTED_WITHIN: Duration = Duration::from_secs(12);
 
-/// Shows who kept a VM from running in the last minute.
+/// Shows what kept a VM from running in the last minute.
 ///
 /// A tenant sees only its own VMs by name.
 #[cfg_attr(feature = "openapi", utoipa::path(
@@ -64,7 +64,8 @@ pub(super) struct RecordingSince {
     since: Length,
 }
 
-/// Saves what the flight recorder has, on the daemon's host. Administrators only.
+/// Saves the events that the flight recorder has in memory, on the daemon's host. Administrators
+/// only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/recordings", params(RecordingSince), responses(
     (status = 200, body = Recording), (status = "default", body = Problem))))]
@@ -83,7 +84,7 @@ pub(super) async fn save(
     }
 }
 
-/// Has the service watch what comes of predictions that were applied.
+/// Makes the service measure the outcome of predictions of an applied plan.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/predictions", request_body = Vec<Prediction>, responses(
     (status = 200, body = Vec<PredictionRecord>), (status = "default", body = Problem))))]
@@ -101,7 +102,7 @@ pub(super) async fn predict(
     }
 }
 
-/// Lists all predictions that were applied, with what came of them, oldest first.
+/// Lists all predictions of applied plans, with the measured results, oldest first.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/predictions", responses(
     (status = 200, body = Vec<PredictionRecord>), (status = "default", body = Problem))))]

@@ -1,4 +1,4 @@
-//! Tests of the daemon that run without scheduling threads of this host.
+//! Tests of the daemon that schedule no threads of this host.
 
 #[path = "../common/mod.rs"]
 mod common;

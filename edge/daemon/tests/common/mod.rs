@@ -1,4 +1,4 @@
-//! A real front with a simulated core, whose answers the test chooses.
+//! A real front with a simulated core for tests. The test chooses the core's answers.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -23,12 +23,13 @@ use tempfile::TempDir;
 /// Group whose members are operators for the front under test.
 pub const OPERATORS: u32 = 65_534;
 
-/// Function that plays the core: returns the answer to a request. `None` if the core stays silent.
+/// Function that plays the core and returns the answer to a request. With `None`, the core does not
+/// answer.
 pub type Says = fn(&Ask) -> Option<Result<Answer, Problem>>;
 
 pub struct Front {
     pub socket: PathBuf,
-    /// Requests that the core received and the test has not read.
+    /// Requests that the core received and that the test has not read yet.
     asked: Mutex<Receiver<Ask>>,
     /// The test's end of the link between core and front, on which it can send events.
     core: UnixStream,
@@ -36,7 +37,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Starts a front. Members of the test's own group are administrators for it.
+    /// Starts a front that treats members of the test's own group as administrators.
     pub fn new(says: Says) -> Front {
         Front::with(says, None)
     }
@@ -78,7 +79,7 @@ impl Front {
         self.asked.lock().unwrap().recv_timeout(Duration::from_secs(10)).unwrap()
     }
 
-    /// Returns true if the core received a request that the test has not read.
+    /// Returns true if the core received a request that the test has not read yet.
     pub fn has_asked(&self) -> bool {
         self.asked.lock().unwrap().try_recv().is_ok()
     }
@@ -97,7 +98,8 @@ impl Front {
         (text, begun.elapsed())
     }
 
-    /// Sends one request on a new connection. Returns the status and the body of the answer.
+    /// Sends one request on a new connection, with `more` as extra headers. Returns the status and
+    /// the body of the answer.
     pub fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let request = format!(

@@ -79,7 +79,7 @@ pub enum CaseError {
         name: String,
     },
     /// A setting without `=`, which cannot set a field.
-    #[error("`{text}` does not set a field")]
+    #[error("`{text}` does not set a parameter of the policy")]
     SetsNothing {
         /// Setting as it was written.
         text: String,
@@ -283,8 +283,8 @@ pub fn assumptions(form: Form) -> Vec<String> {
         ),
         format!("The first {WARMUP} are simulated but not measured."),
         format!(
-            "Shares with a period have {PERIOD}, as in the paper. Each VM joins at a random time \
-             in the first {PHASES}: seeds differ in phases and in timers."
+            "Shares with a period have a period of {PERIOD}, as in the paper. Each VM joins at a \
+             random time in the first {PHASES}: seeds differ in phases and in timers."
         ),
         "The source tree that the paper measured is not known. The rules used are those of the \
          only trees in which its extremes can occur, of October to December 2006."
@@ -333,7 +333,7 @@ impl CaseError {
             }
             CaseError::NoField { policy, name } => {
                 let fields = policy.policy_fields.iter().chain(policy.share_fields);
-                let lists = || format!("list its fields with `slackline help {}`", policy.name);
+                let lists = || format!("list its parameters with `slackline help {}`", policy.name);
                 nearest(name, fields.map(|field| field.name)).map_or_else(lists, meant)
             }
             CaseError::SetsNothing { .. } => "write it as `period=10ms`".into(),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_scenario_of_each_limiting_policy_is_admitted() {
+    fn alert_test_scenario_is_admitted_under_each_policy_that_can_limit_a_vm() {
         for spec in ALL.iter().filter(|spec| spec.limit.is_some()) {
             let case = Case::read(spec.name, &[]).unwrap();
             for (form, ppm) in [(Form::One, 900_000), (Form::One, 10_000), (Form::Smp, 660_000)] {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_case_settings_go_to_the_policy_or_the_share() {
+    fn settings_of_an_alert_case_are_passed_to_the_policy_or_the_share() {
         let case = Case::read("edf:quantum=5ms", &["period=20ms".into()]).unwrap();
         let text = case.scenario(trial(Form::One));
         assert!(text.contains("name = \"edf\", quantum = \"5ms\", reserve = \"0cpu\""), "{text}");
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_scenario_phases_differ_by_seed_and_target() {
+    fn alert_test_scenarios_with_different_seeds_or_targets_differ_in_phase() {
         let case = Case::read("edf", &[]).unwrap();
         let text = |seed, ppm| {
             let target = CpuShare::from_ppm(ppm);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_ablation_case_changes_one_rule() {
+    fn each_ablation_of_an_alert_case_changes_exactly_one_rule() {
         let case = Case::read("edf", &[]).unwrap();
         let names: Vec<String> = case.ablations().into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["edf:place=pack", "edf:place=split", "edf:unblocking=new-period"]);
@@ -405,7 +405,7 @@ mod tests {
 
     /// Xen's rules admit everything, so `pack` and `split` conflict with them.
     #[test]
-    fn alert_ablation_omits_settings_that_conflict_with_the_case() {
+    fn ablations_of_an_alert_case_omit_settings_that_conflict_with_it() {
         let places = |case: &str| {
             let ablations = Case::read(case, &[]).unwrap().ablations();
             ablations.iter().filter(|it| it.name.contains(":place=")).count()

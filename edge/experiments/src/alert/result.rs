@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_errors_are_selected_by_seed_and_target() {
+    fn alert_test_errors_can_be_selected_by_seed_and_target() {
         let run = |ppm, seed, seconds: &[i64]| DomainErrors {
             target: CpuShare::from_ppm(ppm),
             seed,

@@ -236,7 +236,7 @@ reservation.credit = { cap = "{part}" }
     }
 
     #[test]
-    fn randomly_drawn_hosts_are_valid_scenarios_and_depend_on_the_seed() {
+    fn random_host_of_a_family_is_a_valid_scenario_that_depends_on_the_seed() {
         for cpus in [4, 16] {
             let (table, plan) = host(cpus, 7);
             assert_eq!(host(cpus, 7), (table.clone(), plan.clone()));
@@ -259,7 +259,7 @@ reservation.credit = { cap = "{part}" }
     }
 
     #[test]
-    fn randomly_drawn_hosts_have_the_configured_frequencies() {
+    fn random_hosts_of_a_family_have_the_configured_frequencies() {
         let (mut heavy, mut all, mut half, mut cpus) = (0, 0, 0, 0);
         for seed in 1..=200 {
             let (_, plan) = host(16, seed);

@@ -226,7 +226,7 @@ mod tests {
     /// Closed forms of the reference: three on two CPUs; one heavy guest; weights 3, 2, 2 on two
     /// CPUs; two guests on CPUs of different capacity.
     #[test]
-    fn fair_rates_equal_closed_forms_of_weighted_max_min() {
+    fn fair_rates_equal_known_solutions_of_weighted_max_min_fairness() {
         close(&fair_rates(&[1.0; 3], &[1.0, 1.0]), &[2.0 / 3.0; 3]);
         close(
             &fair_rates(&[4.0, 1.0, 1.0, 1.0], &[1.0, 1.0]),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_cpu_time_follows_blocks_and_capacity_changes() {
+    fn fair_cpu_time_takes_blocks_and_capacity_changes_into_account() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let vcpu = |n: u32| VcpuId::new(n, slackline_units::DomId::new(n), 0);
         let room = vec![(Time::START, 0, 1_000_000), (at(2_000), 0, 500_000)];

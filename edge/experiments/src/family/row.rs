@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantile_is_by_the_nearest_rank() {
+    fn quantile_of_values_is_computed_by_nearest_rank() {
         let mut values = [4.0, 1.0, 3.0, 2.0];
         assert_eq!(quantile(&mut values, 0.5), Some(2.0));
         assert_eq!(quantile(&mut values, 0.95), Some(4.0));

@@ -1,9 +1,9 @@
-//! Cgroups of version 2 for process trees: whole processes with all that they start. All members
-//! are frozen, listed and counted together, because every process that is started in the group
-//! stays in it.
+//! Version 2 cgroups for process trees: whole processes and all processes that they start. All
+//! members are frozen, listed and counted together, because every process that is started in the
+//! group stays in it.
 //!
-//! For a process and its descendants a new group is made, below the group that they are in. A group
-//! that exists already, such as that of a systemd unit, is used as it is.
+//! For a process and its descendants, Slackline makes a new cgroup below their current one. An
+//! existing cgroup, such as that of a systemd unit, is used unchanged.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,10 +21,10 @@ use crate::thread::ThreadRef;
 /// Cgroup of a process tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreePlace {
-    /// Path of the group.
+    /// Folder of the tree's cgroup.
     pub group: PathBuf,
-    /// Path of the group that the processes were in before and return to. `None` if Slackline did
-    /// not make the group at `group`.
+    /// Folder of the cgroup in which the processes were before, and to which they return. `None` if
+    /// Slackline did not make the cgroup `group`.
     pub origin: Option<PathBuf>,
 }
 
@@ -32,14 +32,13 @@ const FREEZE: &str = "cgroup.freeze";
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "cgroup.threads";
 
-/// Maximum number of times that a list of members is read again because processes were started in
-/// between. Children of a process that is already moved or frozen start in the right group, so
-/// there are fewer each time.
+/// Maximum number of readings of a list of members. It is read again if processes were started
+/// meanwhile. Children of a process that is already moved or frozen start in the right cgroup, so
+/// each reading finds fewer new processes.
 const ROUNDS: usize = 100;
 
 impl TreePlace {
-    /// Returns the path at which a group for a process and its descendants can be made. Changes
-    /// nothing.
+    /// Returns the place for a new cgroup of a process and its descendants. Creates nothing yet.
     ///
     /// # Errors
     /// If no cgroups of version 2 are mounted, or the group of the process is not visible.
@@ -48,7 +47,7 @@ impl TreePlace {
         Ok(TreePlace { group: place.group, origin: Some(place.origin) })
     }
 
-    /// Returns an existing group, given by its folder or by its path in the kernel.
+    /// Returns an existing cgroup, from its folder or its path in the kernel.
     ///
     /// # Errors
     /// If there is no such group, or this process is in it.
@@ -89,8 +88,8 @@ impl TreePlace {
         }
     }
 
-    /// Checks that an existing group can be frozen and is not frozen. For a group that is to be
-    /// made, checks that it does not exist yet.
+    /// Checks that an existing cgroup can be frozen and is not frozen. A cgroup that is to be made
+    /// must not exist yet.
     ///
     /// # Errors
     /// If the group has no freezer or is frozen, or a group that is to be made exists already.
@@ -106,9 +105,9 @@ impl TreePlace {
         Ok(())
     }
 
-    /// Creates the group, still without members, unless it is an existing one. The caller must have
-    /// recorded the group with the keeper: if the caller is killed now, another process must remove
-    /// the group.
+    /// Creates the cgroup without members, unless it is an existing one. Before that, the caller
+    /// must have recorded the cgroup with the keeper. If the caller is killed, the keeper can then
+    /// remove the cgroup.
     ///
     /// # Errors
     /// If the kernel refuses, or the group has no freezer. No group is left behind.
@@ -124,21 +123,21 @@ impl TreePlace {
         freezer.map(drop)
     }
 
-    /// Returns the file that freezes and thaws the group.
+    /// Returns the path of the file that freezes and thaws the cgroup.
     #[must_use]
     pub fn switch(&self) -> PathBuf {
         self.group.join(FREEZE)
     }
 
-    /// Returns the file that shows whether the group has members. Polling it reports when that
-    /// changes.
+    /// Returns the path of the file that shows if the cgroup has members. Polling it reports a
+    /// change.
     #[must_use]
     pub fn events(&self) -> PathBuf {
         self.group.join("cgroup.events")
     }
 
-    /// Returns the file with the CPU time of all members of the group, including members that have
-    /// ended.
+    /// Returns the path of the file with the CPU time of all members of the cgroup, including those
+    /// that have ended.
     #[must_use]
     pub fn usage(&self) -> PathBuf {
         self.group.join("cpu.stat")
@@ -147,8 +146,8 @@ impl TreePlace {
     /// Moves a process and all its descendants into the group.
     ///
     /// # Errors
-    /// If one of the processes is in another group than the first, is this process, or cannot be
-    /// moved.
+    /// If a process is in another cgroup than the first process, is this process itself, or cannot
+    /// be moved.
     pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let Some(origin) = &self.origin else { return Ok(()) };
         let ours = i32::try_from(std::process::id()).ok();
@@ -221,7 +220,8 @@ impl TreePlace {
         events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// Returns true if the group exists. If Slackline made it, it must be dissolved then.
+    /// Returns true if the cgroup exists. If Slackline made it, it must then be dissolved in the
+    /// end.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.group.is_dir()
@@ -236,8 +236,8 @@ impl TreePlace {
         write(&self.switch(), text, step)
     }
 
-    /// Thaws the group. If Slackline made it, moves all members back and removes it. Does nothing
-    /// if the group does not exist, and can be repeated.
+    /// Thaws the cgroup. If Slackline made it, moves all members back and removes it. Does nothing
+    /// if the cgroup does not exist, so the call can be repeated.
     ///
     /// # Errors
     /// The error of the first step that the kernel refused. All other steps have been tried.

@@ -51,7 +51,7 @@ pub(super) fn smt(_: &Host) -> Result<Verdict, ProbeError> {
         .hint("for exact speed, leave siblings idle, or write `off` to smt/control in sysfs"))
 }
 
-/// Probes the topology of the CPUs that Slackline can count.
+/// Probes the topology of those CPUs that Slackline can represent.
 pub(super) fn topology(_: &Host) -> Result<Verdict, ProbeError> {
     let online = read_list(format!("{DIRECTORY}/online"))?;
     let cpus: Vec<CpuId> =
@@ -98,6 +98,7 @@ pub(super) fn governor(_: &Host) -> Result<Verdict, ProbeError> {
     Ok(if steady {
         Verdict::good(found)
     } else {
-        Verdict::limited(found).hint("set it by `cpupower frequency-set --governor performance`")
+        Verdict::limited(found)
+            .hint("set the governor by `cpupower frequency-set --governor performance`")
     })
 }

@@ -1,4 +1,4 @@
-//! Probes of cgroups, and of freezing a single thread by a cgroup.
+//! Probes of cgroups, and of the ability to freeze a single thread with a cgroup.
 
 use std::fs;
 use std::io;
@@ -28,7 +28,7 @@ pub(super) fn version(_: &Host) -> Result<Verdict, ProbeError> {
             v1.join(" ")
         )),
         (None, []) => Verdict::missing("no cgroup hierarchy is mounted")
-            .hint("mount it by `mount -t cgroup2 none /sys/fs/cgroup`"),
+            .hint("mount cgroups by `mount -t cgroup2 none /sys/fs/cgroup`"),
         (None, _) => Verdict::limited(format!("version 1 only, for {}", v1.join(" ")))
             .hint("add version 2 by `mount -t cgroup2 none DIRECTORY` on an empty directory"),
     })
@@ -59,7 +59,7 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// A cgroup that the probe made. It is removed when this is dropped.
+/// A cgroup that the probe created. It is removed when this value is dropped.
 struct Group(PathBuf);
 
 impl Group {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_trace::{Exchange, HostThread, HostThreadKind, Note, Record, Sink, VcpuName};
 
-/// Passes entries on without names. Kernel threads keep their names, which are the same on each
-/// host.
+/// Sink that removes names from entries and passes them on. Kernel threads keep their names, which
+/// are the same on each host.
 #[derive(Debug)]
 pub struct Anonymiser<S> {
     sink: S,
@@ -15,7 +15,7 @@ pub struct Anonymiser<S> {
     commands: BTreeMap<String, usize>,
 }
 
-/// Keys of the host notes that are kept, since they say nothing about the host's users.
+/// Keys of the host's notes that are kept, because they do not identify the host or its users.
 const KEPT_NOTES: [&str; 5] = ["recorder", "sight", "origin", "policy", "cpus"];
 
 impl<S: Sink> Anonymiser<S> {
@@ -31,12 +31,12 @@ impl<S: Sink> Anonymiser<S> {
         Anonymiser { kept: Some(vms.clone()), ..self }
     }
 
-    /// Returns the sink that entries are passed to.
+    /// Returns the sink to which entries are passed.
     pub fn sink(&mut self) -> &mut S {
         &mut self.sink
     }
 
-    /// Returns the sink that entries are passed to.
+    /// Returns the sink to which entries were passed.
     #[must_use]
     pub fn into_sink(self) -> S {
         self.sink
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anonymised_recording_contains_no_thread_or_vm_name() {
+    fn recording_that_is_anonymised_contains_no_thread_or_vm_name() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let at = Time::START;
         let thread = |number, kind, vm: &str| HostThread {

@@ -1,5 +1,5 @@
-//! Monitors named on the command line of a process of one user, and sockets that belong to another
-//! user. Needs root.
+//! Tests with monitors that are named on the command line of one user's process, and with sockets
+//! that belong to another user. Needs root.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -43,7 +43,7 @@ impl Drop for Stranger {
 }
 
 #[test]
-fn monitor_socket_that_its_own_user_may_not_open_is_refused() {
+fn monitor_socket_that_the_user_of_the_vm_may_not_open_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
@@ -78,7 +78,7 @@ fn monitor_socket_that_its_own_user_may_not_open_is_refused() {
 /// The socket is not opened, whichever way the command line names it and wherever its symbolic
 /// links lead.
 #[test]
-fn monitor_socket_forbidden_to_the_vms_user_is_never_opened() {
+fn monitor_socket_is_never_opened_if_the_user_of_the_vm_may_not_open_it() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
@@ -126,7 +126,7 @@ fn monitor_socket_forbidden_to_the_vms_user_is_never_opened() {
 /// A symbolic link leads to a monitor of its own user while it is checked, and to root's socket
 /// afterwards.
 #[test]
-fn monitor_link_swapped_to_another_users_socket_is_not_written_to() {
+fn monitor_link_changed_to_a_socket_of_another_user_is_not_written_to() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }

@@ -31,8 +31,8 @@ const STATE: &str = "SLACKLINE_TEST_STATE";
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
 #[test]
-fn part_owner() {
-    if !plays("owner") {
+fn helper_process_runs_as_limiter() {
+    if !plays("limiter") {
         return;
     }
     let text = env::var(TARGET).unwrap();
@@ -140,7 +140,7 @@ fn unless_impossible(
 }
 
 #[test]
-fn each_limit_interface_limits_the_process_until_dropped() {
+fn each_way_to_limit_cpu_time_limits_a_process_until_it_is_dropped() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     for way in ways(scratch.path()) {
@@ -161,7 +161,7 @@ fn each_limit_interface_limits_the_process_until_dropped() {
 }
 
 #[test]
-fn limit_is_removed_after_its_owner_process_is_killed() {
+fn limit_is_removed_if_the_process_that_set_it_is_killed() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let state = scratch.path().join("state");
@@ -197,7 +197,7 @@ fn limit_is_removed_after_its_owner_process_is_killed() {
 }
 
 fn owner(way: &LimitInterface, hog: &Hog, state: &Path) -> Child {
-    let mut command = again("limit::part_owner");
+    let mut command = again("limit::helper_process_runs_as_limiter");
     command.env(TARGET, format!("{} {}", hog.pid(), way.name())).env(STATE, state);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -242,14 +242,14 @@ fn kill_keeper_of(owner: &Child) {
         status.lines().any(|line| line == format!("PPid:\t{}", owner.id()))
     };
     for (pid, words) in processes() {
-        if words.iter().any(|word| word == "part_keeper") && child_of(&pid) {
+        if words.iter().any(|word| word == "helper_process_runs_as_keeper") && child_of(&pid) {
             kill(pid.parse().unwrap(), Signal::KILL);
         }
     }
 }
 
 #[test]
-fn impossible_limit_is_refused_with_a_reason() {
+fn limit_that_cannot_be_enforced_is_refused_with_the_reason() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let keeper = || keeper(&scratch.path().join("state"));

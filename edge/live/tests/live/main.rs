@@ -18,12 +18,12 @@ mod watch;
 
 /// Runs as the keeper of a session if this process was started as one.
 #[test]
-fn part_keeper() {
+fn helper_process_runs_as_keeper() {
     common::play_keeper();
 }
 
 /// Runs as a scheduled process if this process was started as one.
 #[test]
-fn part_target() {
+fn helper_process_runs_as_target() {
     common::play_target();
 }

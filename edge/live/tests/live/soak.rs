@@ -34,8 +34,8 @@ const PROCESSES: usize = 50;
 
 /// Opens a session and makes requests without end, if this process was started for that.
 #[test]
-fn part_owner() {
-    if !plays("owner") {
+fn helper_process_runs_as_scheduler() {
+    if !plays("scheduler") {
         return;
     }
     let text = |name| env::var(name).expect("the test sets the variable");
@@ -142,7 +142,9 @@ struct Running {
 impl Running {
     fn start(targets: &[Target], state: &Path, seed: u64) -> Running {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["--exact", "soak::part_owner", "--nocapture", "--quiet"]).env(PART, "owner");
+        command
+            .args(["--exact", "soak::helper_process_runs_as_scheduler", "--nocapture", "--quiet"])
+            .env(PART, "scheduler");
         die_with_us(&mut command);
         let pids: Vec<String> = targets.iter().map(|target| target.pid().to_string()).collect();
         command.env(TARGETS, pids.join(",")).env(STATE, state).env(SEED, seed.to_string());
@@ -204,7 +206,7 @@ enum Whom {
 }
 
 #[test]
-fn soak_of_owner_and_keeper_kills_leaves_every_target_restored() {
+fn soak_test_that_kills_scheduler_and_keeper_leaves_all_targets_restored() {
     let Some(_alone) = begin() else { return };
     let length = env::var(LENGTH).ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let deadline = Instant::now() + Duration::from_secs(length);

@@ -243,7 +243,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 /// The start of a process is reported before it runs, and its exit before it leaves its CPU for the
 /// last time. So all events of the process lie between the two reports.
 #[test]
-fn fork_is_reported_before_child_runs_and_exit_before_end() {
+fn fork_is_reported_before_the_child_runs_and_exit_before_its_last_event() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (tell, told) = channel();
@@ -272,7 +272,7 @@ fn fork_is_reported_before_child_runs_and_exit_before_end() {
 }
 
 #[test]
-fn sleeping_thread_is_reported_blocking_and_waking_alternately() {
+fn thread_that_sleeps_is_reported_to_block_and_wake_in_turn() {
     let Some(mut watch) = watch() else { return };
     let sleeper = Worker::new(|| {
         for _ in 0..20 {
@@ -296,7 +296,7 @@ fn sleeping_thread_is_reported_blocking_and_waking_alternately() {
 }
 
 #[test]
-fn wake_on_the_same_cpu_is_recorded_and_notifies_once() {
+fn wake_on_the_cpu_of_the_waker_is_recorded_and_notified_once() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (from, to) = pipe();
@@ -354,7 +354,7 @@ fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
 }
 
 #[test]
-fn run_intervals_add_up_to_the_cpu_time_used() {
+fn run_intervals_of_a_thread_add_up_to_its_cpu_time() {
     let Some(mut watch) = watch() else { return };
     let spinner = Worker::new(|| burn(Span::from_ms(200)));
     watch.add(spinner.tid).unwrap();
@@ -420,7 +420,7 @@ fn run_intervals_of_two_threads_on_one_cpu_never_overlap() {
 }
 
 #[test]
-fn full_perf_ring_reports_lost_records() {
+fn perf_ring_that_is_full_reports_the_number_of_lost_records() {
     let Some(mut watch) = unless_skipped(PerfWatch::with_rings_of(4096)) else { return };
     let cpu = some_cpu();
     let [(in_there, to_there), (in_here, to_here)] = [pipe(), pipe()];
@@ -470,7 +470,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn stopped_process_is_reported_blocked_until_it_continues() {
+fn process_that_is_stopped_is_reported_blocked_until_it_continues() {
     let Some(mut watch) = watch() else { return };
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
@@ -537,7 +537,7 @@ fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
 }
 
 #[test]
-fn watch_of_an_exited_thread_is_refused_with_its_id() {
+fn watch_of_a_thread_that_has_exited_is_refused_with_the_thread_id() {
     let Some(mut watch) = watch() else { return };
     let tid = spawn(own_tid).join().unwrap();
     // Joining returns when the kernel clears the thread's id, just before the thread is gone.
@@ -554,7 +554,7 @@ fn watch_of_an_exited_thread_is_refused_with_its_id() {
 }
 
 #[test]
-fn thread_removed_from_the_watch_is_no_longer_reported() {
+fn thread_that_was_removed_from_the_watch_is_no_longer_reported() {
     let Some(mut watch) = watch() else { return };
     let [gone, stays] = [0, 1].map(|_| Worker::new(|| burn(Span::from_ms(1))));
     watch.add(gone.tid).unwrap();

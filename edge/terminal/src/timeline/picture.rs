@@ -258,7 +258,10 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
 fn remarks(timeline: &Timeline) -> Vec<String> {
     let mut remarks = Vec::new();
     if !timeline.knows.sleep {
-        remarks.push("Blank is blocked or waiting: this host does not see which.".into());
+        remarks.push(
+            "In blank intervals the vCPU was blocked or waited: this host does not see which."
+                .into(),
+        );
     }
     if !timeline.knows.stretches {
         remarks.push(

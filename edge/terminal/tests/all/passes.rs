@@ -54,7 +54,7 @@ fn entries() -> Vec<Entry> {
 }
 
 #[test]
-fn replaced_pick_is_listed_as_an_empty_timeslice() {
+fn vcpu_that_is_replaced_before_it_runs_is_listed_as_an_empty_timeslice() {
     let mut passes = Passes::default();
     let mut found: Vec<SchedulingPass> = Vec::new();
     for entry in entries() {
@@ -82,7 +82,7 @@ fn replaced_pick_is_listed_as_an_empty_timeslice() {
 }
 
 #[test]
-fn list_of_passes_counts_granted_and_empty_timeslices() {
+fn list_of_scheduling_passes_counts_granted_and_empty_timeslices() {
     let mut text = Vec::new();
     let mut list = Listing::new(&mut text, &[], at(10), Span::from_ms(5)).with_passes();
     entries().iter().for_each(|entry| entry.pass_to(&mut list));

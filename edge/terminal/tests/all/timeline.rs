@@ -131,7 +131,7 @@ fn timeline_shows_running_waiting_and_blocked_vcpus() {
 }
 
 #[test]
-fn timeline_text_is_equal_with_and_without_colours() {
+fn text_of_a_timeline_is_equal_with_and_without_colours() {
     let picture = timeline(Knowledge::ALL, Span::from_ms(20));
     let mut coloured = picture.render(Glyphs::Blocks, Paint::Colour);
     assert!(coloured.contains("\x1b[38;5;32m████████ "), "{coloured}");
@@ -142,13 +142,15 @@ fn timeline_text_is_equal_with_and_without_colours() {
 }
 
 #[test]
-fn timeline_notes_blocks_that_the_host_could_not_observe() {
+fn timeline_states_that_the_host_could_not_observe_blocks() {
     let knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
     // The remarks are in lines that are no wider than the timeline.
     let said = picture.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("Blank is blocked or waiting: this host does not see which."));
+    assert!(said.contains(
+        "In blank intervals the vCPU was blocked or waited: this host does not see which."
+    ));
     assert!(
         said.contains("CPU time was read only from time to time, and is drawn evenly in between.")
     );
@@ -171,7 +173,7 @@ const LIST: &str = "\
 ";
 
 #[test]
-fn run_intervals_are_listed_one_per_line() {
+fn list_of_run_intervals_has_one_interval_per_line() {
     let mut text = Vec::new();
     let (from, span) = (us(9500), Span::from_ms(11));
     let mut listing = Listing::new(&mut text, &names(), from, span);
@@ -195,7 +197,7 @@ fn run_list(name: &str) -> Result<String, RunListError> {
 
 /// The last block is not over at the end of the run, so its length is unknown.
 #[test]
-fn run_and_block_times_of_a_vcpu_are_listed_as_csv() {
+fn csv_list_of_a_vcpu_has_its_run_and_block_times() {
     let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
     assert_eq!(run_list("web").as_deref(), Ok(expected));
     assert_eq!(run_list("batch").as_deref(), Ok("run_ns,block_ns\n"));
@@ -204,7 +206,7 @@ fn run_and_block_times_of_a_vcpu_are_listed_as_csv() {
 }
 
 #[test]
-fn wake_without_cpu_time_counts_as_blocked_in_csv() {
+fn csv_list_of_a_vcpu_counts_a_wake_without_cpu_time_as_blocked() {
     let mut text = Vec::new();
     let mut list =
         RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");
@@ -243,7 +245,7 @@ fn wake_without_cpu_time_counts_as_blocked_in_csv() {
 
 /// If the host could not observe blocking, no table is made.
 #[test]
-fn csv_of_a_trace_without_block_records_is_refused() {
+fn csv_list_of_a_trace_without_block_records_is_refused() {
     let header = header(Knowledge {
         sleep: false,
         stretches: true,

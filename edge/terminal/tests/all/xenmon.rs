@@ -25,7 +25,7 @@ fn assert_table(run: &XenMonSummary, expected: &str) {
 }
 
 #[test]
-fn xenmon_metrics_are_shown_as_a_table() {
+fn xenmon_metrics_of_a_run_are_shown_as_a_table() {
     assert_table(
         &two(),
         "
@@ -42,7 +42,7 @@ XenMon: 100ms sampled every 100ms
 }
 
 #[test]
-fn xenmon_table_shows_missing_values_as_explained_dashes() {
+fn xenmon_table_shows_a_dash_with_an_explanation_for_a_missing_value() {
     let mut run = two();
     run.knows_io = true;
     run.domains[0].total.sliced = 0;
@@ -63,7 +63,7 @@ XenMon: 100ms sampled every 100ms
 }
 
 #[test]
-fn xenmon_table_omits_columns_the_host_cannot_measure() {
+fn xenmon_table_omits_columns_that_the_host_cannot_measure() {
     let mut run = two();
     run.knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };

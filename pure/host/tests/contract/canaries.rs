@@ -22,7 +22,7 @@ pub(crate) enum Wrong {
     PicksThoseWhoLeft,
     /// Sets a timer to a time in the past.
     RingsInThePast,
-    /// Picks timeslices of zero length.
+    /// Picks timeslices of length zero.
     HandsOutNothing,
     /// Ignores wakes of the vCPU in slot 0.
     ForgetsOne,
@@ -37,8 +37,8 @@ pub(crate) enum Wrong {
     GivesTooMuch,
     /// Returns different results for the same `pick`.
     AnswersOtherwise,
-    /// Changes its results with the number of `pick` calls so far, but not from one call to the
-    /// next.
+    /// Bases its results on the number of `pick` calls so far, but gives the same result in
+    /// consecutive calls.
     WearsOut,
     /// Decides differently from an identical copy of itself.
     IsNotRepeatable,
@@ -59,7 +59,8 @@ pub(crate) fn wrapped(wrong: Wrong) -> &'static Spec {
     find(name).expect("the wrapped policy is on the list")
 }
 
-/// Number of canaries created so far. A correct policy cannot depend on it, but a canary can.
+/// Number of canaries (broken policies) created so far. A correct policy cannot depend on this
+/// number, but a canary can.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// Policy that wraps another policy and breaks one rule of the contract.

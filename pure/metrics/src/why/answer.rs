@@ -32,11 +32,13 @@ pub struct Blame {
     pub waited: Span,
     /// Each cause of waiting with its time, longest first.
     pub culprits: Vec<(Culprit, Span)>,
-    /// The kernel's numbers beside those of the recording. `None` if the kernel was not asked.
+    /// CPU time and CPU ready as the kernel counted them, beside those of the recording. `None` if
+    /// the recording has no kernel accounting of the vCPU.
     pub check: Option<Check>,
 }
 
-/// CPU time and CPU ready of a vCPU in the same interval, by the kernel and by the recording.
+/// CPU time and CPU ready (time on run queues) of a vCPU in the same interval, by the kernel and by
+/// the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Check {
     /// CPU time as the kernel counted it.

@@ -122,27 +122,27 @@ mod tests {
     }
 
     #[test]
-    fn placement_among_equal_cpus_takes_the_lowest_number() {
+    fn vcpu_is_placed_on_the_lowest_numbered_cpu_if_several_cpus_are_equal() {
         assert_eq!(place(Packing::Spread, None, &[0, 1, 2, 3, 4]), Ok(2));
         assert_eq!(place(Packing::Spread, None, &[0, 3, 4]), Ok(4));
         assert_eq!(place(Packing::Pack, None, &[0, 1, 2, 3, 4]), Ok(1));
     }
 
     #[test]
-    fn placed_vcpu_stays_on_its_cpu_if_allowed_and_it_fits() {
+    fn vcpu_keeps_its_cpu_in_placement_if_affinity_allows_and_it_fits() {
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1, 2, 3, 4]), Ok(3));
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1]), Ok(1));
         assert_eq!(place(Packing::Pack, Some(0), &[0, 2, 3]), Ok(2));
     }
 
     #[test]
-    fn placement_that_fits_nowhere_returns_the_best_allowed_cpu() {
+    fn refused_placement_returns_the_allowed_cpu_with_most_capacity() {
         assert_eq!(place(Packing::Spread, None, &[0]), Err(0));
         assert_eq!(place(Packing::Pack, Some(1), &[0]), Err(0));
     }
 
     #[test]
-    fn unreserved_vcpu_is_placed_on_the_cpu_with_fewest_vcpus() {
+    fn vcpu_without_reservation_is_placed_on_the_cpu_with_fewest_vcpus() {
         let mut population = Population::new(3);
         let all = CpuSet::first_n(3);
         let joined = [all, all, all, cpus(&[1, 2]), all].map(|allowed| population.join(allowed));

@@ -32,8 +32,8 @@ pub(crate) struct SwapRules {
     /// True if CPUs with equal CPU time per weight are ordered by the greatest lead of their vCPUs,
     /// where a lead is CPU time received beyond the fair share. [balancer §1.8, 2]
     pub(crate) by_lead: bool,
-    /// True if a CPU that found no vCPUs to swap with one CPU may try another CPU. [balancer §1.8,
-    /// 3]
+    /// True if a CPU that found no vCPUs to swap with one CPU may try another CPU in the same run.
+    /// [balancer §1.8, 3]
     pub(crate) retries: bool,
 }
 
@@ -219,8 +219,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Phase 3 b of the swap: drops light vCPUs while more weight would migrate than should
-    /// (w_ideal).
+    /// Phase 3 b of the swap: drops light vCPUs while the weight that would migrate exceeds
+    /// w_ideal.
     fn drop_light(&self, marked: &mut MarkedVcpus<'a>) {
         while self.beyond(marked.total) > 0
             && let Some(light) = self.best_fit(&marked.there, (self.beyond(marked.total), 0))

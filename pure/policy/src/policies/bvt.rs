@@ -155,7 +155,7 @@ struct BvtCpu {
     /// Earliest actual time of the runnable vCPUs. A vCPU that wakes starts from this time or
     /// later.
     floor: VirtualTime,
-    /// Time of the last pass that comes after all wakes of its instant.
+    /// Time of the last pass that was requested for after all wakes of its instant.
     pending: Time,
     floor_before: VirtualTime,
     /// Last position assigned at the head of the queue.
@@ -168,7 +168,7 @@ struct BvtCpu {
 /// Reason for a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassCause {
-    /// A timer or a wake requests the pass. All wakes of the same instant precede it.
+    /// A timer or a wake requests the pass. The pass follows after all wakes of the same instant.
     Asked,
     /// The chosen vCPU is preempted or blocks, or its clock was set to a new value.
     AtOnce,
@@ -484,7 +484,7 @@ impl<S: Source> Bvt<S> {
         }
     }
 
-    /// Returns the effective time that the chosen vCPU would have if it were charged now.
+    /// Returns the effective virtual time that the chosen vCPU would have if it were charged now.
     fn reading(&self, now: Time, current: VcpuId) -> VirtualTime {
         let clock = &self.clocks[current];
         if self.line(clock.cpu).pending == now {

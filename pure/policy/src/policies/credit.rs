@@ -109,7 +109,8 @@ pub(crate) struct Credit {
     ticks: u32,
     accounted: Time,
     cpus: Vec<CreditCpu>,
-    /// CPUs by the class of the vCPU chosen for them. A CPU without one counts as [`Class::Idle`].
+    /// CPUs by the class of the vCPU chosen for them. A CPU with no chosen vCPU counts as
+    /// [`Class::Idle`].
     by_class: [CpuSet; runqueue::CLASSES],
     /// Number of vCPUs on each home CPU.
     population: Population,
@@ -121,7 +122,7 @@ pub(crate) struct Credit {
     balance: i64,
     /// State of the distribution of credit without rounding.
     level: CreditLevel,
-    /// Claims of guests. `None` if hints of guests are ignored.
+    /// Urgency claims of guests. `None` if hints of guests are ignored.
     claims: Option<Box<Claims>>,
     /// Invitations of gang siblings. `None` if vCPUs are scheduled independently.
     gangs: Option<Gangs>,
@@ -162,7 +163,8 @@ struct Vcpu {
     is_parked: bool,
     /// True if the vCPU migrates after the next scheduling pass of its CPU.
     is_moving: bool,
-    /// Length of the vCPU's next timeslice: a whole one, or the rest of one that was interrupted.
+    /// Length of the vCPU's next timeslice: a whole timeslice, or the rest of an interrupted
+    /// timeslice.
     turn: Span,
     /// CPU time charged to the vCPU since it was chosen.
     paid: Span,
@@ -384,8 +386,8 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 }
 
 impl Credit {
-    /// Creates the policy. With `belief`, claims of guests count by these rules. Without it they
-    /// are ignored.
+    /// Creates the policy. With `belief`, urgency claims of guests count by these rules. Without
+    /// `belief`, claims are ignored.
     pub(crate) fn new(
         rules: CreditRules,
         topology: &Topology,

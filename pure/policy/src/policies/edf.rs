@@ -110,7 +110,8 @@ pub(crate) const SPEC: Spec = Spec {
 struct Edf {
     promised: Bookings,
     quantum: Span,
-    /// Two queues per CPU, `owed` and `served`, by deadline.
+    /// Two queues per CPU, by deadline: `owed` with the vCPUs that have budget left, `served` with
+    /// the others.
     deadlines: Queues<Time>,
     /// One queue per CPU: the vCPUs in `served` that may use slack, in order of `SlackRank`.
     spare: Queues<SlackRank>,

@@ -126,7 +126,7 @@ struct GedfRules {
     carries: bool,
     carries_misses: bool,
     trims: bool,
-    /// Number of CPUs plus one. A vCPU may be tardy by half as many budgets.
+    /// Number of CPUs plus one: the number of half budgets by which a vCPU may be tardy at most.
     half_budgets: u64,
     /// Largest budget admitted so far.
     largest: Span,
@@ -144,7 +144,7 @@ struct GedfServer {
     deadline: Time,
     /// Number of times that the budget of this period was exhausted.
     level: u64,
-    /// Budget left on the current level.
+    /// Budget left on the current level: since the budget was last filled up.
     remaining: Span,
     /// Overrun still to be deducted from the next budgets.
     debt: Span,
@@ -381,7 +381,8 @@ impl Gedf {
         Ok(advance)
     }
 
-    /// Returns true if the host is quiescent: no vCPU has budget left or can wake with some.
+    /// Returns true if the host is quiescent: no vCPU has budget left or will have budget when it
+    /// wakes.
     fn rests(&self, at: &Moment) -> bool {
         let sleeps = at.members().filter(|&vcpu| !at.is_awake(vcpu));
         let mut asleep = sleeps.filter_map(|vcpu| self.servers.get(vcpu));

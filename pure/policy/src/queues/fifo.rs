@@ -93,7 +93,7 @@ mod tests {
     proptest! {
         /// Compares the queue with a plain vector under random operations.
         #[test]
-        fn fifo_queue_agrees_with_a_plain_vector(
+        fn fifo_queue_behaves_like_a_vector_under_random_operations(
             steps in prop::collection::vec((0u32..12, any::<bool>()), 1..200),
         ) {
             let mut line = FifoQueue::new();

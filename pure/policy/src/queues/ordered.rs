@@ -70,7 +70,7 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     /// Returns the vCPU with the lowest key for which `holds` is true. Examines only the vCPUs with
-    /// lower keys, for which it is false, and their children in the heap.
+    /// lower keys, for which `holds` is false, and their children in the heap.
     #[inline(always)]
     pub(crate) fn first_that(
         &self,
@@ -285,7 +285,7 @@ mod tests {
         /// Compares the queues with the ordered set of the standard library under random
         /// operations.
         #[test]
-        fn ordered_queue_agrees_with_an_ordered_set(
+        fn ordered_queue_behaves_like_an_ordered_set_under_random_operations(
             steps in prop::collection::vec((0u64..50, 0u32..20), 1..200),
             mask: u32,
         ) {

@@ -1,7 +1,6 @@
 //! Reservations that end at a time of the wall clock.
 //!
-//! The end is not converted to the service's clock when it is set: if the wall clock is set, ends
-//! move with it.
+//! An end is kept as a time of the wall clock. So if the wall clock is set, the ends move with it.
 
 use slackline_units::{Time, WallTime};
 
@@ -31,8 +30,8 @@ impl Service {
     }
 }
 
-/// Returns the end of a reservation. `None` if it has none, or is held for a gang: it is not in the
-/// ledger then, and ends with its lease.
+/// Returns the end of a reservation. `None` if the reservation has no end. Also `None` if it is
+/// held for a gang, since it is then not in the ledger, and ends with its lease.
 fn end(entry: &Entry) -> Option<WallTime> {
     entry.row.terms.until().filter(|_| !entry.is_lent())
 }

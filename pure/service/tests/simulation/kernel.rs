@@ -80,7 +80,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the process with this identity, if it is still there.
+    /// Returns the process with this identity. `None` if it has ended.
     pub(crate) fn alive(&self, identity: Identity) -> Option<&Process> {
         self.processes.values().find(|process| process.machine.identity == identity)
     }

@@ -8,9 +8,9 @@ use super::SystemId;
 /// Target of an interrupt.
 #[derive(Clone, Copy)]
 pub(crate) enum InterruptTarget {
-    /// Always this CPU, wherever vCPUs run.
+    /// A given CPU, wherever vCPUs run.
     Cpu(CpuId),
-    /// The CPU on which this vCPU runs or ran last.
+    /// The CPU on which a given vCPU runs or ran last.
     OfVcpu(VcpuId),
 }
 

@@ -43,8 +43,8 @@ pub(crate) struct Job {
 pub(crate) struct Work<'a> {
     pub(crate) program: &'a Program,
     pub(crate) draws: Stream,
-    /// Job releases since the program began. They are kept in this struct so that a guest fits in a
-    /// cache line.
+    /// Job releases since the program began. They are kept in this struct so that a guest fits in
+    /// one cache line.
     releases: Releases,
     /// Position in the recording of the program, if it has one.
     recorded: Option<Box<RecordingPosition>>,

@@ -94,7 +94,7 @@ impl TaskInfo {
     }
 }
 
-/// Returns the most urgent of these tasks, up to the number that fits in a report.
+/// Returns the most urgent of the given tasks, up to the number that fits in a report.
 fn first<'a>(tasks: impl Iterator<Item = &'a (Urgency, u16)>) -> [Option<ToldTask>; TASKS] {
     some(tasks.map(|&(urgency, task)| ToldTask { id: TaskId::new(task), urgency }))
 }

@@ -93,9 +93,9 @@ impl Flows {
         self.flows[packet.flow as usize].turn == packet.turn
     }
 
-    /// Returns the operating system that a packet is for, even if its connection is gone. Then
-    /// either the connection's number has not been reused for another system, or the packet is for
-    /// no task.
+    /// Returns the operating system that a packet is for, even if the packet's connection has
+    /// ended. If the connection's number has been reused for another system since, the packet is
+    /// for no task.
     pub(super) fn system(&self, packet: Packet) -> SystemId {
         self.flows[packet.flow as usize].system
     }

@@ -137,15 +137,15 @@ impl<'a> Frontend<'a> {
         meant
     }
 
-    /// Returns the tasks that wait for requests, longest wait first. With `by`, only tasks whose
-    /// jobs carry this id.
+    /// Returns the tasks that wait for requests, longest wait first. If `by` is given, only tasks
+    /// whose jobs carry that id.
     fn takers(&self, by: Option<TaskId>) -> impl Iterator<Item = u16> {
         let takes = move |task: &u16| by.is_none() || self.told_by(*task) == by;
         self.acceptors.iter().copied().filter(takes)
     }
 
-    /// Returns true if a task waits for a request with this id, or for any request if `by` is
-    /// `None`.
+    /// Returns true if a task waits for a request for the task id `by`. If `by` is `None`, returns
+    /// true if any task waits for a request.
     pub(super) fn is_wanted(&self, by: Option<TaskId>) -> bool {
         self.takers(by).next().is_some()
     }
@@ -201,7 +201,7 @@ impl<'a> Frontend<'a> {
         request.map(|(packet, _)| packet)
     }
 
-    /// Removes and returns the task that has waited the longest for a request with this id.
+    /// Removes and returns the task that has waited the longest for a request for the task id `by`.
     pub(super) fn take_taker(&mut self, by: Option<TaskId>) -> Option<u16> {
         let taker = self.takers(by).next()?;
         self.acceptors.retain(|&task| task != taker);

@@ -35,7 +35,7 @@ pub(super) enum PacketMessage {
 pub(crate) struct Packet {
     pub(super) flow: u32,
     /// Generation of the connection's number. A packet of an older generation belongs to a
-    /// connection that is gone.
+    /// connection that has ended.
     pub(super) turn: u32,
     pub(super) says: PacketMessage,
 }

@@ -26,7 +26,7 @@ struct Block {
     offset: u64,
     /// Checksum of all bytes before the block.
     sum: u64,
-    /// Time to which the time of the first entry refers.
+    /// Time whose difference to the first entry's time is stored in that entry.
     last: Time,
     entries: u64,
     run_intervals: u64,

@@ -22,8 +22,8 @@ struct SlotState {
     woke: Option<Time>,
 }
 
-/// Position in a trace, with the checksum of all bytes before it and the time to which the next
-/// time refers.
+/// Position in a trace, with the checksum of all bytes before it, and with the time whose
+/// difference to the next time is stored.
 #[derive(Clone, Copy)]
 pub(super) struct Position {
     pub(super) offset: u64,

@@ -39,8 +39,8 @@ pub(super) struct VcpuClock {
     pub(super) actual: VirtualTime,
     /// Effective time when the vCPU was last queued.
     pub(super) effective: VirtualTime,
-    /// CPU time that is not charged yet. With the fault `charge_again` it also has CPU time that
-    /// will be charged a second time.
+    /// CPU time that is not charged yet. With Xen's fault `charge_again`, also CPU time that will
+    /// be charged a second time.
     pub(super) used: Span,
     pub(super) warping: bool,
     may_warp: bool,
@@ -96,7 +96,7 @@ impl VcpuClock {
         if self.warping { rules.warped(actual, self.warp) } else { actual }
     }
 
-    /// Counts CPU time that is about to be charged against the limit of a warp. Returns the result
+    /// Counts CPU time against the limit of a warp, before that time is charged. Returns the result
     /// if the limit ends the warp.
     pub(super) fn use_warp(&mut self, now: Time) -> Option<WarpEnd> {
         if !self.has_limit() {

@@ -32,8 +32,8 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// Returns the class at which the claim of a vCPU of this class counts. `None` if the claim
-    /// does not count.
+    /// Returns the class at which the urgency claim of a vCPU of this class counts. `None` if the
+    /// claim does not count.
     #[inline]
     fn standing(self, among: ClaimScope) -> Option<ClaimClass> {
         match self {
@@ -77,11 +77,12 @@ pub(super) struct RunQueues {
     vcpus_from: usize,
     /// CPUs that may have a waiting vCPU of a class, indexed by class.
     taken: [CpuSet; CLASSES],
-    /// CPUs whose lists may have a vCPU in the lane of a class that is not its own.
+    /// CPUs whose list may have a vCPU in a lane (the list of one class) that is not the lane of
+    /// its class.
     pub(super) mixed: CpuSet,
     /// CPUs with a vCPU whose class changed since the list of the CPU was last sorted.
     pub(super) unsorted: CpuSet,
-    /// Order of the waiting vCPUs by claims. `None` if claims are ignored.
+    /// Order of the waiting vCPUs by urgency claims. `None` if claims are ignored.
     order: Option<ClaimOrder>,
 }
 
@@ -99,7 +100,7 @@ impl RunQueues {
         }
     }
 
-    /// Creates empty lists in which vCPUs may have claims.
+    /// Creates empty lists for `cpus` CPUs, in which vCPUs may have urgency claims.
     pub(super) fn with_order(cpus: usize, among: ClaimScope) -> RunQueues {
         RunQueues { order: Some(ClaimOrder::new(cpus, among)), ..RunQueues::new(cpus) }
     }
@@ -209,7 +210,7 @@ impl RunQueues {
         cpus
     }
 
-    /// Sets the claim of a vCPU, in whatever list the vCPU is.
+    /// Sets the urgency claim of a vCPU, in whatever list the vCPU is.
     pub(super) fn set_claim(&mut self, vcpu: VcpuId, claim: Claim) {
         let counts = self.counts(vcpu);
         if let Some(order) = self.order.as_mut().filter(|order| order.claim(vcpu) != claim) {
@@ -217,7 +218,7 @@ impl RunQueues {
         }
     }
 
-    /// Returns the claim of a vCPU.
+    /// Returns the urgency claim of a vCPU.
     pub(super) fn claim(&self, vcpu: VcpuId) -> Claim {
         self.order.as_ref().map_or(Claim::NONE, |order| order.claim(vcpu))
     }
@@ -242,7 +243,7 @@ impl RunQueues {
         claims.min_by_key(|&(key, _)| key).map(|((claim, _), vcpu)| (claim, vcpu))
     }
 
-    /// Updates the order by claims after the class of a vCPU changed and its place did not.
+    /// Updates the order by urgency claims after the class of a vCPU changed and its place did not.
     pub(super) fn reorder(&mut self, vcpu: VcpuId) {
         let counts = self.counts(vcpu);
         if let Some(order) = &mut self.order {
@@ -250,15 +251,15 @@ impl RunQueues {
         }
     }
 
-    /// Returns the CPU and class at which the claim of a vCPU counts. `None` if the claim does not
-    /// count.
+    /// Returns the CPU and class at which the urgency claim of a vCPU counts. `None` if the claim
+    /// does not count.
     fn counts(&self, vcpu: VcpuId) -> Option<(CpuId, ClaimClass)> {
         let among = self.order.as_ref()?.among;
         let standing = self.nodes[self.index(vcpu)].class.standing(among)?;
         Some((self.list_of(vcpu)?, standing))
     }
 
-    /// Returns true if other vCPUs may precede a vCPU of this class by their claims.
+    /// Returns true if other vCPUs may precede a vCPU of this class by their urgency claims.
     pub(super) fn is_reordered(&self, class: Class) -> bool {
         self.order.as_ref().is_some_and(|order| class.standing(order.among).is_some())
     }
@@ -430,7 +431,7 @@ mod tests {
         /// After any sequence of entries, removals and changes on two CPUs, lists have the order of
         /// the plain list.
         #[test]
-        fn credit_run_queues_keep_the_order_of_a_plain_list(
+        fn credit_run_queues_keep_the_order_of_a_simple_list_under_random_steps(
             steps in prop::collection::vec((0..10, 0..2_usize, 0..8_u32, 0..4_usize), 1..200),
         ) {
             let mut queues = RunQueues::new(2);

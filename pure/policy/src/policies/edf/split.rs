@@ -62,7 +62,7 @@ impl EdfServer {
         }
     }
 
-    /// Moves on through the subtasks by `ran`, CPU time of the slice that was received or
+    /// Advances through the subtasks by `ran`, which is CPU time of the slice that was received or
     /// forfeited.
     pub(super) fn go_on(&mut self, ran: Span) {
         if let Some(in_parts) = &mut self.in_parts {

@@ -318,12 +318,13 @@ impl Sedf {
     }
 }
 
-/// Returns the index of the queue of vCPUs in their current period.
+/// Returns the index of a CPU's ready queue, which has the vCPUs with budget left in their current
+/// period.
 pub(super) fn ready(cpu: CpuId) -> usize {
     2 * cpu.index()
 }
 
-/// Returns the index of the queue of vCPUs that wait for their next period.
+/// Returns the index of a CPU's waiting queue, which has the vCPUs that wait for their next period.
 pub(super) fn waiting(cpu: CpuId) -> usize {
     2 * cpu.index() + 1
 }

@@ -73,7 +73,7 @@ impl SedfServer {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.restart());
     }
 
-    /// Moves on through the subtasks by `ran`: CPU time used, or blocked time that could have been
+    /// Advances through the subtasks by `ran`: CPU time used, or blocked time that could have been
     /// used.
     pub(super) fn go_on(&mut self, ran: Span) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.go_on(ran));
@@ -202,8 +202,8 @@ impl Sedf {
     }
 
     /// Returns true if a vCPU that wakes on this CPU loses the budget that it would have used while
-    /// blocked. That is so if a vCPU is split there, or was split and other vCPUs still wait
-    /// because of it.
+    /// blocked. That is so if a vCPU is split on the CPU, or if other vCPUs still wait because one
+    /// was split there.
     #[inline(always)]
     pub(super) fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         self.parting.is_some() && self.may_be_strict(at, cpu)

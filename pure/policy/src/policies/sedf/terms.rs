@@ -332,7 +332,7 @@ impl CpuTally {
     }
 
     /// Returns the suitability of this CPU for a vCPU with the parameters `terms`: the free
-    /// capacity per sharer, and then the lower number of vCPUs.
+    /// capacity for each vCPU that shares it. If that is equal, fewer vCPUs are better.
     pub(super) fn appeal(&self, terms: &SedfParameters) -> CpuSuitability {
         let free = (1_u128 << 64).saturating_sub(self.load.bound());
         let (room, sharers) = if terms.weight > 0 {
@@ -360,8 +360,8 @@ pub(super) struct CpuSuitability {
 }
 
 impl CpuSuitability {
-    /// Orders the more suitable CPU first. Room is at most 2^64 and sharers are fewer than 2^48, so
-    /// the products do not overflow.
+    /// Orders the more suitable CPU first. The products do not overflow: `room` is at most 2^64,
+    /// and `sharers` is less than 2^48.
     pub(super) fn compare(&self, other: &CpuSuitability) -> core::cmp::Ordering {
         let (this, that) = (self.room * other.sharers, other.room * self.sharers);
         that.cmp(&this).then(self.members.cmp(&other.members))
@@ -376,7 +376,7 @@ mod tests {
 
     /// For slack, a work-conserving slice of half a CPU counts as half of `FULL_WEIGHT`.
     #[test]
-    fn sedf_work_conserving_slice_has_slack_weight_of_its_share() {
+    fn sedf_slack_weight_of_a_work_conserving_slice_is_its_share_of_full_weight() {
         let half = Reservation::new(Span::from_ms(5), Span::from_ms(10)).unwrap();
         let half = SedfParameters { extra: true, ..SedfParameters::of(half) };
         let slack = |extra_weight| SedfParameters {

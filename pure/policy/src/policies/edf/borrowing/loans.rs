@@ -48,8 +48,8 @@ pub(in crate::policies::edf) fn rate(slice: Span, time: Span) -> u128 {
     (u128::from(slice.ns()) << 64).div_ceil(u128::from(time.ns().max(1)))
 }
 
-/// Returns the part of `all` for one of several vCPUs. It is an equal share, plus what the others
-/// do not use of theirs. `others` has the amounts that they could use.
+/// Returns the part of `all` for one of several vCPUs. It is an equal share, plus the parts of the
+/// others' shares that the others cannot use. `others` has the amounts that the others could use.
 pub(in crate::policies::edf) fn part(
     all: u128,
     others: impl Iterator<Item = u128> + Clone,

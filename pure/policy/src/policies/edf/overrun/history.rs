@@ -63,7 +63,7 @@ mod tests {
     /// The minimum covers the current and the previous block. It is zero before the first block is
     /// complete.
     #[test]
-    fn edf_steady_overrun_is_the_minimum_of_the_last_two_blocks() {
+    fn edf_steady_overrun_is_the_minimum_over_the_last_two_blocks_of_overruns() {
         let mut stops = OverrunHistory::default();
         learn(&mut stops, 63, 7);
         assert_eq!(stops.habit(), Span::ZERO, "unknown yet");

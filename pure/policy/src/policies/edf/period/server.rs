@@ -8,7 +8,7 @@ use crate::policies::edf::{EdfServer, SpareTime};
 
 impl EdfServer {
     /// Returns the reservation of the vCPU and its excess over the fluid rate. There is excess if
-    /// the rest of the period, at the fluid rate, is worth more budget than the vCPU has left.
+    /// the vCPU has less budget left than the fluid rate gives it for the rest of the period.
     pub(in crate::policies::edf) fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
         let share = self.periods.reservation;
         // A period that is longer than the others has the same budget.
