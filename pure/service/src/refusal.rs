@@ -73,6 +73,17 @@ pub enum Refusal {
         /// Revision that the reservation has now.
         is: u64,
     },
+    /// The host is not as it was when the plan was made.
+    #[error("the host is at revision {is}, and the plan is for revision {asked}")]
+    HostMoved {
+        /// Revision in the request.
+        asked: u64,
+        /// Current revision of the host.
+        is: u64,
+    },
+    /// The caller has no plan and no change that could be undone.
+    #[error("there is no applied plan or change of this user to undo")]
+    NothingToUndo,
     /// The name is in use for a different reservation.
     #[error("reservation {name} exists already: {is}")]
     Exists {
@@ -267,6 +278,10 @@ impl Refusal {
             Refusal::Stale { name, is, .. } => {
                 Some(format!("read {name} again, then use revision {is}"))
             }
+            Refusal::HostMoved { .. } => {
+                Some("ask `slackline whatif --since` again, and apply the new plan".into())
+            }
+            Refusal::NothingToUndo => None,
             Refusal::Exists { name, .. } => Some(format!("use `slackline change {name}`")),
             Refusal::NoSuchReservation { .. } => {
                 Some("run `slackline list` to see all reservations".into())
