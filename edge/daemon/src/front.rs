@@ -21,6 +21,7 @@ mod openapi;
 mod pages;
 mod patience;
 mod peer;
+mod plans;
 mod recordings;
 mod remotes;
 pub(crate) mod rights;

@@ -42,7 +42,7 @@ pub struct MeasuredVm {
     pub present: Span,
     /// CPU time of all vCPUs together.
     pub used: Span,
-    /// Number of deadlines.
+    /// Number of deadlines, missed or not.
     pub deadlines: u64,
     /// Number of missed deadlines.
     pub missed: u64,
@@ -73,7 +73,7 @@ pub enum PlanStage {
     Done,
     /// The first VM has its old parameters again. Says why.
     Undone(String),
-    /// The service leaves the rest to people, since one of them has changed the first VM. Says how.
+    /// A person has changed the first VM, so the service leaves the rest. Says in which way.
     Stopped(String),
 }
 
@@ -103,7 +103,7 @@ pub struct Plan {
     pub since: u64,
     /// Changes to all reservations.
     pub steps: Vec<PlanStep>,
-    /// How far it is.
+    /// Stage that the plan has reached.
     pub stage: PlanStage,
 }
 
@@ -155,7 +155,7 @@ impl VmPrediction {
     /// Compares a prediction with what came between two measurements.
     ///
     /// # Errors
-    /// If it differs too much. Says how.
+    /// If it differs too much. Says in which way.
     pub fn compare(&self, begin: MeasuredVm, end: MeasuredVm) -> Result<(), String> {
         let name = &self.name;
         let present = end.present.left_after(begin.present);

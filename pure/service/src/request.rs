@@ -279,11 +279,7 @@ impl fmt::Display for Request {
                 write!(out, "{verb} prune={prune} dry-run={dry_run}")?;
                 targets.iter().try_for_each(|target| write!(out, ", {target}"))
             }
-            Request::Canary { targets, prune, watch, revision, .. } => {
-                write!(out, "{verb} canary watch={watch} prune={prune}")?;
-                write_revision(out, *revision)?;
-                targets.iter().try_for_each(|target| write!(out, ", {target}"))
-            }
+            Request::Canary { .. } => write_canary(out, self),
             Request::Undo => write!(out, "undo"),
             Request::Plan => write!(out, "plan"),
             Request::List { name: None } => write!(out, "{verb}"),
@@ -307,4 +303,11 @@ impl fmt::Display for Request {
 
 fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::Result {
     revision.map_or(Ok(()), |revision| write!(out, " revision={revision}"))
+}
+
+fn write_canary(out: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {
+    let Request::Canary { targets, prune, watch, revision, .. } = request else { return Ok(()) };
+    write!(out, "{} canary watch={watch} prune={prune}", request.verb())?;
+    write_revision(out, *revision)?;
+    targets.iter().try_for_each(|target| write!(out, ", {target}"))
 }

@@ -16,6 +16,7 @@ mod kills;
 mod old_kernel;
 mod outside;
 mod papers;
+mod plans;
 mod policies;
 mod rebind;
 mod scrape;

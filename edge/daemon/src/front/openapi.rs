@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{accounts, events, pages, recordings};
+use super::{accounts, events, pages, plans, recordings};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -14,6 +14,8 @@ use super::{accounts, events, pages, recordings};
         pages::show,
         pages::reserve,
         pages::apply,
+        plans::undo,
+        plans::plan,
         pages::change,
         pages::release,
         pages::pause,

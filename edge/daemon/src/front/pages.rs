@@ -26,7 +26,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::tls::certificate_in;
-use super::{accounts, events, metrics, recordings};
+use super::{accounts, events, metrics, plans, recordings};
 
 /// OpenAPI description that is stored in the repository. Within a version it may only get
 /// additions.
@@ -53,6 +53,8 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/reservations/{name}/pause", post(pause))
         .route("/v1/reservations/{name}/resume", post(resume))
         .route("/v1/apply", post(apply))
+        .route("/v1/undo", post(plans::undo))
+        .route("/v1/plan", get(plans::plan))
         .route("/v1/gangs", post(gang))
         .route("/v1/room", get(room))
         .route("/v1/access", get(access).post(migrate_access))

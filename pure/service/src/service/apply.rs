@@ -117,7 +117,7 @@ impl Service {
         steps.sort_by_key(Step::rank);
         let last = steps.len() - 1;
         let by = |number| ChangeOrigin::Together { asked, is_last: number == last };
-        let rows = self.carry_out(now, asked, by, steps, world)?;
+        let rows = self.carry_out(now, (asked, by), steps, world)?;
         let mut changes = shown;
         for change in &mut changes {
             let done = rows.iter().find(|row| row.name == *change.name());
@@ -133,8 +133,7 @@ impl Service {
     pub(super) fn carry_out<'a>(
         &mut self,
         now: Time,
-        asked: &ClientRequest,
-        by: impl Fn(usize) -> ChangeOrigin<'a>,
+        (asked, by): (&ClientRequest, impl Fn(usize) -> ChangeOrigin<'a>),
         steps: Vec<Step>,
         world: &mut impl World,
     ) -> Result<Vec<Row>, Refusal> {

@@ -120,7 +120,7 @@ impl Service {
                 continue;
             }
             let by = |_| ChangeOrigin::Together { asked, is_last: true };
-            match self.carry_out(now, asked, by, vec![step], world) {
+            match self.carry_out(now, (asked, by), vec![step], world) {
                 Ok(rows) => return Ok((prediction.clone(), rows)),
                 Err(why) => refused = Some(why),
             }
@@ -148,7 +148,7 @@ impl Service {
         shown.sort_by(|a, b| a.name().cmp(b.name()));
         let last = steps.len() - 1;
         let by = |number| ChangeOrigin::Together { asked, is_last: number == last };
-        let rows = self.carry_out(now, asked, by, steps, world)?;
+        let rows = self.carry_out(now, (asked, by), steps, world)?;
         for change in &mut shown {
             let done = rows.iter().find(|one| one.name == *change.name());
             change.after = change.after.take().and_then(|after| done.cloned().or(Some(after)));
@@ -170,23 +170,29 @@ impl Service {
         Ok(steps)
     }
 
-    fn step_back(&self, step: &PlanStep) -> Result<Option<Step>, Refusal> {
-        let current = |after: &Row| {
-            let row = self.book.row(&after.name);
-            let row = row.ok_or_else(|| Refusal::NoSuchReservation { name: after.name.clone() })?;
-            if row.revision != after.revision {
-                let (name, asked, is) = (row.name.clone(), after.revision, row.revision);
-                return Err(Refusal::Stale { name, asked, is });
+    /// Returns the current row of a reservation, which must have the revision of `known`.
+    fn unmoved(&self, known: &Row) -> Result<Row, Refusal> {
+        let (name, asked) = (&known.name, known.revision);
+        let row = self.book.row(name);
+        match row.filter(|row| row.revision == asked) {
+            Some(row) => {
+                self.check_lent(name)?;
+                Ok(row.clone())
             }
-            self.check_lent(&row.name)?;
-            Ok(row.clone())
-        };
+            None => {
+                let is = row.map(|row| row.revision);
+                Err(Refusal::Moved { name: name.clone(), asked, is })
+            }
+        }
+    }
+
+    fn step_back(&self, step: &PlanStep) -> Result<Option<Step>, Refusal> {
         match (&step.before, &step.after) {
             (Some(before), Some(after)) => {
-                let (now, terms) = (current(after)?, before.terms);
+                let (now, terms) = (self.unmoved(after)?, before.terms);
                 Ok(Some(Step::Change { before: now, change: None, terms }))
             }
-            (None, Some(after)) => Ok(Some(Step::Release { before: current(after)? })),
+            (None, Some(after)) => Ok(Some(Step::Release { before: self.unmoved(after)? })),
             (Some(before), None) => {
                 if let Some(row) = self.book.row(&before.name) {
                     return Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() });
@@ -353,7 +359,7 @@ impl Service {
         let done = rest.and_then(|mut steps| {
             steps.sort_by_key(Step::rank);
             let by = |_| ChangeOrigin::Plan(&asked);
-            self.carry_out(now, &asked, by, steps, world)
+            self.carry_out(now, (&asked, by), steps, world)
         });
         match done {
             Ok(rows) => {
@@ -378,22 +384,13 @@ impl Service {
         if current == step.after.as_ref().map(|row| row.terms) {
             return Ok(None);
         }
-        let same = |before: &Row| {
-            let row = self.book.row(&before.name);
-            let row =
-                row.ok_or_else(|| Refusal::NoSuchReservation { name: before.name.clone() })?;
-            if row.revision != before.revision {
-                let (name, asked, is) = (row.name.clone(), before.revision, row.revision);
-                return Err(Refusal::Stale { name, asked, is });
-            }
-            self.check_lent(&row.name)?;
-            Ok(row.clone())
-        };
         match (&step.before, &step.after) {
-            (Some(before), Some(after)) => {
-                Ok(Some(Step::Change { before: same(before)?, change: None, terms: after.terms }))
-            }
-            (Some(before), None) => Ok(Some(Step::Release { before: same(before)? })),
+            (Some(before), Some(after)) => Ok(Some(Step::Change {
+                before: self.unmoved(before)?,
+                change: None,
+                terms: after.terms,
+            })),
+            (Some(before), None) => Ok(Some(Step::Release { before: self.unmoved(before)? })),
             (None, Some(after)) => {
                 if let Some(row) = self.book.row(&after.name) {
                     return Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() });
@@ -409,8 +406,9 @@ impl Service {
     fn take_canary_back(&mut self, now: Time, plan: Plan, why: String, world: &mut impl World) {
         let asked = asked_again(&plan);
         let by = |_| ChangeOrigin::Plan(&asked);
-        let undone =
-            self.steps_back(&plan).and_then(|steps| self.carry_out(now, &asked, by, steps, world));
+        let undone = self
+            .steps_back(&plan)
+            .and_then(|steps| self.carry_out(now, (&asked, by), steps, world));
         let stage = match undone {
             Ok(_) => PlanStage::Undone(why),
             Err(refused) => {

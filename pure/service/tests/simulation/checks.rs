@@ -371,10 +371,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
             None,
             Some(after),
         ) => {
-            let is_bound = match binding {
-                Some(binding) => *binding == after.binding,
-                None => after.binding == named(name),
-            };
+            let is_bound = binding.clone().unwrap_or_else(|| named(name)) == after.binding;
             let vcpus = vcpus.unwrap_or(after.terms.vcpus());
             let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
             *name == after.name

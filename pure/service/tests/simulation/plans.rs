@@ -124,7 +124,7 @@ fn canary_is_undone_if_the_rest_has_moved_or_has_no_room() {
         ask(&mut run, OTHER, meanwhile).expect("there is room");
         run.pass(Span::from_secs(3)).expect("all holds");
         let Some(PlanStage::Undone(why)) = stage(&run, ROOT) else { panic!("it is not undone") };
-        let part = if moves { "reservation b is at revision" } else { "the rest: b: " };
+        let part = if moves { "b is at revision" } else { "the rest: b: " };
         assert!(why.starts_with("the rest: ") && why.contains(part), "{why}");
         assert_eq!(listed(&run)[0], ("a".to_owned(), 2));
         run.finish().expect("no check fails");
@@ -170,7 +170,10 @@ fn undo_is_refused_with_both_revisions_if_a_reservation_has_moved() {
     ask(&mut run, OTHER, change("a", 4)).expect("there is room");
     let is = run.model.disk.rows[&"a".parse::<Name>().expect("a name")].revision;
     let refused = ask(&mut run, ROOT, Request::Undo).expect_err("it has moved");
-    assert_eq!(refused.to_string(), format!("reservation a is at revision {is}, not {asked}"));
+    assert_eq!(
+        refused.to_string(),
+        format!("a is at revision {is}, and the plan knows revision {asked}")
+    );
     // Each principal has its own last change.
     ask(&mut run, OTHER, Request::Undo).expect("nothing has moved since");
     assert_eq!(listed(&run), named(&[("a", 3), ("b", 2)]));
