@@ -315,7 +315,12 @@ export class Steer {
 
   /** @param {Vm} before @param {number} revision of the change that is undone */
   async undo(before, revision) {
-    await this.change(before, before.slice, before.period, revision);
+    // The service undoes the last change of this user, which another window may have made since.
+    const plan = await ask("GET", "/v1/plan").catch(() => null);
+    const [last, ...others] = plan?.changes ?? [];
+    const isOurs = !others.length && last?.name === before.name && last.revision === revision;
+    if (isOurs) await ask("POST", "/v1/undo", {}, once());
+    else await this.change(before, before.slice, before.period, revision);
     this.base = null;
     this.page.say(`${before.name} has ${words.span(before.slice)} in every ${words.span(before.period)} again.`);
   }
