@@ -122,11 +122,11 @@ pub(crate) fn demo(args: &Demo) -> Result<(), Problem> {
     }
     let code = client.page_code()?.0;
     let address = code.address.unwrap_or_default();
+    let (code, socket) = (code.code, folder.socket());
     terminal::print(&format!(
-        "page:  {address}#{}\n       open it in a browser within a minute; for another address:\n       \
-         slackline page --socket {}\nend:   Ctrl-C\n\n",
-        code.code,
-        folder.socket().display()
+        "page:  {address}#{code}\n       open it in a browser within a minute\n       \
+         another address: slackline page --socket {}\nend:   Ctrl-C\n\n",
+        socket.display()
     ))?;
     let began = Instant::now();
     for day in 0..DAYS {
