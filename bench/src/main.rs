@@ -55,7 +55,7 @@ enum Bench {
     },
     /// Compare whole commands with real time and with their targets.
     Commands {
-        /// Number of runs of the short commands.
+        /// Number of runs of each short command.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
@@ -96,7 +96,7 @@ enum Bench {
     },
     /// Compare ALERT on the live host with the kernel's own limits; needs root.
     Alert {
-        /// Seconds of each share with each interface.
+        /// Measured seconds for each share and each mechanism.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..))]
         seconds: u64,
     },

@@ -8,7 +8,7 @@
 //!   number that is off by more than 25 %, can at best have the *same shape*.
 //! - *same shape*: our value is not within the tolerance. If two published values of the group
 //!   differ by more than the tolerance, our values have the same order. If two points are compared,
-//!   the same one is higher. If the paper states their difference, our difference is between half
+//!   the same point is higher. If the paper states their difference, our difference is between half
 //!   and twice that.
 //! - *same shape* for a series of which only the order has a meaning: Spearman's rank correlation
 //!   is at least 0.8.
@@ -215,8 +215,8 @@ impl ComparisonContext<'_> {
         Ok(VerdictGroup { title: group.title.clone(), tolerance, verdict, rows })
     }
 
-    /// Returns the statistics at these points. The measure is `other` if given, and otherwise that
-    /// of the cell with which a point is compared.
+    /// Returns the statistics at these points. The measure is `other` if given, and otherwise the
+    /// measure of the cell with which a point is compared.
     fn beside(
         &self,
         at: &Spanned<Names>,

@@ -31,8 +31,8 @@ pub(crate) struct RowSpec {
     pub(crate) published: Spanned<String>,
     /// Points whose measured values are compared, as texts.
     pub(crate) at: Spanned<Names>,
-    /// Points with which those of `at` are compared, if the published value is about two groups of
-    /// points. `None` otherwise.
+    /// Points with which the points of `at` are compared, if the published value is about two
+    /// groups of points. `None` otherwise.
     pub(crate) against: Option<Spanned<Names>>,
     /// Measure at the points of `against`. `None` for the same measure as at the points of `at`.
     pub(crate) against_measure: Option<Spanned<String>>,
@@ -40,7 +40,7 @@ pub(crate) struct RowSpec {
     /// `against`.
     #[serde(rename = "as")]
     pub(crate) by: Option<Formula>,
-    /// Measures of the row. `None` for the measure of its group.
+    /// Measures of the row. `None` if the row has the measure of its group.
     pub(crate) measure: Option<Spanned<Names>>,
     /// True if the mean over the points that a text of `at` or `against` selects is used.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub(crate) struct RowSpec {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reach {
-    /// Name of the axis. All its points have an `x`, and the limit is one of these.
+    /// Name of the axis. All its points have an `x`, and the limit is one of these `x`.
     pub(crate) axis: Spanned<String>,
     /// End of the axis towards which the limit is searched.
     pub(crate) towards: End,
@@ -134,9 +134,9 @@ pub(crate) enum Test {
     Higher,
     /// Each measured number is lower than the number with which it is compared.
     Lower,
-    /// Each measured number is higher than the previous one.
+    /// Each measured number is higher than the previous number.
     Rising,
-    /// Each measured number is lower than the previous one.
+    /// Each measured number is lower than the previous number.
     Falling,
     /// Of several measures, the one with the published name is the lowest.
     Lowest,
@@ -170,7 +170,8 @@ impl Group {
 }
 
 impl RowSpec {
-    /// Returns the tolerance that is declared for this row. `None` if it has none.
+    /// Returns the tolerance that is declared for this row. `None` if the row declares no
+    /// tolerance.
     pub(crate) fn tolerance_in(&self, source: &Source) -> Result<Option<Tolerance>, PaperError> {
         let own = self.tolerance.as_ref();
         own.map(|own| tolerance(source, Some(own), self.because.as_ref())).transpose()

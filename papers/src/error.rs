@@ -154,7 +154,7 @@ pub enum FileFault {
         point: String,
         /// Message of the scenario's error.
         message: String,
-        /// Hint of the scenario's error. `None` if it has none.
+        /// Hint of the scenario's error. `None` if the error has no hint.
         hint: Option<String>,
     },
     /// The test of a comparison does not fit the published value.

@@ -49,7 +49,7 @@ pub struct Experiment {
     pub(crate) may_decline: bool,
     pub(crate) again: Option<RepeatRule>,
     pub(crate) quick: Option<Quick>,
-    /// True for the quick form of the experiment. Comparisons may then refer to points that are
+    /// True for the quick form of the experiment. Comparisons can then refer to points that are
     /// left out.
     pub(crate) is_quick: bool,
     pub(crate) source: Source,
@@ -107,7 +107,8 @@ pub(crate) struct Quick {
 #[serde(deny_unknown_fields)]
 pub struct Measure {
     name: Spanned<String>,
-    /// Name of the measure in plots and tables. If empty, it is the name in the file.
+    /// Name of the measure in plots and tables. If empty, plots and tables show the name in the
+    /// file.
     #[serde(default)]
     pub label: String,
     /// Metric on which the measure is based, in the notation of claims.
@@ -247,7 +248,8 @@ impl Experiment {
         self.quick.is_some()
     }
 
-    /// Returns the quick form of the experiment. If it has none, returns it unchanged.
+    /// Returns the quick form of the experiment. Returns the experiment unchanged if it has no
+    /// quick form.
     #[must_use]
     pub fn quick(mut self) -> Experiment {
         let Some(quick) = &self.quick else { return self };

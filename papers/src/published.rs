@@ -30,7 +30,7 @@ pub struct Value {
     pub says: String,
     /// Number, range, series or word, as it was printed.
     pub is: PrintedValue,
-    /// Unit of the value. Empty if it has none.
+    /// Unit of the value. Empty if the value has no unit.
     pub unit: String,
     /// Table, figure or section, and page.
     pub from: String,
@@ -136,7 +136,7 @@ impl PublishedValues {
         Ok(PublishedValues { values: values.collect::<Result<_, _>>()?, assumed: file.assumed })
     }
 
-    /// Returns the value with this id. `None` if there is none.
+    /// Returns the value with this id. `None` if no value has this id.
     #[must_use]
     pub fn value(&self, id: &str) -> Option<&Value> {
         self.values.iter().find(|value| value.id == id)

@@ -313,8 +313,8 @@ impl<'a> PaperSection<'a> {
             .table(table)
     }
 
-    /// Returns the effect of a changed assumption on numbers and verdicts. `None` if no run tried
-    /// it.
+    /// Returns the effect of a changed assumption on numbers and verdicts. `None` if no run was
+    /// made with the change.
     fn effect(&self, change: &str) -> Option<String> {
         let (experiment, kept) = self.came.iter().find(|(experiment, _)| {
             let axis = experiment.sensitivity.map(|axis| &experiment.axes[axis]);

@@ -65,7 +65,7 @@ pub struct KeptRow {
     pub ours: String,
     /// Points and measures that were compared, as a text.
     pub cells: String,
-    /// Relative error of the measured value in percent. `None` if there is none.
+    /// Relative error of the measured value in percent. `None` if the error cannot be computed.
     pub error: Option<f64>,
     /// Verdict of the comparison.
     pub verdict: Verdict,

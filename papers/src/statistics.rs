@@ -2,8 +2,8 @@
 
 use slackline_experiments::OverSeeds;
 
-/// Returns the mean of the known statistics, with the range of all of them. `None` if none is
-/// known.
+/// Returns the mean of the known statistics, with the range of all known statistics. `None` if no
+/// statistic is known.
 pub(crate) fn mean(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     let known: Vec<OverSeeds> = stats.iter().flatten().copied().collect();
     let sum: f64 = known.iter().map(|stat| stat.median).sum();
@@ -13,8 +13,8 @@ pub(crate) fn mean(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     Some(OverSeeds { median: sum / known.len() as f64, lowest, highest })
 }
 
-/// Returns the statistic with the largest median. `None` if one of them is unknown, or there are
-/// none.
+/// Returns the statistic with the largest median. `None` if a statistic is unknown or no statistic
+/// is given.
 pub(crate) fn largest(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     let known: Vec<OverSeeds> = stats.iter().copied().collect::<Option<_>>()?;
     known.into_iter().max_by(|a, b| a.median.total_cmp(&b.median))

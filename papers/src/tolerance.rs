@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-/// Maximum difference between a measured and a published value.
+/// Largest difference between our value and the published value with which the verdict is still
+/// "reproduced".
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// A percentage of the published value.
     Percent(f64),
     /// An absolute amount in the unit of the value. For a percentage it is in percentage points.
     Points(f64),
-    /// A factor: the measured value may lie between the published value divided by it and
-    /// multiplied by it.
+    /// A factor: the measured value can lie between the published value divided by this factor and
+    /// multiplied by this factor.
     Factor(f64),
     /// No tolerance beyond the precision to which the published value can be read.
     Exact,

@@ -13,7 +13,7 @@ type Step = (&'static str, fn(&Metadata) -> Result<String>);
 
 /// Steps of CI in their order. Quick checks come first. Tests come last, since CI shows the end of
 /// the output.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("fmt", fmt),
     ("tidy", all_tidy),
     ("no-std", no_std::prove),
@@ -21,6 +21,7 @@ const STEPS: [Step; 8] = [
     ("build", build),
     ("scenarios", scenarios),
     ("browser", browser),
+    ("python", python),
     ("tests", all_tests),
 ];
 
@@ -97,6 +98,10 @@ pub fn scenarios(metadata: &Metadata) -> Result<String> {
 /// Runs the page in a browser, with the program that the tests use.
 fn browser(_: &Metadata) -> Result<String> {
     story::run(&tests::build()?.program)
+}
+
+fn python(_: &Metadata) -> Result<String> {
+    crate::python::run()
 }
 
 fn all_tests(_: &Metadata) -> Result<String> {

@@ -11,6 +11,7 @@ pub mod metadata;
 pub mod mutants;
 pub mod no_std;
 pub mod observe;
+pub mod python;
 pub mod quick;
 pub mod scenarios;
 pub mod service;

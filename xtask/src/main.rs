@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    browser, ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, observe, quick,
-    scenarios, service, soak, tests, tidy,
+    browser, ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, observe, python,
+    quick, scenarios, service, soak, tests, tidy,
 };
 
 const USAGE: &str = "\
@@ -24,6 +24,7 @@ usage: cargo xtask COMMAND
   test     the tests alone, as ci runs them
   scenarios [--release]
            the scenarios alone, as ci runs them, or by the program as it is released
+  python   the wheel of the Python module and its tests, as ci runs them
   browser  the page in a real browser, as ci runs it; as root
   page-picture
            make the picture of the page in README
@@ -77,6 +78,7 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["test"] => Ok(exit(tests::run()?.failed == 0)),
         ["scenarios"] => said(&ci::scenarios(&metadata::read()?)?),
         ["scenarios", "--release"] => said(&scenarios::run_released(&metadata::read()?)?),
+        ["python"] => said(&python::run()?),
         ["browser"] => said(&browser::run(&tests::build()?.program)?),
         ["page-picture"] => said(&browser::picture(&tests::build()?.program)?),
         ["mutants", rest @ ..] => mutants::run(&mutants::MutantSelection::read(rest)?),

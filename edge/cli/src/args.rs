@@ -3,8 +3,9 @@
 use crate::amounts::{CpuList, cpu_list};
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use slackline_import::{Kind, Target};
 use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
@@ -92,6 +93,8 @@ pub(crate) enum Command {
     Check(Check),
     Alert(Alert),
     Record(RecordArgs),
+    Import(ImportArgs),
+    Diff(DiffArgs),
     Why(WhyArgs),
     Incidents(IncidentsArgs),
     Predictions(PredictionsArgs),
@@ -141,6 +144,75 @@ pub(crate) struct Manual {
     /// Write all manual pages to this folder: `slackline.1`, `slackline-sim.1`, ...
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     pub(crate) to: Option<PathBuf>,
+}
+
+/// Turn a recording of perf or ftrace into a recording of Slackline.
+///
+/// All commands that read recordings read these files directly too. Import them to say which
+/// processes are VMs, or to leave names out. What is assumed is printed, and stands in the head of
+/// the recording.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// Kind of the file.
+    #[arg(value_enum)]
+    pub(crate) kind: ImportKind,
+    /// File to read; `-` is standard input.
+    #[arg(value_parser = file)]
+    pub(crate) file: PathBuf,
+    /// File to write, for `slackline show`, `why` and `whatif`.
+    pub(crate) out: PathBuf,
+    /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: by names of threads].
+    #[arg(long, value_name = "[NAME=]pid:NUMBER")]
+    pub(crate) r#for: Vec<Target>,
+    /// Leave out names of VMs and processes.
+    #[arg(long)]
+    pub(crate) anonymise: bool,
+}
+
+/// Compare how two runs or recordings were scheduled, and say what is more than noise.
+///
+/// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all.
+/// Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A difference is
+/// more than noise if 99 % of 500 draws of blocks agree on its sign.
+///
+/// Examples:
+///   slackline diff before.trace after.trace
+///   slackline diff perf.data host.trace --json
+///   slackline diff before.trace after.trace --check
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct DiffArgs {
+    /// Trace or recording to compare with.
+    #[arg(value_name = "A")]
+    pub(crate) first: PathBuf,
+    /// Trace or recording that is compared.
+    #[arg(value_name = "B")]
+    pub(crate) second: PathBuf,
+    /// Print the differences as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End with exit code 1 if a wait or imbalance of B is worse by more than noise.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// Kind of a recording of another program.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ImportKind {
+    /// `perf.data` of `perf sched record`.
+    Perf,
+    /// Text of `trace-cmd report`, `perf script` or tracefs.
+    #[value(alias = "ftrace")]
+    TraceCmd,
+}
+
+impl ImportKind {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            ImportKind::Perf => Kind::Perf,
+            ImportKind::TraceCmd => Kind::Ftrace,
+        }
+    }
 }
 
 /// Output options of a run, in addition to its table.
@@ -206,7 +278,7 @@ pub(crate) struct RunArgs {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host, as many as the scenario has [default: the last ones].
+    /// CPUs of this host, as many as the scenario has [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     #[command(flatten)]
@@ -255,7 +327,7 @@ pub(crate) struct Hold {
     /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
-    /// CPUs to use [default: the last ones, as many as needed].
+    /// CPUs to use [default: the last CPUs, as many as needed].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Print one line of JSON per second.
@@ -292,7 +364,7 @@ pub(crate) struct Compare {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host for live runs [default: the last ones].
+    /// CPUs of this host for live runs [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Save the metrics of each vCPU in each run as CSV.
@@ -395,7 +467,7 @@ pub(crate) struct Alert {
     /// Also test this limiter, e.g. `cpulimit -p {pid} -l {percent}`; repeatable.
     #[arg(long, value_name = "COMMAND", requires = "live")]
     pub(crate) limiter_command: Vec<String>,
-    /// CPU of the limited process in a live test [default: the last one].
+    /// CPU of the limited process in a live test [default: the last CPU].
     #[arg(long, value_name = "N", requires = "live")]
     pub(crate) cpu: Option<usize>,
     /// Shares to test, in % of a CPU [default: 1 to 10, 20 to 90 by tens; 66 with --smp].

@@ -250,7 +250,7 @@ impl Target {
         needed.clamp(1, online)
     }
 
-    /// Returns as many CPUs as the target needs, the last ones that its cpuset allows. `None` if
+    /// Returns as many CPUs as the target needs, the last CPUs that its cpuset allows. `None` if
     /// the cpuset allows all CPUs, or fewer than needed.
     fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
         let (pid, tid) = match self.who.first()? {
@@ -307,8 +307,8 @@ impl Target {
         self.who.len().max(1) * self.width()
     }
 
-    /// Returns the CPUs that the session schedules. For a tree that runs on several CPUs, it is
-    /// only the first of them.
+    /// Returns the CPUs that the session schedules. For a tree that runs on several CPUs, it
+    /// schedules only the first of these CPUs.
     fn managed(&self, cpus: &[CpuId]) -> Vec<CpuId> {
         if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
     }

@@ -119,7 +119,7 @@ pub(crate) fn without_repeats(policies: &[String]) -> Result<(), Problem> {
     })
 }
 
-/// Returns the scenario of a file with the policy `policy` instead of its own one.
+/// Returns the scenario of a file, with its policy replaced by `policy`.
 pub(crate) fn under(file: &Path, scenario: &Scenario, policy: &str) -> Result<Scenario, Problem> {
     scenario.with_policy(policy).map_err(|error| Problem::Scenario { file: file.into(), error })
 }

@@ -15,6 +15,7 @@ mod cost;
 mod cumulative;
 mod date;
 mod demo;
+mod diff;
 mod doctor;
 mod edits;
 mod entries;
@@ -25,6 +26,7 @@ mod help;
 mod hints;
 mod hold;
 mod hook;
+mod import;
 mod input;
 mod json;
 mod load;
@@ -107,6 +109,8 @@ fn run_command() -> ExitCode {
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),
+        Command::Import(args) => import::import(&args),
+        Command::Diff(args) => diff::diff(&args),
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
         Command::Page(args) => service::page(&args),

@@ -119,7 +119,7 @@ impl Live {
         if self.outcome.undone > 0 {
             let _ = writeln!(
                 text,
-                "note: {} changes that others made to scheduled threads were undone",
+                "note: {} changes by other programs to scheduled threads were undone",
                 self.outcome.undone
             );
         }
@@ -254,8 +254,8 @@ pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
     Ok(dispatch)
 }
 
-/// Returns the CPUs that the user chose. By default these are the last ones, because interrupts and
-/// other programs tend to use the first.
+/// Returns the CPUs that the user chose. By default these are the CPUs with the highest numbers,
+/// because interrupts and other programs tend to use the first.
 pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;

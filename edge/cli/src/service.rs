@@ -314,8 +314,8 @@ pub(crate) fn predictions(args: &PredictionsArgs) -> Result<(), Problem> {
     })
 }
 
-/// Returns one line that states how close the results came to a daemon's predictions. `None` if it
-/// has none.
+/// Returns one line that states how close the results came to a daemon's predictions. `None` if the
+/// daemon has made no predictions.
 pub(crate) fn record_of_predictions(socket: &Path) -> Option<String> {
     let (all, _) = Client::connect(socket).ok()?.predictions().ok()?;
     (!all.is_empty()).then(|| predictions::record(&all))

@@ -156,7 +156,7 @@ pub enum Request {
         /// Name of the reservation, which may have ended.
         name: String,
         /// Start of the history, in nanoseconds since 1970. The hour or day that contains it is the
-        /// first one.
+        /// first entry.
         since_ns: u64,
         /// True for one entry per day, with the sum of its hours.
         by_day: bool,
@@ -181,6 +181,11 @@ pub enum Request {
     Why {
         /// Name of the reservation.
         name: String,
+    },
+    /// Asks which causes kept the VM of a saved incident from running: [`Answer::Why`].
+    WhyIncident {
+        /// Number of the incident.
+        id: u64,
     },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
@@ -321,7 +326,8 @@ impl Lines {
         self.read.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete line, without its end. `None` if there is none yet.
+    /// Returns the next complete line, without its end. `None` if the end of the line has not
+    /// arrived yet.
     ///
     /// # Errors
     /// If the line is too long. After this error the caller must not read from the stream any more.

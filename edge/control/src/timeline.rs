@@ -40,8 +40,8 @@ pub struct Timeline {
     pub step_ns: u64,
     /// Kernel's numbers of the CPUs, in the order of the numbers in the columns.
     pub cpus: Vec<u32>,
-    /// Names of the vCPUs, in the order of the numbers in the columns. The first one stands for all
-    /// other threads.
+    /// Names of the vCPUs, in the order of the numbers in the columns. The first name stands for
+    /// all other threads.
     pub vcpus: Vec<String>,
     /// Complete columns from `first` on, oldest first.
     pub columns: Vec<TimelineColumn>,

@@ -125,7 +125,7 @@ impl fmt::Display for Kind {
 /// A thread of a VM that is a vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcpu {
-    /// Number of the vCPU in its VM. Numbers may have gaps.
+    /// Number of the vCPU in its VM. Numbers can have gaps.
     pub number: u32,
     /// Id of the thread.
     pub tid: Tid,

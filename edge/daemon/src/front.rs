@@ -1,5 +1,5 @@
-//! The front: parses untrusted requests, and passes valid ones to the core with the identity of the
-//! caller.
+//! The front: parses untrusted requests, and passes valid requests to the core with the identity of
+//! the caller.
 //!
 //! The front is a separate process that runs as an unprivileged user, without capabilities and
 //! without a way to get any. At its start it receives a listening socket and a link to the core,

@@ -109,7 +109,7 @@ const HTTP: [&[u8]; 6] = [
 ];
 
 /// Passes damaged samples to a parser, for the time in the variable [`FUZZ`], or [`FEW`] samples if
-/// it is not set.
+/// the variable is not set.
 fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
     let asked = std::env::var(FUZZ).unwrap_or_default();
     let mut words = asked.split(' ');

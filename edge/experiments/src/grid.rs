@@ -21,7 +21,8 @@ pub type Watch<'a> = dyn Fn(GridProgress) -> ControlFlow<()> + Sync + 'a;
 /// Reason why a grid of runs has no complete results.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum GridError<E> {
-    /// A run failed. If several failed, the error is that of the first one by case and seed.
+    /// A run failed. If several failed, the error is the error of the first failed run, by case and
+    /// seed.
     #[error("{error}")]
     Run {
         /// Index of the case whose run failed.
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_callback_of_an_experiment_grid_is_called_per_run_and_can_stop() {
+    fn progress_callback_of_an_experiment_grid_is_called_per_run_and_may_stop_it() {
         let seen = AtomicUsize::new(0);
         let count = |_| {
             seen.fetch_add(1, Ordering::Relaxed);

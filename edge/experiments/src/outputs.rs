@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use slackline_export::Perfetto;
 use slackline_metrics::StrayRecord;
-use slackline_trace::{Exchange, Header, Record, Sink, VcpuName, Writer};
+use slackline_trace::{Exchange, Header, HostThread, Note, Record, Sink, VcpuName, Writer};
 
 use crate::numbers::{Meters, Numbers};
 
@@ -76,6 +76,15 @@ impl<W: Write> Sink for Outputs<W> {
         self.meters.named(named);
         self.trace.named(named);
         self.perfetto.named(named);
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        self.trace.host_thread(thread);
+        self.perfetto.host_thread(thread);
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.trace.note(note);
     }
 
     fn wants_exchanges(&self) -> bool {

@@ -5,7 +5,7 @@
 pub struct OverSeeds {
     /// Lowest of all values.
     pub lowest: f64,
-    /// Median. If the number of values is even, it is the mean of the two in the middle.
+    /// Median. If the number of values is even, the median is the mean of the two middle values.
     pub median: f64,
     /// Highest of all values.
     pub highest: f64,

@@ -94,8 +94,8 @@ impl Budgets {
     /// gets the largest budget that one CPU allows.
     ///
     /// # Errors
-    /// If the cgroups above have too little budget. Cgroups that were raised before the failing one
-    /// stay raised.
+    /// If the cgroups above have too little budget. Cgroups that were raised before the
+    /// failing cgroup stay raised.
     pub(super) fn grant(
         &mut self,
         threads: &[ThreadRef],

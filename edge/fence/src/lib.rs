@@ -88,15 +88,15 @@ pub enum FenceError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// Another owner's journal lists the thread. So its current state may not be its original one.
+    /// Another owner's journal lists the thread. So its original state is not known.
     #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
         tid: Tid,
-        /// Process id of the other owner.
+        /// Process id of the owner that already schedules the thread.
         owner: Tid,
     },
-    /// Only one thread of a process can be held by stopping the process. A second one was asked.
+    /// Only one thread of a process can be held by stopping the process, not a second one.
     #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.

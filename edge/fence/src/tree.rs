@@ -38,7 +38,7 @@ pub struct HeldTree(Arc<TreeState>);
 #[derive(Debug)]
 struct TreeState {
     place: TreePlace,
-    /// Threads that the tree had when the fence registered it. The journal entry has the first one.
+    /// Threads of the tree when the fence registered it. The journal lists the first of them.
     first: Vec<ThreadRef>,
     /// Original state for threads that were started after the fence registered the tree.
     default: Original,
@@ -135,7 +135,7 @@ impl HeldTree {
         &self.0.place
     }
 
-    /// Returns the threads that the tree had when the fence registered it.
+    /// Returns the threads that the process tree had when it was registered for restoring.
     #[must_use]
     pub fn first(&self) -> &[ThreadRef] {
         &self.0.first

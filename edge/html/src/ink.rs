@@ -14,7 +14,7 @@ pub(crate) enum Ink {
     Muted,
     /// Colour of the grid lines behind a plot.
     Grid,
-    /// Background of the picture.
+    /// Colour of the background.
     Paper,
     /// Colour of a series, by its number. There are seven colours, which then repeat.
     Series(usize),

@@ -39,7 +39,7 @@ pub(crate) struct Tile {
 pub(crate) enum Shape {
     Points(Vec<Coordinate>),
     Line(Vec<Coordinate>, Vec<Spread>),
-    /// Steps: each value is valid until the next one.
+    /// Steps: each value is valid until the next value.
     Steps(Vec<Coordinate>),
     Bars(Vec<Spread>),
     Ranges(Vec<Spread>),

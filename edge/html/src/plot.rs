@@ -28,7 +28,7 @@ impl Plot {
         Plot { title: title.into(), ..self }
     }
 
-    /// Adds a layer, which is drawn over the previous ones.
+    /// Adds a layer, which is drawn over the previous layers.
     #[must_use]
     pub fn with(mut self, layer: Layer) -> Plot {
         self.layers.push(layer);

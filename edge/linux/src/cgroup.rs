@@ -112,7 +112,7 @@ pub enum CgroupError {
         /// Path of the cgroup that Slackline made.
         group: PathBuf,
     },
-    /// Neither the thread's version 2 cgroup nor one above it enables the controller.
+    /// Neither the thread's version 2 cgroup nor a cgroup above it enables the controller.
     #[error("no cgroup of version 2 from {group} upwards enables the controller `cpu`")]
     NotEnabled {
         /// Path of the thread's cgroup.
@@ -168,7 +168,7 @@ pub enum CgroupError {
     Elsewhere {
         /// Id of the process.
         pid: Tid,
-        /// Path of the cgroup of that process.
+        /// Path of the cgroup that contains the process.
         group: PathBuf,
         /// Cgroup of the first process of the tree.
         origin: PathBuf,
@@ -402,7 +402,7 @@ pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, Cg
 }
 
 /// Returns `origin`, or the nearest cgroup above it, below which Slackline can make a cgroup.
-/// `None` if there is none.
+/// `None` if there is no such cgroup.
 ///
 /// In version 2 the controller `cpu` is available only below a cgroup that enables it for its
 /// children. Such a cgroup, unless it is the root, has no processes of its own.
@@ -426,7 +426,7 @@ fn dissolve(
     group: &Path,
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
-    /// Maximum number of rounds in which a cgroup is emptied. A process may start in the cgroup
+    /// Maximum number of rounds in which a cgroup is emptied. A process can start in the cgroup
     /// while others are moved out, and an exiting thread stays until it has ended. Normally a few
     /// rounds are enough.
     const ROUNDS: usize = 100;

@@ -207,7 +207,7 @@ pub enum QmpError {
     #[error("cannot connect")]
     Connect(#[source] io::Error),
     /// So many clients wait for this monitor that the connection was not accepted.
-    #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
+    #[error("no connection within {PATIENCE_SECONDS} s: the monitor may be serving another client")]
     Busy,
     /// The listening process is neither the VM's process nor another process of the same user.
     #[error("process {pid} of uid {uid} listens on the socket, and uid {uid} is not the VM's user")]
@@ -238,7 +238,7 @@ pub enum QmpError {
     TooLate {
         /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Number of asynchronous events that arrived instead.
+        /// Number of asynchronous events that arrived while the message was awaited.
         events: u32,
         /// Start of an incomplete message, or `nothing` if no byte arrived.
         received: String,
@@ -329,7 +329,7 @@ pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Returns the UNIX socket on which the QEMU with process id `pid` listens for QMP, according to
-/// its command line. `None` if it names none. If QEMU runs in a container, the path may lead to a
+/// its command line. `None` if it names none. If QEMU runs in a container, the path can lead to a
 /// different file on the host.
 ///
 /// # Errors
@@ -490,8 +490,8 @@ fn unexpected(awaited: &'static str, message: &Value) -> QmpError {
     QmpError::Unexpected { awaited, received: excerpt(message.to_string().as_bytes()) }
 }
 
-/// Returns the start of a message for an error. It is shortened and has no control characters, so
-/// that a terminal can show it.
+/// Returns the start of a message, for use in the text of an error. Control characters are
+/// replaced, so that a terminal can show the text.
 fn excerpt(message: &[u8]) -> String {
     let message = message.trim_ascii();
     if message.is_empty() {

@@ -51,8 +51,8 @@ use work::{Work, takes_time};
 /// Start and end of a program, and the reporting of its jobs.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Start time. `None` starts at once. If it has passed, the program starts late, and works off
-    /// the jobs released in the meantime.
+    /// Start time. `None` starts the program at once. If the time has passed, the program starts
+    /// late, and works off the jobs released in the meantime.
     pub start: Option<Time>,
     /// Maximum time from the start to the end of the program. `None` for no limit.
     pub limit: Option<Span>,
@@ -214,7 +214,7 @@ pub enum LoadError {
     },
     /// The process that started this one has ended already. So this process cannot be made to end
     /// together with it.
-    #[error("process {parent}, which started this one, has ended")]
+    #[error("process {parent}, which started this process, has ended")]
     Orphaned {
         /// Process id of the parent.
         parent: u32,

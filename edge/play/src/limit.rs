@@ -33,8 +33,8 @@ use slackline_live::session::{RequestError, SessionError};
 pub enum LimitInterface {
     /// `SCHED_DEADLINE` of the kernel, for processes with a single thread.
     Deadline,
-    /// CFS quota of the kernel, in a cgroup of this version. It limits all threads of the process
-    /// together.
+    /// CFS quota of the kernel, through the cgroup version `Version` (1 or 2). The quota limits all
+    /// threads of the process together.
     Quota(Version),
     /// A program given by the user.
     Command(CommandLine),

@@ -47,7 +47,7 @@ pub enum ProcessError {
     EndedAtOnce {
         /// Name of the program.
         program: String,
-        /// Exit code or signal, and the last line of its output.
+        /// Exit code or signal of the program, and the last line of its output.
         how: String,
     },
     /// A process does not have as many vCPU threads as the scenario has vCPUs.

@@ -23,7 +23,8 @@ pub enum Cell {
 /// A column of a table, from top to bottom.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    /// Additional heading above the column's own one. Neighbouring columns share it. May be empty.
+    /// Additional heading above `heading`, shared with neighbouring columns. Empty if the column
+    /// has no additional heading.
     pub(crate) over: String,
     pub(crate) heading: String,
     pub(crate) cells: Vec<Cell>,
@@ -62,7 +63,7 @@ impl Sheet {
     /// was marked to keep its dashes stays if another column with the same shared heading has
     /// values.
     ///
-    /// A group of columns that does not fit beside the previous ones is put into another table
+    /// A group of columns that does not fit beside the previous groups is put into another table
     /// below. If it is too wide for one table, it is divided among several. Long names are broken
     /// into several lines.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {

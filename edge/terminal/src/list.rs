@@ -199,8 +199,8 @@ pub struct RunList<W: Write> {
     out: W,
     vcpu: VcpuId,
     used: Span,
-    /// CPU time used before the vCPU last blocked, and the time at which it blocked. `None` if it
-    /// has not blocked.
+    /// CPU time used before the vCPU last blocked, and the time at which it blocked. `None` if the
+    /// vCPU has not blocked.
     slept: Option<(Span, Time)>,
     woke: Option<Time>,
     outcome: io::Result<()>,

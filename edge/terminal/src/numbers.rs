@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_of_a_table_column_is_that_of_its_longest_time() {
+    fn table_column_uses_the_unit_of_its_longest_time() {
         let write = |longest, ns| {
             let unit = Unit::of(longest);
             format!("{} {}", unit.write(Span::from_ns(ns)), unit.name)

@@ -20,8 +20,8 @@ pub struct SchedulingPass {
     pub granted: Option<Span>,
     /// True if the hardware could not carry out the order.
     pub is_refused: bool,
-    /// vCPU whose timeslice on this CPU began at the time of the pass. The pass ends it, so its
-    /// length is zero.
+    /// vCPU whose timeslice on this CPU began at the time of the pass. The same pass ends the
+    /// timeslice, so the length of the timeslice is zero.
     pub empty: Option<VcpuId>,
 }
 

@@ -391,7 +391,7 @@ fn wakes(run: &Summary) -> Group {
     counted_spread("wake to run", &run.vcpus, |vcpu| vcpu.wake_to_run, none)
 }
 
-/// Returns columns with the number of jobs of each row, and of those that were late.
+/// Returns two columns: the number of jobs of each row, and the number of its late jobs.
 fn jobs<T>(
     rows: &[T],
     of: impl Fn(&T) -> (u64, u64),
@@ -449,7 +449,7 @@ fn any_slowed(rows: &[VcpuSummary]) -> bool {
     rows.iter().any(|vcpu| vcpu.work().is_some_and(|work| work != vcpu.delivered))
 }
 
-/// Returns the cell with the work done. Blank if the host cannot measure it.
+/// Returns the cell with the work done. The cell is blank if the host cannot measure the work.
 fn work(vcpu: &VcpuSummary) -> Cell {
     vcpu.work_ppm().map_or(Cell::Blank, |ppm| Cell::Text(percent(ppm)))
 }
@@ -459,8 +459,8 @@ fn any_spun(rows: &[VcpuSummary]) -> bool {
     rows.iter().any(|vcpu| vcpu.spun.is_some_and(|spun| !spun.is_zero()))
 }
 
-/// Returns the cell with the part of CPU time spent on spin locks. Blank if the host cannot measure
-/// it.
+/// Returns the cell with the part of CPU time spent on spin locks. The cell is blank if the host
+/// cannot measure the part.
 fn spun(vcpu: &VcpuSummary) -> Cell {
     vcpu.spun_ppm().map_or(Cell::Blank, |ppm| Cell::Text(percent(ppm)))
 }
@@ -479,7 +479,7 @@ fn misses(number: u64) -> Cell {
     if number == 0 { Cell::Met(text) } else { Cell::Missed(text) }
 }
 
-/// Returns the cell with a quantile, or a dash if there is none.
+/// Returns the cell with a quantile, or a dash if the quantile is unknown.
 fn quantile(span: Option<Span>, unit: Unit) -> Cell {
     Cell::or_dash(span.map(|span| unit.write(span)), ONE)
 }

@@ -67,7 +67,7 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) cells: Vec<TimelineCell>,
     pub(crate) periods: Vec<Period>,
-    /// Reservation of the vCPU at the end of the window. `None` if it has none.
+    /// Reservation of the vCPU at the end of the window. `None` if the vCPU has no reservation.
     pub(crate) promise: Option<Reservation>,
     awake_since: Option<Time>,
 }
@@ -232,8 +232,8 @@ impl Timeline {
         }
     }
 
-    /// Adds the time since a vCPU woke, or since the last call, to the time in which it was
-    /// runnable.
+    /// Adds the time until `at` since a vCPU woke, or since the last call if that is later, to the
+    /// time in which the vCPU was runnable.
     fn settle(&mut self, vcpu: VcpuId, at: Time) {
         let window = self.window;
         let Some(row) = self.row(vcpu) else { return };

@@ -20,7 +20,7 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// Returns the cell of a row in this column. It is a dash if the source does not have the
+    /// Returns the cell of a row in this column. The cell is a dash if the source does not have the
     /// number.
     pub(crate) fn cell(&self, row: &VmRow) -> String {
         (self.cell)(row)

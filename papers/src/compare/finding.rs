@@ -197,8 +197,8 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
     }
 }
 
-/// Tests for each measured number if it is nearer to one of two other numbers than to the other
-/// one.
+/// Tests for each measured number if it is nearer to the first of two other numbers than to the
+/// second.
 fn nearer(ours: &[f64], against: &[f64], test: Test) -> Finding {
     let &[first, second] = against else { return unknown() };
     if first == second {

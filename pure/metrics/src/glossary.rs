@@ -10,7 +10,7 @@ pub struct Term {
     pub field: &'static str,
     /// Heading in tables. Empty if tables do not show the field.
     pub heading: &'static str,
-    /// Meaning, with the unit if the field's name does not end in one.
+    /// Meaning, with the unit if the field's name does not end in a unit.
     pub says: &'static str,
     kind: Kind,
 }

@@ -9,7 +9,7 @@
 //! - The *long run* is all whole periods that begin after the warm-up. Both *delivered* and
 //!   *promised*, in parts of a CPU, cover this time. So the error of a vCPU with a hard limit is
 //!   (delivered - promised)/promised. Periods that the warm-up or the end cuts are left out, since
-//!   a slice may be received at their start.
+//!   a slice can be received at their start.
 //! - If the reservation changed after the warm-up, or without a whole period, *delivered* and
 //!   *promised* cover all time that the vCPU was joined. Each change cuts a period, so the whole
 //!   periods need not be like the rest.
@@ -56,7 +56,7 @@ pub(crate) struct Account {
     pub(crate) length: Span,
 }
 
-/// Errors and sums of one vCPU.
+/// Share error and sums of one vCPU over the whole run and in single seconds.
 #[derive(Debug, Default)]
 pub(crate) struct LongRun {
     /// Error of the long run, in millionths of the reservation.

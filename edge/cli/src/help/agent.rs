@@ -59,7 +59,8 @@ What the host does:
     agent end.
   - The host passes at most 1000 reports per second to the policy. If an agent
     sends more, only the latest counts.
-  - Agent and host must have the same version of frames. If not, `run` warns.
+  - Agent and host must use the same version of the report format (frames). If
+    not, `run` warns.
   - A full or closed channel delays no other VM: the agent drops its reports.
   - After a run, `slackline run` prints what it received and dropped from each
     agent and through each relay.
@@ -77,7 +78,8 @@ QEMU and a key of `live` in the scenario add a relay:
     port.
   - With a relay, I/O is pending from when data is passed to the guest until the
     guest sends something, for up to 100 ms. The relay does not change the data.
-  - `tell = \"inferred\"` needs a relay but no agent in the guest.
+  - The policy setting `tell = \"inferred\"` needs a relay, which shows the
+    guest's I/O to the host, but no agent in the guest.
   - `slackline load ping --to /run/web.requests` sends requests.
 
 Without a VM: an agent can listen on a Unix socket itself (--socket

@@ -38,7 +38,7 @@ Use a scenario with `slackline check`, `sim`, `run`, `compare` and `sweep`.
 
 Values:
   - A time is a number with a unit: 250us, 4ms, 2s, 3min, 1h.
-  - A time that may be random is also \"uniform 1ms 3ms\" or \"exponential 4ms\".
+  - Some times can be random: \"uniform 1ms 3ms\" or \"exponential 4ms\".
   - An amount of CPU is \"0.25cpu\".
 ";
 
@@ -70,7 +70,8 @@ Use a kind that resembles the program in your VM, or `replay` of a recording.
   - `sim` simulates the workload. `run` starts it as a real process, unless the
     domain has a `live` table (`slackline help live`).
   - `slackline load KIND` runs a workload by itself.
-  - A time that may be random is \"4ms\", \"uniform 1ms 3ms\" or \"exponential 4ms\".
+  - A time of a workload is fixed (\"4ms\") or random (\"uniform 1ms 3ms\",
+    \"exponential 4ms\").
 ";
 
 const LIVE_INTRO: &str = "\
@@ -84,7 +85,7 @@ that does its `work`, or the process or VM that its `live` table names:
   share.edf = { slice = \"2ms\", period = \"10ms\" }
   live = { unit = \"web.service\" }
 
-  - The threads of the domains run on the CPUs of --cpus [default: the last ones
+  - The threads of the domains run on the CPUs of --cpus [default: the last CPUs
     of this host], in the timeslices that the policy gives them. During its
     timeslice a thread has a real-time priority.
   - The keeper is a child process of `run`. When the run ends, even by an error,

@@ -40,8 +40,8 @@ Rules:
 Access:
   - Root and members of the group slackline-admin may do everything.
   - Members of the group slackline are tenants. They make and change their own
-    reservations, for VMs of their own user. They see VMs of others as `another
-    VM`.
+    reservations, for VMs of their own user. They see VMs of other users as
+    `another VM`.
   - All other local users may do nothing.
   - `slackline access add` gives a user another role, limits, or VMs of other
     users.

@@ -73,26 +73,27 @@ pub(crate) struct AmountArgs {
     /// CPU time of each vCPU per period, e.g. `2ms`.
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) slice: Option<Length>,
-    /// Period of the reservation [default: 10ms, or unchanged].
+    /// Period of the reservation [default: 10ms; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) period: Option<Length>,
     /// Total CPU for all vCPUs of the VM, e.g. `30%` or `1.5`.
     #[arg(long, value_name = "SHARE", value_parser = amount, conflicts_with = "slice")]
     pub(crate) cpu: Option<Share>,
-    /// Number of vCPUs [default: as many as the VM has, or unchanged].
+    /// Number of vCPUs [default: as many as the VM has; in `change`: unchanged].
     #[arg(long, value_name = "N")]
     pub(crate) vcpus: Option<u16>,
     /// Set a hard limit: no CPU time beyond the reservation.
     #[arg(long)]
     pub(crate) exact: bool,
-    /// Also allow slack beyond the reservation [default, or unchanged].
+    /// Also allow slack beyond the reservation [default; in `change`: unchanged].
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
-    /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
+    /// Start of periods after each multiple of the period on the wall clock, or `none` [default:
+    /// none; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
-    /// End of the reservation: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none,
-    /// or unchanged].
+    /// End of the reservation: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none;
+    /// in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = until)]
     pub(crate) until: Option<End>,
 }
@@ -342,7 +343,7 @@ pub(crate) struct History {
     pub(crate) at: DaemonArgs,
 }
 
-/// Length of a line of the history.
+/// Time covered by one line of the history: an hour or a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
     Hour,

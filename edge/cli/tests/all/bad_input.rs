@@ -87,7 +87,7 @@ fn scenario_that_reserves_more_than_the_capacity_is_refused() {
 }
 
 #[test]
-fn refusal_of_an_unknown_policy_names_it_and_suggests_known_policies() {
+fn refusal_of_an_unknown_policy_quotes_the_name_and_suggests_known_policies() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--policy", "edff"]).refused(2).says("did you mean `edf`?");
     let arguments = ["compare", "it.toml", "--policies", "edf,rr"];

@@ -153,7 +153,7 @@ fn partial_file_of_another_sweep_is_refused_without_the_fresh_option() {
 }
 
 #[test]
-fn cpus_option_of_sweep_replaces_the_host_sizes_of_the_family() {
+fn cpus_option_of_sweep_replaces_host_sizes_in_the_family_table() {
     let place = Place::with(FAMILY);
     let sweep = ["sweep", "it.toml", "--seeds", "1", "--csv", "it.csv", "--length", "3s"];
     let sweep = |sizes| [&sweep[..], &["--cpus", sizes]].concat();

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn new_access_grant_beyond_the_limit_is_refused_but_old_ones_may_change() {
+    fn access_grant_beyond_the_limit_is_refused_but_old_grants_may_change() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);

@@ -35,7 +35,7 @@ use super::incidents::Incidents;
 use super::predictions::Predictions;
 use super::timeline::{TimelineKeeper, TimelineSink};
 use super::whatif::PredictionOrder;
-use crate::record::as_reply;
+use crate::record::culprits_for;
 
 /// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the maximum time that it
 /// covers.
@@ -61,7 +61,7 @@ const PAUSE: Span = Span::from_secs(60);
 /// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Maximum number of messages queued for the recorder, which is those of 3 s.
+/// Maximum number of messages queued for the recorder: the number that the core sends in 3 s.
 const QUEUE: usize = 32;
 
 /// Time after which a vCPU that has left is dropped from the counts of missed deadlines, if another
@@ -95,6 +95,8 @@ pub(super) type Own = Option<BTreeSet<String>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Why(String),
+    /// Culprits in the recording of a saved incident, by its number.
+    Incident(u64),
     Incidents,
     Record(Span),
     Predict(Vec<Prediction>),
@@ -181,7 +183,8 @@ impl Flight {
         self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
     }
 
-    /// Has the recorder take the window of a prediction. Returns the order if its queue is full.
+    /// Orders the recorder to copy the window for a prediction. Returns the order if the recorder's
+    /// queue is full.
     pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
         match self.orders.try_send(FlightOrder::Window(order)) {
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => match order {
@@ -216,7 +219,7 @@ struct FlightThread {
     ring: FlightRing,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeSet<(VcpuId, Tid)>,
-    /// Events whose order is not final yet, because another CPU may still report an earlier one.
+    /// Events whose order is not final yet, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
     piece: Vec<Entry>,
     piece_from: Time,
@@ -290,6 +293,7 @@ impl FlightThread {
                 }
                 let answer = match question {
                     Question::Why(name) => self.why(&name, own.as_ref()),
+                    Question::Incident(id) => self.incidents.why(id, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
                     Question::Predict(predictions) => self.predict(predictions, own.as_ref()),
@@ -473,16 +477,12 @@ impl FlightThread {
         let damaged =
             |error| Problem::new(Kind::Bug, format!("cannot read recorded events: {error}"));
         read.map_err(damaged)?;
-        let mut answer = why.answer();
+        let answer = why.answer();
         if answer.vcpus.is_empty() {
             let detail = format!("the flight recorder has no events of {name} yet");
             return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
         }
-        if let Some(own) = own {
-            let hide = |blame: &slackline_metrics::Blame| blame.for_tenant(|vm| own.contains(vm));
-            answer.vcpus = answer.vcpus.iter().map(hide).collect();
-        }
-        Ok(Answer::Why(Box::new(as_reply(name, &answer))))
+        Ok(Answer::Why(Box::new(culprits_for(name, answer, own))))
     }
 
     fn listed(&self, own: Option<&BTreeSet<String>>) -> Vec<Incident> {
@@ -496,8 +496,8 @@ impl FlightThread {
         }
     }
 
-    /// Returns the recording of the last time of this length. Without names of VMs other than
-    /// `own`, if that is given.
+    /// Returns a recording of the most recent time, whose length is `since`. If `own` is given, the
+    /// recording leaves out the names of all other VMs.
     fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);

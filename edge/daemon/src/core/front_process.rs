@@ -85,7 +85,7 @@ impl FrontProcess {
         self.running.as_ref().map(|running| running.link.as_fd())
     }
 
-    /// Replaces the front if it has ended at least [`PAUSE`] ago. Returns true if a new one was
+    /// Replaces the front if it has ended at least [`PAUSE`] ago. Returns true if a new front was
     /// started.
     pub(super) fn look_after(&mut self) -> bool {
         let has_ended = |running: &mut Running| !matches!(running.child.try_wait(), Ok(None));
@@ -101,8 +101,8 @@ impl FrontProcess {
         self.running.is_some()
     }
 
-    /// Ends the front process, so that the next one reads the TLS files again. Requests that were
-    /// not answered are lost, and clients repeat them.
+    /// Ends the front process, so that the next front process reads the TLS files again. Requests
+    /// that were not answered are lost, and clients repeat them.
     pub(super) fn renew(&mut self) {
         self.drop_it();
         self.next = Instant::now();

@@ -59,7 +59,8 @@ pub(super) struct Host {
     fresh: BTreeMap<Binding, FoundMachine>,
     /// Result of the look-up for the request that is currently executed.
     looked: LookupResult,
-    /// Time at which the core started the commit that is being written. `None` if there is none.
+    /// Time at which the core started the commit that is being written. `None` if no commit is
+    /// being written.
     committing: Option<Time>,
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,

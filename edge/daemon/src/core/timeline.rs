@@ -127,7 +127,8 @@ impl TimelineKeeper {
         number
     }
 
-    /// Returns the column with a number, and makes it if it is new. `None` if it is too old.
+    /// Returns the timeline column with this number, and creates the column if it is new. Returns
+    /// `None` if the column is too old to keep.
     fn column(&mut self, number: u64) -> Option<&mut Column> {
         let last = self.first + self.columns.len() as u64;
         if self.columns.is_empty() || number >= last + KEPT as u64 {
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_vcpus_are_other_threads_without_name_or_misses() {
+    fn timeline_shows_hidden_vcpus_without_their_names_and_deadline_misses() {
         let mut keeper = keeper();
         ran(&mut keeper, 1, (0, 20));
         keeper.missed("web.0", Time::START.after(Span::from_ms(5)), 2);
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn picture_keeps_15_seconds_of_columns_and_survives_gaps() {
+    fn timeline_keeps_columns_of_15_seconds_also_after_gaps() {
         let mut keeper = keeper();
         for second in [0, 10, 20, 10_000] {
             ran(&mut keeper, 1, (second * 1_000, second * 1_000 + 20));

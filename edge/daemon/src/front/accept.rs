@@ -35,7 +35,8 @@ use super::sessions::Session;
 use super::tls::{certificate_of, token_in};
 use super::{Front, Remote, pages, peer};
 
-/// Time limit from the start of a request to the end of its answer. Streams have none.
+/// Time limit from the start of a request to the end of its answer. Event streams have no time
+/// limit.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 
 /// Maximum number of headers of a request.
@@ -354,7 +355,7 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
 
 /// Reads a request, up to the maximum size of a head, and ignores it.
 ///
-/// The runtime may wrongly report the stream as readable, so the read is repeated until data
+/// The runtime can wrongly report the stream as readable, so the read is repeated until data
 /// arrives.
 async fn discard_request(stream: &UnixStream) {
     loop {

@@ -22,7 +22,7 @@ pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-slackline-token"
 /// Header by which a browser says from which site a request comes.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Names of the cookie. A browser accepts the second one only over TLS, and from this host alone.
+/// Names of the cookie. A browser accepts the second name only over TLS, and from this host alone.
 const COOKIES: [&str; 2] = ["slackline", "__Host-slackline"];
 
 /// Longest part of a foreign text in a refusal, in characters.
@@ -38,7 +38,7 @@ pub(super) enum Door {
 
 /// Sender of a request.
 pub(super) enum Visitor {
-    /// A program, which the socket or its credentials identify.
+    /// A program, identified by its socket or by its credentials.
     Program,
     /// A browser without a session that asks for what everybody may have.
     Public,
@@ -93,7 +93,8 @@ fn is_public(path: &str) -> bool {
 
 /// Returns the refusal of a request without a session.
 pub(super) fn no_session() -> No {
-    let problem = Problem::new(Kind::NotKnown, "a browser needs a session, and this has none");
+    let problem =
+        Problem::new(Kind::NotKnown, "a browser needs a session, and this request has none");
     No(problem.hinting("run `slackline page`, and open the address that it prints"))
 }
 
@@ -112,7 +113,7 @@ fn check_host(host: Option<&str>, door: Door) -> Result<(), No> {
     if is_ours {
         return Ok(());
     }
-    let detail = format!("the request is for the host `{}`, not for this one", shown(host));
+    let detail = format!("the request is for the host `{}`, not for this host", shown(host));
     let problem = Problem::new(Kind::NotAllowed, detail);
     Err(No(problem.hinting("open the address that `slackline page` prints")))
 }
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_names_are_accepted_by_a_browser_on_this_host() {
+    fn loopback_listener_accepts_only_loopback_names_in_the_host_header() {
         let accepts = |host, door| check_host(host, door).is_ok();
         for host in ["127.0.0.1:9392", "localhost:1", "[::1]:80", "LOCALHOST"] {
             assert!(accepts(Some(host), Door::Loopback), "{host}");
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn cookie_that_is_given_twice_is_no_cookie() {
+    fn session_cookie_that_is_sent_twice_in_one_request_is_ignored() {
         let headers = |text: &'static str| {
             [(COOKIE, HeaderValue::from_static(text))].into_iter().collect::<HeaderMap>()
         };

@@ -39,7 +39,7 @@ const ALIVE: u32 = 10;
 /// Maximum number of pages of past events that a stream sends when it begins.
 const LOOKED_BACK: usize = 10;
 
-/// Message to a client that has missed more events than a stream sends again. The older ones are
+/// Message to a client that has missed more events than a stream sends again. The older events are
 /// left out.
 #[derive(Debug, Serialize)]
 struct MissedEvents {
@@ -151,7 +151,7 @@ impl Teller {
         }
     }
 
-    /// Sends the events since the last one that the stream sent, up to [`LOOKED_BACK`] pages.
+    /// Sends the events since the last event that the stream sent, up to [`LOOKED_BACK`] pages.
     async fn look_back(&mut self) -> Result<(), End> {
         let (mut missed, mut before) = (Vec::new(), None);
         for _ in 0..LOOKED_BACK {

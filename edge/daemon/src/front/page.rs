@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_is_under_300_kib_and_3000_lines_and_asks_no_other_host() {
+    fn web_page_is_small_and_loads_nothing_from_other_hosts() {
         let files = || FILES.iter().chain([&INDEX]);
         let size: usize = files().map(|file| file.bytes.len()).sum();
         assert!(size < 300 * 1024, "{size} bytes");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn session_may_not_grant_access_or_make_codes() {
+    fn browser_session_may_not_grant_access_or_create_login_codes() {
         for path in ["/v1/access", "/v1/access/1000", "/v1/page"] {
             assert!(check_path(path).is_err(), "{path}");
         }

@@ -64,6 +64,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/log", get(log))
         .route("/v1/why/{name}", get(recordings::why))
         .route("/v1/incidents", get(recordings::incidents))
+        .route("/v1/incidents/{id}", get(recordings::incident))
         .route("/v1/recordings", post(recordings::save))
         .route("/v1/predictions", get(recordings::predictions).post(recordings::predict))
         .route("/v1/whatif", post(recordings::whatif))
@@ -128,7 +129,7 @@ impl Front {
     }
 }
 
-/// Returns the reservation's name in the path of a request. Refuses an invalid one.
+/// Returns the reservation's name in the path of a request. Refuses an invalid name.
 fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
@@ -194,7 +195,7 @@ pub(super) async fn machines(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Only reservations after this name, which is the last one of the previous page.
+    /// Only reservations after this name, which is the last reservation of the previous page.
     after: Option<String>,
 }
 

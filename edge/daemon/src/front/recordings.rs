@@ -17,7 +17,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 
-/// Time limit of a prediction: that of its worker, and some more.
+/// Time limit of a request for a prediction: the time limit of the worker, plus a margin.
 const PREDICTED_WITHIN: Duration = Duration::from_secs(12);
 
 /// Shows what kept a VM from running in the last minute.
@@ -51,6 +51,27 @@ pub(super) async fn incidents(
     caller.may(Verb::List)?;
     match front.ask(&caller, None, Request::Incidents).await? {
         Answer::Incidents(incidents) => Ok(body::json(&incidents)),
+        _ => Err(No::bug()),
+    }
+}
+
+/// Shows what kept the VM of an incident from running.
+///
+/// A tenant sees only the names of its own VMs.
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/incidents/{id}", params(("id" = u64, Path)), responses(
+    (status = 200, body = Culprits), (status = "default", body = Problem))))]
+pub(super) async fn incident(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<u64>, PathRejection>,
+) -> Reply {
+    caller.may(Verb::List)?;
+    let no_number =
+        |_| No::bad("the incident is not a number", "write it as /v1/incidents lists it");
+    let Path(id) = path.map_err(no_number)?;
+    match front.ask(&caller, None, Request::WhyIncident { id }).await? {
+        Answer::Why(why) => Ok(body::json(&why)),
         _ => Err(No::bug()),
     }
 }

@@ -14,7 +14,8 @@ use slackline_control::link::CallerIdentity;
 use super::limits::Owner;
 use super::tls::known_by;
 
-/// Maximum number of unused codes and of sessions of one principal. The oldest one is dropped.
+/// Maximum number of unused codes and of sessions of one principal. Beyond this number, the oldest
+/// is dropped.
 const MOST_EACH: usize = 8;
 
 /// Maximum number of unused codes and of sessions of all principals.
@@ -84,7 +85,8 @@ impl Sessions {
         Sessions { times, codes: BTreeMap::new(), sessions: BTreeMap::new() }
     }
 
-    /// Returns a code that starts one session for this caller, and how long it lasts.
+    /// Returns a code with which the caller can start one session, and the time for which the code
+    /// is valid.
     pub(super) fn make_code(
         &mut self,
         (who, owner): (CallerIdentity, Owner),
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn code_starts_one_session_within_a_minute() {
+    fn login_code_starts_one_browser_session_within_a_minute() {
         let (mut sessions, now) = (Sessions::new(SessionTimes::USUAL), Instant::now());
         let (code, lasts) = sessions.make_code(user(5), now).unwrap();
         assert_eq!((code.len(), lasts), (64, Duration::from_secs(60)));
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn session_needs_cookie_and_token_and_ends_after_eight_hours() {
+    fn browser_session_needs_cookie_and_token_and_ends_after_eight_hours() {
         let (mut sessions, now) = (Sessions::new(SessionTimes::USUAL), Instant::now());
         let Login { cookie, token, session } = logged_in(&mut sessions, 5, now);
         let other = logged_in(&mut sessions, 6, now);
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_a_user_end_together_and_are_bounded() {
+    fn browser_sessions_of_a_user_end_together_and_are_limited_in_number() {
         let (mut sessions, now) = (Sessions::new(SessionTimes::USUAL), Instant::now());
         let first = logged_in(&mut sessions, 5, now);
         for nth in 1..=MOST_EACH {

@@ -121,7 +121,8 @@ impl Painter {
         }
     }
 
-    /// Sends the columns since the last ones. Without a flight recorder there are none.
+    /// Sends the columns that are newer than those sent before. Without a flight recorder there are
+    /// no columns.
     async fn send_columns(&mut self) -> Result<(), End> {
         let until = Instant::now() + ANSWER_WITHIN;
         let request = self.caller.asks(None, Request::Timeline { from: self.next });
@@ -187,7 +188,7 @@ impl Painter {
 }
 
 /// Returns the numbers of a VM in a fixed order, which takes a third of the bytes of an object. The
-/// page names them.
+/// script of the page gives each number its name.
 fn row(vm: &Reservation, ready_ppm: Option<u64>) -> Value {
     let recent = vm.recent.as_ref().filter(|recent| recent.over_ns > 0);
     let recent = recent.map(|it| {
@@ -239,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_sent_as_flat_arrays_and_names_only_when_new() {
+    fn timeline_columns_are_sent_as_flat_arrays_and_only_new_names_are_sent() {
         let ran = vec![(0, 1, 500), (1, 0, 1_000)];
         let timeline = Timeline {
             first: 7,

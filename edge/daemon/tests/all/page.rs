@@ -153,7 +153,7 @@ const CHANGE: &str = r#"{"slice":"3ms"}"#;
 const WEB: &str = "/v1/reservations/web";
 
 #[test]
-fn browser_session_has_the_rights_of_the_user_of_its_code() {
+fn browser_session_has_the_rights_of_the_user_who_created_its_code() {
     let site = Site::new(administrators);
     let login = site.log_in();
     site.forget_asked();
@@ -237,7 +237,7 @@ fn host_name_of_another_site_that_points_here_is_refused() {
 }
 
 #[test]
-fn browser_without_a_session_gets_nothing_on_any_socket() {
+fn browser_without_a_session_is_refused_on_every_socket() {
     let site = Site::new(administrators);
     let host = format!("host: {}\r\n", site.address);
     for path in ["/v1/reservations", "/v1/host", "/metrics", "/health", "/v1/events", "/v1/page"] {
@@ -283,7 +283,7 @@ fn page_cannot_be_framed_and_loads_nothing_from_elsewhere() {
 }
 
 #[test]
-fn replayed_unknown_or_expired_code_starts_no_session() {
+fn login_code_that_is_reused_unknown_or_expired_starts_no_session() {
     let second = Duration::from_secs(1);
     let times = SessionTimes { code: second, session: 2 * second };
     let site = Site::with(administrators, times);
@@ -298,7 +298,7 @@ fn replayed_unknown_or_expired_code_starts_no_session() {
 }
 
 #[test]
-fn session_ends_after_its_time() {
+fn browser_session_ends_after_its_configured_lifetime() {
     let second = Duration::from_secs(1);
     let site = Site::with(administrators, SessionTimes { code: 10 * second, session: second });
     let Answered { head, body, .. } = site.use_code(&site.code());
@@ -326,7 +326,7 @@ fn login_is_refused_for_another_site_that_has_a_code() {
 }
 
 #[test]
-fn stolen_token_or_stolen_cookie_alone_is_no_session() {
+fn browser_session_needs_more_than_a_stolen_token_or_stolen_cookie() {
     let site = Site::new(administrators);
     let (login, other) = (site.log_in(), site.log_in());
     site.forget_asked();
@@ -349,7 +349,7 @@ fn stolen_token_or_stolen_cookie_alone_is_no_session() {
 }
 
 #[test]
-fn viewer_cannot_write_and_no_session_can_grant_access_or_make_codes() {
+fn viewer_session_is_read_only_and_no_session_grants_access_or_codes() {
     let site = Site::new(viewers);
     let login = site.log_in();
     for (request, body) in [
@@ -409,7 +409,7 @@ fn vm_names_reach_the_page_as_json_and_are_never_made_html() {
 }
 
 #[test]
-fn access_that_is_revoked_ends_the_session() {
+fn revoking_the_access_of_a_user_ends_the_browser_session() {
     let site = Site::new(forgetful);
     let login = site.log_in();
     assert_eq!(site.ask("GET /v1/host", &login, "").status, 200);
@@ -443,7 +443,7 @@ fn other_local_user_cannot_shut_out_the_socket_by_connections_to_the_page() {
 }
 
 #[test]
-fn requests_of_a_session_count_against_the_limits_of_its_user() {
+fn requests_of_a_browser_session_count_against_the_limits_of_its_user() {
     let site = Site::new(administrators);
     let login = site.log_in();
     let codes: Vec<u16> = (0..140).map(|_| site.ask("GET /v1/host", &login, "").status).collect();

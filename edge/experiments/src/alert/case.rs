@@ -187,7 +187,7 @@ impl Case {
         cases
     }
 
-    /// Returns the conflict between settings of the case. `None` if there is none.
+    /// Returns the conflict between settings of the case. `None` if no settings conflict.
     fn conflict(&self) -> Option<FieldError> {
         let settings =
             self.settings.iter().filter(|setting| setting.whose == ParameterOwner::Policy);

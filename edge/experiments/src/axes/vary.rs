@@ -39,7 +39,7 @@ pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), PathError> {
     edits.iter().try_for_each(|&edit| apply(table, edit, &lets))
 }
 
-/// Returns the value at a path as text. Empty if there is none.
+/// Returns the value at a path as text. Empty if the path has no value.
 ///
 /// # Errors
 /// If the path is not valid in the scenario.

@@ -58,7 +58,8 @@ pub struct Priority {
     thread: ThreadRef,
     original: SchedulingOf,
     now: SchedulingOf,
-    /// True if an order has changed the scheduling of the thread, and none has restored it since.
+    /// True if an order has changed the scheduling of the thread, and no later order has restored
+    /// it.
     is_ordered: bool,
 }
 
@@ -200,7 +201,7 @@ pub struct Pin {
     original: CpuSet,
     now: CpuSet,
     /// True if an order has set the affinity of the thread and no order has restored it since. The
-    /// affinity may equal the original one.
+    /// affinity can equal the original one.
     is_ordered: bool,
 }
 

@@ -129,8 +129,8 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
         return Verdict { found, ..own };
     }
     Verdict { state: State::Limited, ..Verdict::good(found) }.hint(
-        "reduce real-time budgets of sibling cgroups: together they have at most that of their \
-         parent",
+        "reduce real-time budgets of sibling cgroups: together they have at most the budget of \
+         their parent",
     )
 }
 

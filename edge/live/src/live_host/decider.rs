@@ -19,7 +19,7 @@ use crate::watch::ThreadEventKind;
 use crate::way::{FailedAssignment, VcpuHandle};
 use slackline_linux::sys::Tid;
 
-/// Minimum time between two checks if a vCPU in line behind the chosen one has been running
+/// Minimum time between two checks if a vCPU in line behind the chosen vCPU has been running
 /// unnoticed.
 const GLANCE: Span = Span::from_ms(1);
 
@@ -66,7 +66,7 @@ pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
     pub(super) threads: BTreeMap<Tid, ThreadRecord>,
-    /// True for a process tree, whose threads may start and end while it is scheduled.
+    /// True for a process tree, whose threads can start and end while it is scheduled.
     pub(super) is_tree: bool,
     /// True if this vCPU has threads on several CPUs at once. Their CPU time is counted as if it
     /// came from one CPU.
@@ -245,7 +245,7 @@ impl Decider {
     }
 
     /// Returns the longest slice per `period` that one more vCPU with affinity `allowed` could
-    /// reserve. `None` if the policy has no reservations or admits any.
+    /// reserve. `None` if the policy has no reservations or admits any slice.
     pub(super) fn room(
         &mut self,
         period: Span,

@@ -23,7 +23,7 @@ pub struct HostRecorder {
     assembler: Assembler<Procfs>,
     origin: Time,
     cpus: Vec<CpuId>,
-    /// Events whose order is not final, because another CPU may still report an earlier one.
+    /// Events whose order is not final, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
     drained: Time,
     lost: u64,

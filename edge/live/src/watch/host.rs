@@ -102,7 +102,7 @@ impl HostWatch {
 }
 
 /// Removes the events up to `until` and returns them in order of time. Later events remain, because
-/// another CPU may still report earlier ones.
+/// another CPU can still report earlier events.
 pub fn take_until(events: &mut Vec<Event>, until: Time) -> Vec<Event> {
     events.sort_by_key(|event| event.at);
     let end = events.partition_point(|event| event.at <= until);

@@ -54,8 +54,8 @@ struct Kernel {
     timers: Timers,
     now: Time,
     round: u64,
-    /// vCPUs in the order in which the kernel runs them: first the real-time ones by priority, then
-    /// the one with the highest ordinary priority.
+    /// vCPUs in the order in which the kernel runs them: first the real-time vCPUs by priority,
+    /// then the vCPU with the highest ordinary priority.
     line: Vec<VcpuId>,
     /// Run intervals so far: vCPU, start and end.
     ran: Vec<(VcpuId, Time, Time)>,

@@ -10,7 +10,7 @@ use slackline_units::CpuId;
 /// Permission to schedule CPUs of this host. It ends when this value is dropped, also if the test
 /// panics.
 pub struct Turn {
-    /// CPU that the test may schedule. If the test has all CPUs, it is the last one.
+    /// CPU that the test may schedule. If the test has all CPUs, it is the last CPU.
     pub cpu: CpuId,
     /// Locks on files in the folder for temporary files, which all test programs share.
     _locks: [File; 2],

@@ -142,7 +142,7 @@ fn unless_impossible(
 }
 
 #[test]
-fn each_way_to_limit_cpu_time_limits_a_process_until_it_is_dropped() {
+fn each_mechanism_limits_a_process_until_the_limit_is_dropped() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     for way in ways(scratch.path()) {

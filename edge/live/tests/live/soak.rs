@@ -124,7 +124,7 @@ impl Owner {
     }
 }
 
-/// Asserts that a failed request was about a process that has ended. In this test that may happen
+/// Asserts that a failed request was about a process that has ended. In this test that can happen
 /// at any time.
 fn expected(error: &RequestError) {
     let text = format!("{error:?}");
@@ -251,7 +251,7 @@ fn soak_test_that_kills_scheduler_and_keeper_leaves_all_targets_restored() {
 }
 
 /// Asserts that no target is stopped: each is runnable, or has run since the check began. With many
-/// targets that never block, a runnable target may wait for a long time.
+/// targets that never block, a runnable target can wait for a long time.
 fn everybody_may_run(targets: &[Target]) {
     let before: Vec<Span> = targets.iter().map(Target::used).collect();
     let deadline = Instant::now() + crate::common::PATIENCE;

@@ -152,8 +152,8 @@ impl Alphabet {
     }
 }
 
-/// Returns the character that shows how much of a column is filled. It is never the empty one,
-/// since `part` is not zero.
+/// Returns the character that shows how much of a column is filled. It is never the empty
+/// character, since `part` is not zero.
 fn step(steps: &[char], part: Span, whole: Span) -> char {
     let count = steps.len() as u128;
     let (part, whole) = (u128::from(part.ns()), u128::from(whole.ns()));
@@ -293,8 +293,8 @@ impl Canvas {
         self.indented(whole);
     }
 
-    /// Adds words to a line. If they do not fit, they continue on further lines that are indented
-    /// by `hanging`.
+    /// Adds words to a line. Words that do not fit continue on further lines that are indented by
+    /// `hanging`.
     fn words(&mut self, line: &mut Line, text: &str, hanging: usize, width: usize) {
         for word in text.split(' ') {
             if !line.is_empty() && line.len() + 1 + word.chars().count() > width {

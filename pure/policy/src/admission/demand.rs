@@ -1,5 +1,5 @@
 //! Processor-demand test: decides exactly whether EDF meets all deadlines on one CPU, starting from
-//! the CPU's current state. Deadlines may be earlier than the ends of their periods. Sources:
+//! the CPU's current state. Deadlines can be earlier than the ends of their periods. Sources:
 //! Baruah, Mok and Rosier, RTSS 1990, for the test. Zhang and Burns, IEEE Transactions on Computers
 //! 2009, for the times to examine (quick processor-demand analysis, cited as [QPA]).
 //!
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_bound_of_a_task_with_deadline_at_period_end_is_its_utilization() {
+    fn demand_bound_equals_utilization_if_deadlines_are_at_period_ends() {
         let mut demand = Demand::default();
         assert_eq!(demand.bound(), 0);
         demand.add(one(((0, 0), (1, 4, 4), 0)));

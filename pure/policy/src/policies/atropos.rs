@@ -29,7 +29,7 @@
 //!   outside.
 //! - The next shorter period begins as soon as a budget is exhausted, not only when the period
 //!   ends.
-//! - A timeslice may be shorter than the quantum of slack.
+//! - A timeslice can be shorter than the quantum of slack.
 //! - Debt survives a long block.
 //! - There is admission control.
 //! - The faults for which Xen removed Atropos are not reproduced.
@@ -183,7 +183,7 @@ struct AtroposServer {
     period_end: Time,
     /// Start of the time for which the vCPU accrues budget in this natural period.
     from: Time,
-    /// Length of the current period, which may be shorter than the natural period.
+    /// Length of the current period, which can be shorter than the natural period.
     period: Span,
     /// End of the current period.
     deadline: Time,

@@ -37,7 +37,7 @@ pub(super) struct VcpuClock {
     pub(super) cpu: CpuId,
     pub(super) pace: Pace,
     pub(super) actual: VirtualTime,
-    /// Effective time when the vCPU was last queued.
+    /// Effective virtual time of the vCPU when it was last queued.
     pub(super) effective: VirtualTime,
     /// CPU time that is not charged yet. With Xen's fault `charge_again`, also CPU time that will
     /// be charged a second time.

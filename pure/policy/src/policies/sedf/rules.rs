@@ -1,7 +1,7 @@
 //! Parameters of the policy, and the rules that they select.
 //!
 //! Xen's scheduler changed over the years and had compile-time options. Each difference is a
-//! parameter here. The parameter `rules` sets all others that are left at `as-rules`.
+//! parameter here. The parameter `rules` sets all other parameters that are left at `as-rules`.
 
 use alloc::vec::Vec;
 

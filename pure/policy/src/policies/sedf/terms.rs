@@ -285,7 +285,7 @@ impl CpuTally {
     }
 
     /// Returns the slice in 100 ms that a weight gives. [Xen 3.0, §6.9] In Xen the result is
-    /// negative if reservations exceed the capacity; here it is 1 ns.
+    /// negative if reservations exceed the capacity; in Slackline it is 1 ns.
     pub(super) fn slice_of(&self, weight: u64) -> Span {
         self.part_of(self.left(), weight).max(Span::from_ns(1))
     }
