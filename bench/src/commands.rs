@@ -11,12 +11,12 @@ use crate::report::{spread, table};
 
 /// Simulated seconds of a web server in one run of `slackline sim`.
 const SIMULATED: f64 = 60.0;
-/// Target for the ratio of simulated time to real time: at least this.
+/// Minimum ratio of simulated time to real time that counts as reached.
 const FASTER: f64 = 200.0;
-/// Target in seconds for the full allocation error test of one policy: at most this. The test has
-/// 18 shares of 3 minutes.
+/// Maximum duration of the full allocation error test of one policy, in seconds. The test has 18
+/// shares of 3 minutes.
 const ALERT: f64 = 2.0;
-/// Target in seconds for all experiments of the papers with ten seeds: at most this.
+/// Maximum duration of all experiments of the papers with ten seeds, in seconds.
 const PAPERS: f64 = 120.0;
 
 /// Measures every command `rounds` times, except that slow commands run once. Returns Markdown.

@@ -9,7 +9,7 @@ use slackline_policy::{
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// Number of `pick` calls and others. The counters are global because the host owns the policy
+/// Number of calls of `pick`. This counter and the next are global because the host owns the policy
 /// during a run and does not return it.
 static PICKS: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU64 = AtomicU64::new(0);

@@ -1,7 +1,8 @@
 //! Shares delivered by the live host, compared with the kernel's own limits.
 //!
-//! Everything runs through the built binary, as for a user, beside an ordinary CPU hog on the
-//! managed CPU. This needs root, a second CPU and an otherwise idle test machine.
+//! Everything is measured with the built program, as a user would run it. An ordinary process that
+//! always computes competes on the managed CPU. This needs root, a second CPU and an otherwise idle
+//! test machine.
 
 pub(crate) mod alert;
 mod busy;
@@ -29,7 +30,7 @@ pub(crate) use busy::play as play_busy;
 /// must meet the target.
 const ROUNDS: usize = 5;
 
-/// Parts that can be measured alone.
+/// Parts of the benchmark. Each can be measured alone.
 const PARTS: [(&str, Part<LiveSetting>); 7] = [
     ("three", three_spinners),
     ("busy", busy::rows),

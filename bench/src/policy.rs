@@ -1,8 +1,8 @@
 //! Cost of each policy alone: the hardware costs nothing, and the host checks the contract.
 //!
 //! In a pass a time limit is reached or a timer expires: the running vCPU is charged, its timeslice
-//! ends, and the next vCPU is picked. In a pair the running vCPU blocks, another is picked, and the
-//! first one wakes.
+//! ends, and the next vCPU is picked. In a pair the running vCPU blocks, another vCPU is picked,
+//! and the first vCPU wakes.
 
 use std::hint::black_box;
 use std::time::Instant;

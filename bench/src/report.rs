@@ -95,7 +95,8 @@ pub(crate) fn quantile(values: &[f64], percent: usize) -> f64 {
     sorted(values)[(values.len() * percent).div_ceil(100).max(1) - 1]
 }
 
-/// Returns the median. Of an even number of values it is the upper of the two in the middle.
+/// Returns the median. For an even number of values, the median is the larger of the two middle
+/// values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     sorted(values)[values.len() / 2]
 }

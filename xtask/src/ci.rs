@@ -6,20 +6,22 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use crate::metadata::{self, Metadata};
-use crate::{no_std, step, tests, tidy};
+use crate::{browser as story, no_std, step, tests, tidy};
 
 /// A check: its name, and a function that returns a line about its success.
 type Step = (&'static str, fn(&Metadata) -> Result<String>);
 
 /// Steps of CI in their order. Quick checks come first. Tests come last, since CI shows the end of
 /// the output.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 9] = [
     ("fmt", fmt),
     ("tidy", all_tidy),
     ("no-std", no_std::prove),
     ("docs", docs),
     ("build", build),
     ("scenarios", scenarios),
+    ("browser", browser),
+    ("python", python),
     ("tests", all_tests),
 ];
 
@@ -91,6 +93,15 @@ fn build(_: &Metadata) -> Result<String> {
 /// If the program cannot be built, or a scenario fails. The error contains all failures.
 pub fn scenarios(metadata: &Metadata) -> Result<String> {
     crate::scenarios::run(&tests::build()?.program, &metadata.target)
+}
+
+/// Runs the page in a browser, with the program that the tests use.
+fn browser(_: &Metadata) -> Result<String> {
+    story::run(&tests::build()?.program)
+}
+
+fn python(_: &Metadata) -> Result<String> {
+    crate::python::run()
 }
 
 fn all_tests(_: &Metadata) -> Result<String> {

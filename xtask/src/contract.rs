@@ -1,5 +1,5 @@
 //! The long form of the contract tests between policy and host: more random scripts than `./test`
-//! runs, and other ones.
+//! runs, and other random scripts.
 
 use std::process::ExitCode;
 
@@ -54,7 +54,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn arguments_of_xtask_contract_set_the_number_of_scripts_and_the_seed() {
+    fn xtask_contract_reads_script_count_and_seed_from_arguments() {
         let read = |words: &[&str]| Scripts::read(words).expect("all arguments are valid");
         assert_eq!(read(&[]), Scripts { count: 20_000, seed: 2 });
         assert_eq!(read(&["--seed", "7", "--scripts", "50"]), Scripts { count: 50, seed: 7 });

@@ -377,7 +377,7 @@ fn only_entry(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
     Ok(found.remove(0))
 }
 
-/// Returns the output of a command. If it fails, its messages become the error.
+/// Returns the output of a command. If the command fails, the error contains its messages.
 fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command

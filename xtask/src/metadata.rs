@@ -14,7 +14,7 @@ pub struct Metadata {
     pub target: PathBuf,
     /// Crates of the workspace.
     pub crates: Vec<Crate>,
-    /// Packages of others, for all targets and features.
+    /// Packages from outside the workspace, for all targets and features.
     pub foreign: Vec<Foreign>,
 }
 

@@ -25,7 +25,7 @@ const FOLDER: &str = "target/mutants";
 pub struct MutantSelection {
     /// Names of the crates' folders. Empty for all crates.
     pub crates: Vec<String>,
-    /// Part of all changes, such as `0/4` for every fourth one, beginning with the first.
+    /// Part of all changes, such as `0/4` for every fourth change, beginning with the first.
     pub shard: Option<String>,
     /// Patterns of file paths. Only changes in matching files are tried.
     pub files: Vec<String>,
@@ -87,7 +87,7 @@ pub fn run(part: &MutantSelection) -> Result<ExitCode> {
 }
 
 /// Runs all stages of tests on a crate, quick tests first. A later stage tries only changes that no
-/// earlier one noticed.
+/// earlier stage noticed.
 fn all_stages(
     name: &str,
     settings: &Settings,

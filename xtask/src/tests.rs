@@ -149,8 +149,8 @@ fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
     Ok(results.tally)
 }
 
-/// Runs parts from the shared list until it is empty. The output of a part is not mixed with that
-/// of others.
+/// Runs parts from the shared list until it is empty. The output of a part is not mixed with the
+/// output of other parts.
 fn one_after_the_other(parts: &Mutex<Vec<TestPart<'_>>>, results: &Mutex<Results>) {
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
     while let Some(part) = next() {

@@ -125,7 +125,7 @@ pub fn lower_words() -> Result<bool> {
     }
 }
 
-/// Returns the text files of the repository, including new ones.
+/// Returns the text files of the repository, including new files.
 fn sources() -> Result<Vec<Source>> {
     let mut git = Command::new("git");
     // Another user may own the folder, as in a container. Then git refuses it without this option.

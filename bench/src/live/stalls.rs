@@ -12,7 +12,7 @@ use slackline_trace::{Entry, Reader, Record};
 use slackline_units::{Reservation, Span, Time, VcpuId};
 
 /// Largest shortfall at which a slice still counts as complete. The clocks for CPU time and for
-/// switches may differ by this amount.
+/// switches can differ by this amount.
 const WHOLE: Span = Span::from_us(5);
 
 /// Minimum lateness of a timer, or minimum shortfall of CPU time in a run interval, that counts as

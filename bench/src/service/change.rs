@@ -211,7 +211,7 @@ fn ms(since: Instant) -> f64 {
 }
 
 /// Returns for each change the time from sending it until it took effect, in milliseconds. The
-/// daemon's events have the latter.
+/// daemon's events show when a change took effect.
 fn until_done(
     client: &mut Client,
     name: &str,

@@ -119,7 +119,8 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Ends the daemon and starts it again. Returns the time from the end until it answers.
+    /// Ends the daemon and starts it again. Returns the time from the end of the old daemon until
+    /// the new daemon answers.
     pub(super) fn again(&mut self, how: End) -> Result<Duration> {
         let began = Instant::now();
         self.end(how)?;

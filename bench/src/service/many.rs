@@ -16,7 +16,7 @@ use super::daemon::{
 use super::within;
 use crate::report::Row;
 
-/// Number of reservations at once.
+/// Number of reservations that exist at the same time.
 const MANY: usize = 500;
 
 /// Number of measured requests of each kind.
@@ -173,7 +173,7 @@ const PEOPLE: usize = 4;
 const PAIRS: [usize; 3] = [250, 1_125, 1_125];
 
 /// Time after which the daemon has dropped all ended reservations. It keeps them for a minute,
-/// since late records may arrive, and drops them in a pass once a minute.
+/// since late records can arrive, and drops them in a pass once a minute.
 const REMEMBERED: Duration = Duration::from_secs(125);
 
 /// Measures memory and descriptors of the daemon while reservations are made and released, which

@@ -19,7 +19,7 @@ pub(super) struct Quota {
 
 impl Quota {
     /// Creates the cgroup and its process. `None` if this host has no cgroups, or does not allow
-    /// new ones.
+    /// new cgroups.
     pub(super) fn new() -> Result<Option<Quota>> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let mounted = mounts.lines().find_map(|line| {

@@ -16,7 +16,7 @@ pub enum Rule {
     Cgroup(String),
     /// Tasks in a real-time class.
     RealTime,
-    /// Tasks with this nice value or a lower one. Includes real-time tasks.
+    /// Tasks with this or a lower nice value. Includes real-time tasks.
     Nice(i8),
 }
 

@@ -25,7 +25,7 @@ pub(crate) enum State {
     Neither,
 }
 
-/// `PF_KTHREAD` among the kernel's flags of a task.
+/// Flag `PF_KTHREAD`, which marks the kernel's own threads.
 const KERNELS: u64 = 0x0020_0000;
 
 impl Stat {

@@ -48,7 +48,7 @@ fn hear(host: &mut UnixStream) -> Vec<Frame> {
 }
 
 /// The host cannot tell the two agents apart, as with a virtio-serial port. So the second agent's
-/// sequence numbers must come after the first one's, and it must send as many reports.
+/// sequence numbers must come after those of the first agent, and it must send as many reports.
 #[test]
 fn restarted_agent_continues_the_frame_numbers_of_the_previous_agent() {
     let place = std::env::temp_dir().join(format!("slackline-again-{}", std::process::id()));

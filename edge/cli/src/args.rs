@@ -3,8 +3,9 @@
 use crate::amounts::{CpuList, cpu_list};
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use slackline_import::{Kind, Target};
 use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
@@ -12,11 +13,11 @@ use crate::input::file;
 use crate::load::args::LoadArgs;
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, Pause,
-    PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, UndoArgs,
+    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, PageArgs,
+    Pause, PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, UndoArgs,
     WhyArgs,
 };
-use crate::tls::{ServeFront, Tls};
+use crate::tls::ServeFront;
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
 fn version() -> String {
@@ -46,7 +47,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Hold(Hold),
     /// Run the daemon that keeps CPU reservations for VMs. Needs root.
-    Serve(Serve),
+    Serve(crate::serve::Serve),
     /// Run as a libvirt hook when a guest starts.
     Hook(crate::hook::Hook),
     /// List VMs on this host and their reservations.
@@ -62,7 +63,7 @@ pub(crate) enum Command {
     Undo(UndoArgs),
     /// Change the parameters of a reservation.
     Change(Change),
-    /// Stop a VM until it is resumed; its reservation stays.
+    /// Stop a VM until `resume`; the reservation stays.
     Pause(Pause),
     /// Resume a paused VM.
     Resume(NamedArgs),
@@ -81,6 +82,10 @@ pub(crate) enum Command {
     /// Show or change what users may do. Administrators only.
     Access(AccessArgs),
     Top(TopArgs),
+    /// Print the address of the page with a code that logs a browser in once.
+    Page(PageArgs),
+    /// Show a daemon with four guests and a page.
+    Demo(crate::demo::Demo),
     /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
     Sweep(Sweep),
@@ -88,6 +93,8 @@ pub(crate) enum Command {
     Check(Check),
     Alert(Alert),
     Record(RecordArgs),
+    Import(ImportArgs),
+    Diff(DiffArgs),
     Why(WhyArgs),
     Incidents(IncidentsArgs),
     Predictions(PredictionsArgs),
@@ -134,9 +141,78 @@ pub(crate) struct Completions {
 pub(crate) struct Manual {
     /// Command; write subcommands as `paper-run` [default: the program].
     pub(crate) command: Option<String>,
-    /// Write all pages to this folder as `slackline.1`, `slackline-sim.1`, ...
+    /// Write all manual pages to this folder: `slackline.1`, `slackline-sim.1`, ...
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     pub(crate) to: Option<PathBuf>,
+}
+
+/// Turn a recording of perf or ftrace into a recording of Slackline.
+///
+/// All commands that read recordings read these files directly too. Import them to say which
+/// processes are VMs, or to leave names out. What is assumed is printed, and stands in the head of
+/// the recording.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// Kind of the file.
+    #[arg(value_enum)]
+    pub(crate) kind: ImportKind,
+    /// File to read; `-` is standard input.
+    #[arg(value_parser = file)]
+    pub(crate) file: PathBuf,
+    /// File to write, for `slackline show`, `why` and `whatif`.
+    pub(crate) out: PathBuf,
+    /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: by names of threads].
+    #[arg(long, value_name = "[NAME=]pid:NUMBER")]
+    pub(crate) r#for: Vec<Target>,
+    /// Leave out names of VMs and processes.
+    #[arg(long)]
+    pub(crate) anonymise: bool,
+}
+
+/// Compare how two runs or recordings were scheduled, and say what is more than noise.
+///
+/// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all.
+/// Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A difference is
+/// more than noise if 99 % of 500 draws of blocks agree on its sign.
+///
+/// Examples:
+///   slackline diff before.trace after.trace
+///   slackline diff perf.data host.trace --json
+///   slackline diff before.trace after.trace --check
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct DiffArgs {
+    /// Trace or recording to compare with.
+    #[arg(value_name = "A")]
+    pub(crate) first: PathBuf,
+    /// Trace or recording that is compared.
+    #[arg(value_name = "B")]
+    pub(crate) second: PathBuf,
+    /// Print the differences as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End with exit code 1 if a wait or imbalance of B is worse by more than noise.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// Kind of a recording of another program.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ImportKind {
+    /// `perf.data` of `perf sched record`.
+    Perf,
+    /// Text of `trace-cmd report`, `perf script` or tracefs.
+    #[value(alias = "ftrace")]
+    TraceCmd,
+}
+
+impl ImportKind {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            ImportKind::Perf => Kind::Perf,
+            ImportKind::TraceCmd => Kind::Ftrace,
+        }
+    }
 }
 
 /// Output options of a run, in addition to its table.
@@ -151,7 +227,7 @@ pub(crate) struct Keeping {
     /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save a row per second and domain or CPU; with axes, per point and vCPU.
+    /// Save a CSV row per second and domain or CPU; with axes, per point and vCPU.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Also print XenMon metrics: gotten, allocated, blocked, waited, executions, I/O.
@@ -202,7 +278,7 @@ pub(crate) struct RunArgs {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host, as many as the scenario has [default: the last ones].
+    /// CPUs of this host, as many as the scenario has [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     #[command(flatten)]
@@ -251,7 +327,7 @@ pub(crate) struct Hold {
     /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
-    /// CPUs to use [default: the last ones, as many as needed].
+    /// CPUs to use [default: the last CPUs, as many as needed].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Print one line of JSON per second.
@@ -260,35 +336,6 @@ pub(crate) struct Hold {
     /// Command to start, after `--`.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
-}
-
-/// Options of the daemon.
-#[derive(Debug, Args)]
-#[command(after_help = crate::notes::notes("serve"))]
-pub(crate) struct Serve {
-    /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one serves requests.
-    #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
-    pub(crate) cpus: Option<CpuList>,
-    /// Folder of the ledger, which stores reservations and events.
-    #[arg(long, value_name = "FOLDER", default_value = slackline_daemon::ledger::FOLDER)]
-    pub(crate) state: PathBuf,
-    /// Unix socket to listen on, unless systemd passes one.
-    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
-    pub(crate) socket: PathBuf,
-    /// Prices of CPU time as TOML; `list` then shows costs.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) prices: Option<PathBuf>,
-    /// Do not record the last minute, and save no recordings of missed deadlines.
-    #[arg(long)]
-    pub(crate) no_recorder: bool,
-    /// Also listen for other hosts over TLS 1.3; see `slackline access`.
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
-    pub(crate) listen: Option<std::net::SocketAddr>,
-    #[command(flatten)]
-    pub(crate) tls: Tls,
-    /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
-    #[arg(long, value_name = "LOOPBACK:PORT")]
-    pub(crate) metrics: Option<std::net::SocketAddr>,
 }
 
 #[derive(Debug, Args)]
@@ -317,7 +364,7 @@ pub(crate) struct Compare {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host for live runs [default: the last ones].
+    /// CPUs of this host for live runs [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Save the metrics of each vCPU in each run as CSV.
@@ -420,7 +467,7 @@ pub(crate) struct Alert {
     /// Also test this limiter, e.g. `cpulimit -p {pid} -l {percent}`; repeatable.
     #[arg(long, value_name = "COMMAND", requires = "live")]
     pub(crate) limiter_command: Vec<String>,
-    /// CPU of the limited process in a live test [default: the last one].
+    /// CPU of the limited process in a live test [default: the last CPU].
     #[arg(long, value_name = "N", requires = "live")]
     pub(crate) cpu: Option<usize>,
     /// Shares to test, in % of a CPU [default: 1 to 10, 20 to 90 by tens; 66 with --smp].
@@ -432,7 +479,7 @@ pub(crate) struct Alert {
     /// Number of simulated runs, each with its own seed [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
-    /// Simulate 20s per share and 3 seeds; live, 3s and 7 shares.
+    /// Shorten the test: simulated, 20s per share and 3 seeds; live, 3s and 7 shares.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Write results and figures as one HTML page.
@@ -521,12 +568,12 @@ pub(crate) enum PaperCommand {
     List,
     /// Run experiments, compare, and write the results to the paper's folder.
     Run(PaperRun),
-    /// Fit the costs that a paper omits to its calibration rows.
+    /// Fit costs that a paper does not state to the paper's calibration rows.
     Calibrate {
         /// Name of the paper.
         paper: String,
     },
-    /// Write one page with the paper's figures and ours, from stored results.
+    /// Write one page with the paper's figures and ours, from the stored results.
     Report(PaperReport),
 }
 

@@ -18,7 +18,7 @@ use crate::terminal;
 /// SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Interval of checks if the command and its processes have ended.
+/// Interval at which the program checks whether the command and its processes have ended.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A command that this program started. It is ended when this value is dropped.
@@ -83,8 +83,8 @@ impl HeldCommand {
         self.ended.as_ref().and_then(TaskFd::pollable)
     }
 
-    /// Ends the command and the processes `started`, which it started: first by SIGTERM, then by
-    /// SIGKILL.
+    /// Ends the command and the processes `started`, which the command started: first by SIGTERM,
+    /// then by SIGKILL.
     pub(super) fn end_with(self, started: &[(Tid, TaskFd)]) {
         for (_, one) in started {
             let _ = one.signal_process(Signal::TERM);

@@ -153,8 +153,8 @@ impl PolicyComparison {
         format!("note: stopped in live run {begun} of {of}; later live runs were not started\n")
     }
 
-    /// Returns true if the policy with this number is the scenario's own one. Only to its runs do
-    /// the scenario's claims apply.
+    /// Returns true if the policy with this number is the policy of the scenario. Only to its runs
+    /// do the scenario's claims apply.
     fn is_own(&self, number: usize) -> bool {
         self.scenarios[number].policy.to_string() == self.scenario.policy.to_string()
     }

@@ -69,7 +69,7 @@ fn list(found: &Leftovers) -> Vec<String> {
     lines
 }
 
-/// Checks that every journal of killed runs could be read. A journal that cannot be read may list
+/// Checks that every journal of killed runs could be read. A journal that cannot be read can list
 /// threads that are still changed.
 fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
     match found.unread.len() {

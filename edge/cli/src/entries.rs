@@ -1,4 +1,4 @@
-//! Names and their meanings in two columns, for help pages.
+//! Layout of names and their meanings in two columns, for help pages.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use crate::terminal;
 
 /// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
 const WIDTH: usize = 80;
-/// Maximum width of the column of names, in columns of text. The text of a longer name starts on
-/// the next line.
+/// Maximum width of the column of names, in characters. The text after a longer name starts on the
+/// next line.
 const NAMES: usize = 26;
 
-/// Appends entries in two columns: names, and the text of each name.
+/// Appends entries in two columns: a name, and the text that explains it.
 pub(crate) fn entries<'a>(
     text: &mut String,
     entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -28,7 +28,7 @@ pub(crate) fn entries<'a>(
     }
 }
 
-/// Appends words, wrapped into lines with this indent.
+/// Appends words, wrapped into lines that are indented by `indent`.
 pub(crate) fn wrapped(text: &mut String, indent: usize, words: &str) {
     let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
     let mut column = 0;

@@ -1,4 +1,4 @@
-//! Headings of the tables of daemon commands, with their meanings.
+//! Column headings of the tables of daemon commands, with their meanings.
 
 /// Meanings of the columns, by table, for the help page.
 pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[

@@ -10,7 +10,7 @@ mod search;
 mod service;
 
 use clap::CommandFactory;
-use slackline_policy::{ALL, find, nearest};
+use slackline_policy::{ALL, SIMULATED_ONLY, find, nearest};
 
 use crate::args::Cli;
 use crate::entries::entries;
@@ -104,7 +104,7 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     if let Some(found) = search::word(name, &titled_pages()) {
         return terminal::say(&found);
     }
-    let policies = ALL.iter().map(|spec| spec.name);
+    let policies = ALL.iter().chain(SIMULATED_ONLY).map(|spec| spec.name);
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
     let meant = nearest(name, policies.chain(topics).chain(commands));
@@ -147,7 +147,8 @@ fn overview() -> String {
     let topics = TOPICS.iter().map(|topic| (topic.names[0], topic.says));
     entries(&mut text, topics);
     text += "\nPolicies (`slackline help POLICY`):\n";
-    entries(&mut text, ALL.iter().map(|spec| (spec.name, spec.summary)));
+    let policies = ALL.iter().chain(SIMULATED_ONLY);
+    entries(&mut text, policies.map(|spec| (spec.name, spec.summary)));
     text += "\nExit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on this host;\n\
              4 not enough capacity; 5 not permitted; 70 bug in Slackline; 130 interrupted.\n";
     text

@@ -250,7 +250,7 @@ impl Target {
         needed.clamp(1, online)
     }
 
-    /// Returns as many CPUs as the target needs, the last ones that its cpuset allows. `None` if
+    /// Returns as many CPUs as the target needs, the last CPUs that its cpuset allows. `None` if
     /// the cpuset allows all CPUs, or fewer than needed.
     fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
         let (pid, tid) = match self.who.first()? {
@@ -307,8 +307,8 @@ impl Target {
         self.who.len().max(1) * self.width()
     }
 
-    /// Returns the CPUs that the session schedules. For a tree that runs on several CPUs, it is
-    /// only the first of them.
+    /// Returns the CPUs that the session schedules. For a tree that runs on several CPUs, it
+    /// schedules only the first of these CPUs.
     fn managed(&self, cpus: &[CpuId]) -> Vec<CpuId> {
         if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
     }
@@ -407,7 +407,7 @@ impl Holding {
         pids.filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
     }
 
-    /// Reports that the guest has more vCPUs than those that `hold` schedules.
+    /// Prints a note if the guest now has more vCPUs than those that `hold` schedules.
     fn report_more_vcpus(&mut self, passed: Span) -> Result<(), Problem> {
         let Some((pid, known)) = &mut self.guest else { return Ok(()) };
         if !self.shown.is_time_for_vcpus(passed) {

@@ -39,7 +39,7 @@ pub(crate) struct Hook {
 
 #[derive(Debug, Subcommand)]
 enum HookCommand {
-    /// Reserve as a guest's metadata asks; reads its domain XML from standard input.
+    /// Reserve as a guest's metadata asks; read the domain XML from standard input.
     Libvirt(Libvirt),
 }
 

@@ -100,7 +100,8 @@ pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     }
 }
 
-/// Returns the error about the byte at this position, before which all is UTF-8.
+/// Returns the error about the first byte that is not text. `at` is its position. All bytes before
+/// it are UTF-8.
 fn not_text(file: &Path, bytes: &[u8], at: usize) -> Problem {
     let good = String::from_utf8_lossy(&bytes[..at]);
     let last = good.rsplit('\n').next().unwrap_or_default();
@@ -118,7 +119,7 @@ pub(crate) fn without_repeats(policies: &[String]) -> Result<(), Problem> {
     })
 }
 
-/// Returns the scenario of a file with the policy `policy` instead of its own one.
+/// Returns the scenario of a file, with its policy replaced by `policy`.
 pub(crate) fn under(file: &Path, scenario: &Scenario, policy: &str) -> Result<Scenario, Problem> {
     scenario.with_policy(policy).map_err(|error| Problem::Scenario { file: file.into(), error })
 }

@@ -188,8 +188,8 @@ fn own_socket() -> Result<UdpSocket, Problem> {
     Ok(UdpSocket::from(socket))
 }
 
-/// Returns a node of a parallel program. Checks that its peers are distinct, and that it is not one
-/// of them.
+/// Returns a node of a parallel program. Checks that its peers are distinct, and that the node
+/// itself is not among the peers.
 fn node(socket: UdpSocket, others: &[SocketAddr]) -> Result<Node, Problem> {
     let own = socket.local_addr().map_err(|source| LoadError::Network { source })?;
     for (index, other) in others.iter().enumerate() {

@@ -14,6 +14,8 @@ mod compare;
 mod cost;
 mod cumulative;
 mod date;
+mod demo;
+mod diff;
 mod doctor;
 mod edits;
 mod entries;
@@ -24,6 +26,7 @@ mod help;
 mod hints;
 mod hold;
 mod hook;
+mod import;
 mod input;
 mod json;
 mod load;
@@ -61,6 +64,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
+use slackline_daemon::front::OtherSockets;
 
 /// Exit code for a bug in Slackline.
 const BUG: u8 = 70;
@@ -75,7 +79,8 @@ fn run_command() -> ExitCode {
     let result = match cli.command {
         Command::Keep => return slackline_fence::keeper_main(),
         Command::ServeFront(args) => {
-            return slackline_daemon::front::main(args.tls.files().as_ref(), args.metrics);
+            let others = OtherSockets { metrics: args.metrics, page: args.page };
+            return slackline_daemon::front::main(args.tls.files().as_ref(), others);
         }
         Command::ServeWorker => return whatif::worker(),
         Command::Hook(args) => return hook::hook(&args),
@@ -104,8 +109,12 @@ fn run_command() -> ExitCode {
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),
+        Command::Import(args) => import::import(&args),
+        Command::Diff(args) => diff::diff(&args),
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
+        Command::Page(args) => service::page(&args),
+        Command::Demo(args) => demo::demo(&args),
         Command::Incidents(args) => service::incidents(&args),
         Command::Predictions(args) => service::predictions(&args),
         Command::Show(args) => show::show(&args),

@@ -65,8 +65,8 @@ impl Places {
         Ok(())
     }
 
-    /// Checks that an input file is not also an output. If the file is missing, that is no error
-    /// here, but when it is read.
+    /// Checks that an input file is not also an output. A missing file is no error here. The error
+    /// is reported when the file is read.
     pub(crate) fn read(&self, what: &str, file: &Path) -> Result<(), Problem> {
         match identity(file) {
             Ok(Some(is)) => self.is_none_of_them(what, file, &is),

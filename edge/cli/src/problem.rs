@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use slackline_control::client::ClientError;
+use slackline_import::ImportError;
 use slackline_linux::with_causes;
 use slackline_live::session::SessionError;
 use slackline_metrics::StrayRecord;
@@ -37,6 +38,9 @@ pub(crate) enum Problem {
     /// A file is not a valid trace.
     #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
+    /// A recording of another program cannot be read.
+    #[error("{}: {error}", file.display())]
+    BadImport { file: PathBuf, error: ImportError },
     /// A trace would take more work to process than a file of its size can justify.
     #[error("{}: {error}", file.display())]
     Implausible { file: PathBuf, error: Implausible },
@@ -100,13 +104,19 @@ pub(crate) enum Problem {
     /// At least one claim does not hold. The claims that failed have already been printed.
     #[error("{0} of the claims failed")]
     ClaimsFailed(usize),
+    /// A run is worse than another. The differences have already been printed.
+    #[error("{0} of the differences are worse by more than noise")]
+    Worse(usize),
 }
 
 impl Problem {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Problem::CommandEnded { code } => *code,
-            Problem::ClaimsFailed(_) | Problem::ReplayDiffers | Problem::PlanEnded { .. } => 1,
+            Problem::ClaimsFailed(_)
+            | Problem::ReplayDiffers
+            | Problem::Worse(_)
+            | Problem::PlanEnded { .. } => 1,
             Problem::Unwritable { source, .. } if is_misnamed(source) => 2,
             Problem::HostCannot { .. } | Problem::Unwritable { .. } | Problem::Output(_) => 3,
             Problem::Live(LiveError::Scenario(_) | LiveError::Declined { .. }) => 2,
@@ -157,6 +167,7 @@ impl Problem {
             Problem::Unreadable { source, .. } | Problem::Unwritable { source, .. } => {
                 Some(about_file(source).into())
             }
+            Problem::BadImport { error, .. } => Some(error.hint()),
             Problem::TooLong { .. } => Some("check the file name".into()),
             Problem::NotText { .. } => Some("name a text file in TOML".into()),
             Problem::BadTrace { .. } | Problem::Implausible { .. } | Problem::NoReplay { .. } => {

@@ -119,7 +119,7 @@ impl Live {
         if self.outcome.undone > 0 {
             let _ = writeln!(
                 text,
-                "note: {} changes that others made to scheduled threads were undone",
+                "note: {} changes by other programs to scheduled threads were undone",
                 self.outcome.undone
             );
         }
@@ -254,14 +254,14 @@ pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
     Ok(dispatch)
 }
 
-/// Returns the CPUs that the user chose. By default these are the last ones, because interrupts and
-/// other programs tend to use the first.
+/// Returns the CPUs that the user chose. By default these are the CPUs with the highest numbers,
+/// because interrupts and other programs tend to use the first.
 pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
     let online: Vec<CpuId> = online.iter().collect();
     let numbers: Vec<_> = online.iter().map(|cpu| cpu.index().to_string()).collect();
-    let hint = format!("choose {count} CPUs with --cpus, among {}", numbers.join(", "));
+    let hint = format!("name {count} of the CPUs {} with --cpus", numbers.join(", "));
     let has = |count: usize| if count == 1 { "1 CPU".into() } else { format!("{count} CPUs") };
     let Some(asked) = asked else {
         if online.len() < count {

@@ -17,8 +17,8 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal::Counter;
 
-/// Returns `count` consecutive seeds, beginning with the scenario's own. Returns only that one if
-/// `count` is `None`.
+/// Returns `count` consecutive seeds, beginning with the scenario's own. Returns only the
+/// scenario's own seed if `count` is `None`.
 pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>, Problem> {
     let (first, count) = (scenario.seed, count.unwrap_or(1));
     let last = first.checked_add(count - 1).ok_or_else(|| Problem::BadOption {

@@ -29,7 +29,7 @@ use crate::signals::stop_flag;
 use crate::terminal;
 use args::{
     AccessArgs, AccessCommand, Add, AmountArgs, Change, DaemonArgs, Find, IncidentsArgs, List, Log,
-    NamedArgs, Pause, PredictionsArgs, Reserve, Room, SelectionArgs,
+    NamedArgs, PageArgs, Pause, PredictionsArgs, Reserve, Room, SelectionArgs,
 };
 
 pub(crate) use apply::{REVISION, apply, undo};
@@ -128,6 +128,22 @@ fn is_meant(name: &str) -> Result<bool, Problem> {
     let cannot = |source| Problem::Unreadable { file: "standard input".into(), source };
     stdin().read_line(&mut said).map_err(cannot)?;
     Ok(matches!(said.trim(), "y" | "Y" | "yes"))
+}
+
+/// Prints the address of the page. The code is in the fragment, which browsers send to no server.
+pub(crate) fn page(args: &PageArgs) -> Result<(), Problem> {
+    let (code, text) = connect(&args.at)?.page_code()?;
+    let address = match (&args.at.host, &code.address) {
+        (Some(url), _) => format!("{}/", url.trim_end_matches('/')),
+        (None, Some(address)) => address.clone(),
+        (None, None) => String::new(),
+    };
+    answer(&args.at, &text, || format!("{address}#{}\n", code.code))?;
+    if !args.at.json {
+        let within = Span::from_ns(code.lasts_ns);
+        terminal::tell(&format!("note:  open it within {within}; the code works once\n"));
+    }
+    Ok(())
 }
 
 pub(crate) fn resume(args: &NamedArgs) -> Result<(), Problem> {
@@ -298,8 +314,8 @@ pub(crate) fn predictions(args: &PredictionsArgs) -> Result<(), Problem> {
     })
 }
 
-/// Returns one line that states how many of a daemon's predictions were right. `None` if it has
-/// none.
+/// Returns one line that states how close the results came to a daemon's predictions. `None` if the
+/// daemon has made no predictions.
 pub(crate) fn record_of_predictions(socket: &Path) -> Option<String> {
     let (all, _) = Client::connect(socket).ok()?.predictions().ok()?;
     (!all.is_empty()).then(|| predictions::record(&all))
@@ -490,7 +506,8 @@ fn warn(reservation: &Reservation) {
     }
 }
 
-/// Prints an answer as JSON, or as `shown` formats it.
+/// Prints an answer as JSON if the user requested that, and otherwise as the function `shown`
+/// formats it.
 fn answer(at: &DaemonArgs, text: &Text, shown: impl FnOnce() -> String) -> Result<(), Problem> {
     if at.json {
         return terminal::print(&format!("{}\n", text.0));

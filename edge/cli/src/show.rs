@@ -6,12 +6,14 @@ use std::path::Path;
 
 use slackline_experiments::Meters;
 use slackline_export::Perfetto;
+use slackline_import::Kind;
 use slackline_scenario::LONGEST;
 use slackline_terminal::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Effort, Header, IndexedTrace, ReadError, Reader, Sink, VcpuName};
 use slackline_units::{Span, Time};
 
 use crate::args::Show;
+use crate::import::{self, Tells};
 use crate::names::Names;
 use crate::outputs::tables;
 use crate::pending::Pending;
@@ -106,10 +108,20 @@ const MOST_COLUMNS: usize = 10_000;
 
 pub(crate) type Trace = Reader<BufReader<File>>;
 
-/// Opens a complete trace, and reads its index of vCPUs.
+/// Opens a complete trace, or a recording of another program, and reads its index of vCPUs.
 pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
+    open_telling(file, Tells::Vms)
+}
+
+/// Opens a trace that this command has opened before.
+pub(crate) fn open_again(file: &Path) -> Result<(Trace, Names), Problem> {
+    open_telling(file, Tells::Nothing)
+}
+
+fn open_telling(file: &Path, tells: Tells) -> Result<(Trace, Names), Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.into(), source };
-    let mut spooled = spool(input::open(file).map_err(unreadable)?).map_err(unreadable)?;
+    let spooled = spool(input::open(file).map_err(unreadable)?).map_err(unreadable)?;
+    let mut spooled = import::as_trace(file, spooled, tells)?;
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     // The whole trace is checked before it is used: damaged records could ask for endless work.
     let mut names = Names::default();
@@ -148,8 +160,11 @@ fn spool(mut file: File) -> io::Result<File> {
     (&mut file).take(BEGINS).read_to_end(&mut begins)?;
     copy.write_all(&begins)?;
     // Input that is not a trace could be endless, so only a trace is copied.
-    let is_none =
-        matches!(Reader::new(&*begins), Err(ReadError::NotATrace | ReadError::OtherVersion { .. }));
+    let is_none = Kind::of(&begins).is_none()
+        && matches!(
+            Reader::new(&*begins),
+            Err(ReadError::NotATrace | ReadError::OtherVersion { .. })
+        );
     if !is_none && io::copy(&mut file.take(LONGEST_PIPED), &mut copy)? == LONGEST_PIPED {
         return Err(ErrorKind::FileTooLarge.into());
     }
@@ -184,7 +199,14 @@ fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
     {
         return Ok(None);
     }
-    let file = BufReader::new(input::open(&args.file).map_err(unreadable)?);
+    let opened = input::open(&args.file).map_err(unreadable)?;
+    let mut begin = Vec::new();
+    (&opened).take(BEGINS).read_to_end(&mut begin).map_err(unreadable)?;
+    if Kind::of(&begin).is_some() {
+        return Ok(None);
+    }
+    let mut file = BufReader::new(opened);
+    file.rewind().map_err(unreadable)?;
     IndexedTrace::open(file).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 

@@ -12,6 +12,9 @@ pub(crate) struct ServeFront {
     /// Also serve metrics, on a socket that is passed.
     #[arg(long)]
     pub(crate) metrics: bool,
+    /// Also serve the page, on a socket that is passed.
+    #[arg(long)]
+    pub(crate) page: bool,
 }
 
 /// Files of the TLS server.

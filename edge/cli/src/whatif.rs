@@ -122,7 +122,7 @@ impl Drop for RecordingSource {
     }
 }
 
-/// Everything from which the output is made, except the prediction itself.
+/// Data from which the output is made, except the prediction itself.
 pub(crate) struct Answer<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) gate: &'a Gate,
@@ -167,7 +167,8 @@ fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {
         message: format!(
-            "cannot predict from {source}: its simulation differs from it, probably because {cause}"
+            "cannot predict from {source}: its simulation does not repeat it, probably because \
+             {cause}"
         ),
         hint: Some("record again on a host without other load, or for longer".into()),
     })
@@ -257,6 +258,13 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
             "a range between the open and the closed form: only the {only} form repeats the \
              recording"
         ));
+    }
+    if !answer.model.tolerance().judges_waits() {
+        lines.push(
+            "how long vCPUs wait: the gate judges only shares under the scheduling of Linux, and \
+             no loss of waits is listed"
+                .into(),
+        );
     }
     let beyond = &answer.recording.demand.beyond;
     let counted = [

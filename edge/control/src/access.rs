@@ -24,7 +24,8 @@ impl Role {
     /// All roles, from the one with the fewest rights to the one with the most.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
-    /// Returns a sentence about what a principal with this role may do to reservations of others.
+    /// Returns a sentence about what a principal with this role may do to reservations of other
+    /// owners.
     #[must_use]
     pub const fn to_others(self) -> &'static str {
         match self {

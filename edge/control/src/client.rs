@@ -27,6 +27,7 @@ use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
 use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, ReservationParameters};
+use crate::timeline::PageCode;
 use crate::times::Length;
 
 pub use remote::Remote;
@@ -246,6 +247,14 @@ impl Client {
     pub fn find(&mut self, text: Option<&str>) -> Answered<Vec<Machine>> {
         let query = text.map(|text| format!("?text={}", escaped(text)));
         self.ask(&RepeatableRequest::get(format!("/v1/machines{}", query.unwrap_or_default())))
+    }
+
+    /// Returns a code with which a browser starts a session for this caller.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn page_code(&mut self) -> Answered<PageCode> {
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/page".into()))
     }
 
     /// Makes a reservation. Changes nothing if an equal one exists.

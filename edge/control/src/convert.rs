@@ -43,6 +43,7 @@ impl Request {
             | Request::Record { .. }
             | Request::Predict(_)
             | Request::Predictions
+            | Request::Timeline { .. }
             | Request::Whatif(_)
             | Request::Cancel
             | Request::MigrateAccess
@@ -226,7 +227,7 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
     Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until })
 }
 
-/// Escapes invisible characters as their code points. Ledgers of older versions may contain names
+/// Escapes invisible characters as their code points. Ledgers of older versions can contain names
 /// with such characters.
 fn seen(text: &str) -> String {
     let is_unseen = |letter: char| service::UNSEEN.iter().any(|range| range.contains(&letter));
@@ -318,7 +319,7 @@ impl From<service::State> for State {
 }
 
 /// Converts a reservation for clients. `recent` and `total` are the CPU times that it received
-/// lately and since the daemon started; unknown ones are left out.
+/// lately and since the daemon started; unknown times are left out.
 #[must_use]
 pub fn reservation(
     listed: &ListedReservation,

@@ -18,6 +18,7 @@ mod predictions;
 mod problem;
 mod replies;
 mod requests;
+mod timeline;
 mod times;
 mod whatif;
 
@@ -35,6 +36,7 @@ pub use replies::{
 };
 pub use requests::{Apply, Change, GangWord, NAME, ReservationParameters, name_hint};
 pub use slackline_service::{EventKind, gang};
+pub use timeline::{PageCode, PageSession, Timeline, TimelineColumn, TimelineRun};
 pub use times::{End, Length, Moment, Phase, Share};
 pub use whatif::{AddedVm, FieldValue, LargestShare, MovedVm, SetParameters, WhatIf, WhatIfAnswer};
 

@@ -14,6 +14,7 @@ use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, ReservationParameters};
+use crate::timeline::Timeline;
 use crate::times::Length;
 use crate::whatif::{WhatIf, WhatIfAnswer};
 
@@ -155,7 +156,7 @@ pub enum Request {
         /// Name of the reservation, which may have ended.
         name: String,
         /// Start of the history, in nanoseconds since 1970. The hour or day that contains it is the
-        /// first one.
+        /// first entry.
         since_ns: u64,
         /// True for one entry per day, with the sum of its hours.
         by_day: bool,
@@ -183,7 +184,7 @@ pub enum Request {
     },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
-    /// Starts to compare predictions that were applied with what happens: [`Answer::Predictions`].
+    /// Starts comparing predictions that were applied with what happens: [`Answer::Predictions`].
     Predict(Vec<Prediction>),
     /// Lists all predictions that were applied: [`Answer::Predictions`].
     Predictions,
@@ -197,6 +198,11 @@ pub enum Request {
     Record {
         /// Length of the recording, which ends when the request is executed.
         since: Length,
+    },
+    /// Asks which vCPUs ran in the last seconds, for a picture: [`Answer::Timeline`].
+    Timeline {
+        /// Number of the first column. Earlier ones are left out.
+        from: u64,
     },
     /// Revokes a grant, after which a user has only the role of the user's groups:
     /// [`Answer::Access`] with the revoked grant.
@@ -249,6 +255,8 @@ pub enum Answer {
     Recording(Recording),
     /// Last applied list or change of the caller. `None` if there is none.
     Plan(Option<Box<AppliedPlan>>),
+    /// Columns of a picture of the last seconds.
+    Timeline(Box<Timeline>),
     /// Prediction from the last seconds.
     Whatif(Box<WhatIfAnswer>),
 }
@@ -313,7 +321,8 @@ impl Lines {
         self.read.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete line, without its end. `None` if there is none yet.
+    /// Returns the next complete line, without its end. `None` if the end of the line has not
+    /// arrived yet.
     ///
     /// # Errors
     /// If the line is too long. After this error the caller must not read from the stream any more.

@@ -110,7 +110,7 @@ pub struct VcpuNumbers {
     /// Part of `promised_ns` to which the vCPU was entitled. The part is smaller if the vCPU
     /// blocked.
     pub due_ns: u64,
-    /// Number of periods with an entitlement at their end.
+    /// Number of periods at whose end the vCPU was entitled to CPU time.
     pub deadlines: u64,
     /// Number of periods counted in `deadlines` in which the vCPU received less than its
     /// entitlement.

@@ -1,5 +1,5 @@
 //! Choice of a host for a reservation: bin packing by the available capacity that each host
-//! reports. A report may be outdated when it is used, so the chosen host may still refuse the
+//! reports. A report may be outdated when it is used, so the chosen host can still refuse the
 //! reservation.
 
 use std::cmp::Reverse;

@@ -41,7 +41,7 @@ pub enum Kind {
     TooLarge,
     /// The caller has sent too many requests, or has too many connections.
     TooMany,
-    /// The request cannot be done at present. It may succeed later.
+    /// The request cannot be done at present. It can succeed later.
     NotNow,
     /// The core did not answer in time. The request may have been executed or not.
     NotAnswered,
@@ -148,7 +148,7 @@ pub struct NoRoom {
 pub enum OverBudget {
     /// CPU of all reservations of the owner, in millionths of a CPU.
     CpuPpm {
-        /// Total of the owner if the request were granted.
+        /// Total of all reservations of the owner if the request were granted.
         asked: u32,
         /// Limit of the owner.
         most: u32,

@@ -134,7 +134,7 @@ impl WhatIf {
     pub fn check(&self) -> Result<(), String> {
         let Length(since) = self.since;
         if since == Span::ZERO || since > LONGEST {
-            return Err(format!("`since` is {since}; more than 0s and at most {LONGEST} is kept"));
+            return Err(format!("`since` is {since}; it must be above 0s and at most {LONGEST}"));
         }
         let fields = self.set.iter().map(|set| set.fields.len()).sum::<usize>();
         let changes = fields + self.add.len() + self.remove.len() + self.moves.len();

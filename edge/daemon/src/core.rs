@@ -35,6 +35,7 @@ mod scout;
 mod socket;
 mod systemd;
 mod tally;
+mod timeline;
 mod whatif;
 mod wire;
 
@@ -118,6 +119,8 @@ pub struct ServeOptions {
     pub listen: Option<Listen>,
     /// Loopback address at which metrics are served without TLS. `None` for none.
     pub metrics: Option<SocketAddr>,
+    /// Loopback address at which the page is served to browsers. `None` if no socket serves it.
+    pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
@@ -161,7 +164,7 @@ pub fn serve(
     reload: Reload,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
-    listening::check_loopback(options.metrics)?;
+    listening::check_loopback(options)?;
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;

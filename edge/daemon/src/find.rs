@@ -4,8 +4,8 @@
 //!
 //! Everything is read from procfs and cgroups. The only exception is a QEMU whose threads have no
 //! names: its monitor may be asked. Any user can choose names and command lines of their own
-//! processes. So a machine has an owner ([`Machine::owner`]), and only a process in a group made by
-//! libvirt counts as a domain of libvirt.
+//! processes. So a machine has an owner ([`Machine::owner`]), and only a process in a cgroup made
+//! by libvirt counts as a domain of libvirt.
 //!
 //! The kernel reuses the number of a process once it has ended. So [`find`] holds a descriptor of
 //! the process while it reads, and checks at the end that the process still exists.
@@ -125,7 +125,7 @@ impl fmt::Display for Kind {
 /// A thread of a VM that is a vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcpu {
-    /// Number of the vCPU in its VM. Numbers may have gaps.
+    /// Number of the vCPU in its VM. Numbers can have gaps.
     pub number: u32,
     /// Id of the thread.
     pub tid: Tid,
@@ -258,8 +258,9 @@ pub fn find(binding: &Binding) -> Result<FoundMachine, Absent> {
     find_of(binding, None)
 }
 
-/// Finds a machine like [`find`], but prefers machines of `user` if several have the name. Any user
-/// can give a VM the name of another user's VM. That must not make the other VM impossible to find.
+/// Finds a machine as [`find`] does, but prefers machines of `user` if several have the name. Any
+/// user can give a VM the name of another user's VM. That must not make the other VM impossible to
+/// find.
 ///
 /// # Errors
 /// As for [`find`].
@@ -267,7 +268,8 @@ pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Abs
     find_asking(binding, user, Asks::Monitors)
 }
 
-/// Finds a machine like [`find_of`], but never asks a monitor, so the function returns at once.
+/// Finds a machine as [`find_of`] does, but never asks a VM's monitor, so the function returns at
+/// once.
 ///
 /// # Errors
 /// As for [`find`], and [`Absent::NotAsked`] if only a monitor knows the vCPUs.
@@ -469,8 +471,8 @@ fn named_machine(
     Ok(Some(Machine { why, ..machine }))
 }
 
-/// Returns the reason why a VM without named vCPU threads has no vCPUs. `None` if its monitor can
-/// be asked.
+/// Returns the reason why the vCPU threads of a VM without thread names cannot be found. `None` if
+/// its monitor can be asked.
 fn why_not_named(pid: Tid) -> Option<String> {
     match vcpus::find_qmp_socket(pid.raw()) {
         Ok(Some(_)) => None,

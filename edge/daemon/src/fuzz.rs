@@ -109,7 +109,7 @@ const HTTP: [&[u8]; 6] = [
 ];
 
 /// Passes damaged samples to a parser, for the time in the variable [`FUZZ`], or [`FEW`] samples if
-/// it is not set.
+/// the variable is not set.
 fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
     let asked = std::env::var(FUZZ).unwrap_or_default();
     let mut words = asked.split(' ');
@@ -216,7 +216,7 @@ fn http_requests_with_random_changes_are_answered_or_closed() {
     let gid = rustix::process::getgid().as_raw();
     let people = People { operators: None, administrators: Some(gid) };
     let served = thread::spawn(move || {
-        let sockets = front::FrontSockets { listener, remote: None, metrics: None };
+        let sockets = front::FrontSockets { listener, remote: None, metrics: None, page: None };
         front::serve(theirs, sockets, people)
     });
     let heard = thread::spawn(move || {

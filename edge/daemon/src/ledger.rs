@@ -137,7 +137,7 @@ pub enum Reply {
 /// Reason why an order to the ledger was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHandedOver {
-    /// Too many orders are under way.
+    /// Too many orders have no reply yet.
     #[error("the ledger has {MOST_UNDER_WAY} writes pending, which is the limit")]
     TooMany,
     /// The writer thread has ended.

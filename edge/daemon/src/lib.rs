@@ -1,4 +1,4 @@
-//! The reservation daemon. It reserves CPU time for VMs, which may start and stop, and answers
+//! The reservation daemon. It reserves CPU time for VMs, which can start and stop, and answers
 //! clients.
 
 pub mod core;

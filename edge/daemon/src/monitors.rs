@@ -15,8 +15,8 @@ const FIRST_REST: Duration = Duration::from_secs(5);
 /// Maximum time for which a monitor is not asked again.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// Maximum number of silent monitors that are remembered. The one that may be asked again soonest
-/// is forgotten first.
+/// Maximum number of silent monitors that are remembered. The monitor that may be asked again
+/// soonest is forgotten first.
 const MOST: usize = 1_024;
 
 /// A process, identified by its id and start time.

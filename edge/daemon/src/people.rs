@@ -82,8 +82,8 @@ fn members_of(groups: &str, users: &str) -> Vec<(String, Option<u32>)> {
     all.into_iter().map(|name| (name.to_owned(), uid(name))).collect()
 }
 
-/// Returns the user and group ids as which the front runs: those of its own user, or of `nobody`.
-/// `None` if the host has neither.
+/// Returns the user and group ids as which the front runs: the ids of the front's own user, or of
+/// `nobody`. `None` if the host has neither.
 ///
 /// # Errors
 /// If the host's user file exists and cannot be read.

@@ -121,7 +121,7 @@ impl Targets {
     }
 }
 
-/// Returns the name of a machine, or that of its process if it has none.
+/// Returns the name of a machine, or the name of its process if the machine has no name.
 fn called(machine: &Machine) -> String {
     if !machine.name.is_empty() {
         return machine.name.clone();

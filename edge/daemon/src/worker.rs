@@ -1,6 +1,6 @@
 //! The worker: a process without rights that predicts from a recording.
 //!
-//! A recording contains whatever the host did, and a simulation of it may take any amount of time
+//! A recording contains whatever the host did, and a simulation of it can take any amount of time
 //! and memory. So neither is done by the daemon. The worker is this program, started again: an
 //! unprivileged user, no capabilities, no files, `SCHED_IDLE`, and at most 256 MiB. It reads a
 //! recording and then questions from its standard input, and writes answers to its standard output.

@@ -1,14 +1,14 @@
 //! Real-time budgets of cgroups.
 //!
-//! On a kernel with `RT_GROUP_SCHED` a thread in a group of the version 1 controller `cpu` can be
-//! real-time only while its group has budget left: `cpu.rt_runtime_us` in every `cpu.rt_period_us`
-//! on each CPU. A new group, such as libvirt's for each vCPU, has none. The budgets of the groups
-//! below one group may add up to at most its budget. So budgets are raised from the top, and
+//! On a kernel with `RT_GROUP_SCHED` a thread in a cgroup of the version 1 controller `cpu` can be
+//! real-time only while its cgroup has budget left: `cpu.rt_runtime_us` in every `cpu.rt_period_us`
+//! on each CPU. A new cgroup, such as libvirt's for each vCPU, has none. The budgets of the cgroups
+//! below one cgroup may add up to at most its budget. So budgets are raised from the top, and
 //! restored from the bottom.
 //!
-//! Before the first budget is raised, the original budget of each group is written to the file
-//! `PID-START.budgets` beside the journal, one line per group. The file is removed once all budgets
-//! are restored.
+//! Before the first budget is raised, the original budget of each cgroup is written to the file
+//! `PID-START.budgets` beside the journal, one line per cgroup. The file is removed once all
+//! budgets are restored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,7 +43,7 @@ pub enum BudgetError {
         group.display()
     )]
     NoRoom {
-        /// Path of the group that cannot get the budget.
+        /// Path of the cgroup that cannot get the budget.
         group: PathBuf,
         /// Budget that the cgroup would need, in microseconds per period.
         asked: u64,
@@ -58,7 +58,7 @@ pub enum BudgetError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The group of the thread could not be found.
+    /// The cgroup of the thread could not be found.
     #[error(transparent)]
     Group(#[from] CgroupError),
 }
@@ -70,8 +70,8 @@ pub(super) struct Budgets {
     journal: PathBuf,
     /// Original budget of each cgroup whose budget was raised, in microseconds per period.
     before: BTreeMap<PathBuf, u64>,
-    /// Real-time budget that each held thread needs. If several threads of a vCPU are in one group,
-    /// only the first is listed.
+    /// Real-time budget that each held thread needs. If several threads of a vCPU are in one
+    /// cgroup, only the first is listed.
     needs: BTreeMap<Tid, BudgetNeed>,
 }
 
@@ -93,9 +93,8 @@ impl Budgets {
     /// the reservation `promise`. Usually there is one cgroup. Without a reservation, each cgroup
     /// gets the largest budget that one CPU allows.
     ///
-    /// # Errors
-    /// If the groups above have too little budget. Groups that were raised before the failing one
-    /// stay raised.
+    /// # Errors If the cgroups above have too little budget. Cgroups that were raised before the
+    /// failing cgroup stay raised.
     pub(super) fn grant(
         &mut self,
         threads: &[ThreadRef],
@@ -124,7 +123,7 @@ impl Budgets {
     /// for each reservation in `promises`.
     ///
     /// # Errors
-    /// If the groups above have too little budget. The budget of the failing group is unchanged.
+    /// If the cgroups above have too little budget. The budget of the failing cgroup is unchanged.
     pub(super) fn regrant(
         &mut self,
         tids: &[Tid],
@@ -199,10 +198,10 @@ impl Budgets {
         }
     }
 
-    /// Restores the original budget of every group.
+    /// Restores the original budget of every cgroup.
     ///
     /// # Errors
-    /// The error of the first group whose budget could not be restored. The file still lists all
+    /// The error of the first cgroup whose budget could not be restored. The file still lists all
     /// original budgets.
     pub(super) fn give_back(&mut self) -> Result<(), BudgetError> {
         if self.before.is_empty() {
@@ -283,7 +282,7 @@ fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>
 /// have no budgets on this host, or if the thread is in the root cgroup, which has no limit.
 ///
 /// # Errors
-/// If a file cannot be read, or the group is not visible from here.
+/// If a file cannot be read, or the cgroup is not visible from here.
 pub fn room_of(thread: &ThreadRef) -> Result<Option<BudgetLimit>, BudgetError> {
     match cpu_group_of(thread)? {
         Some((root, group)) if group != root && group.join(RUNTIME).exists() => {
@@ -329,7 +328,7 @@ fn beside_of(parent: &Path, group: &Path) -> u64 {
 /// the file. Does nothing if the file does not exist, so the call can be repeated.
 ///
 /// # Errors
-/// The error of the first group whose budget could not be restored. All groups have been tried.
+/// The error of the first cgroup whose budget could not be restored. All cgroups have been tried.
 pub(super) fn restore(journal: &Path) -> Result<(), BudgetError> {
     /// Time for which a failing write is retried. The kernel may count a thread as real-time for a
     /// moment after it was made ordinary.

@@ -35,7 +35,7 @@ pub enum GivenBack {
 /// Error of restoring a thread.
 #[derive(Debug, Error)]
 pub enum GiveBackError {
-    /// The fence could not determine if the thread still exists.
+    /// The kernel did not tell whether the thread still exists.
     #[error("cannot find out whether thread {tid} still exists")]
     Unknown {
         /// Id of the thread.
@@ -176,7 +176,7 @@ pub struct Original {
 }
 
 /// Maximum number of readings of the list of a tree's threads. Another reading is needed if threads
-/// were started during the last one.
+/// were started during the last reading.
 pub(super) const ROUNDS: usize = 16;
 
 /// Returns true if a scheduling class is one that the fence gives to process trees: `SCHED_RR` or

@@ -306,7 +306,7 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Returns a difference with this class and these CPUs. `None` if both are `None`.
+    /// Returns the difference made of `class` and `cpus`. `None` if both are `None`.
     pub(super) fn of(class: Option<SchedulingOf>, cpus: Option<CpuSet>) -> Option<Drift> {
         (class.is_some() || cpus.is_some()).then_some(Drift { class, cpus })
     }

@@ -91,7 +91,7 @@ impl Leftover {
 pub struct Leftovers {
     /// Threads to be restored now.
     pub threads: Vec<Leftover>,
-    /// Journals that could not be read. They may list more threads.
+    /// Journals that could not be read. They can list more threads.
     pub unread: Vec<JournalError>,
 }
 

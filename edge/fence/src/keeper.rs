@@ -178,7 +178,7 @@ impl Keeper {
         }
     }
 
-    /// Returns the held process trees, each with its entry, which is that of its first thread.
+    /// Returns the held process trees, each with its entry, which is the entry of its first thread.
     fn trees(&self) -> impl Iterator<Item = (&Entry, &TreePlace)> {
         self.held.iter().filter_map(|entry| match &entry.way {
             HoldMethod::Tree(place) => Some((entry, place)),
@@ -306,7 +306,7 @@ impl Keeper {
     }
 
     fn give_all_back(mut self) -> ExitCode {
-        /// Maximum number of attempts to restore a thread. An attempt may fail because an exiting
+        /// Maximum number of attempts to restore a thread. An attempt can fail because an exiting
         /// thread blocks the removal of its cgroup for a moment. Other errors usually persist.
         const TRIES: usize = 3;
         // Members of a tree are restored after the tree and after its first threads.

@@ -88,15 +88,15 @@ pub enum FenceError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// Another owner's journal lists the thread. So its current state may not be its original one.
+    /// Another owner's journal lists the thread. So its original state is not known.
     #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
         tid: Tid,
-        /// Process id of the other owner.
+        /// Process id of the owner that already schedules the thread.
         owner: Tid,
     },
-    /// Only one thread of a process can be held by stopping the process. A second one was asked.
+    /// Only one thread of a process can be held by stopping the process, not a second one.
     #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
@@ -125,7 +125,7 @@ pub enum FenceError {
     Budget {
         /// Id of the thread.
         tid: Tid,
-        /// Reason why the group cannot have the budget.
+        /// Reason why the cgroup cannot have the budget.
         source: BudgetError,
     },
     /// A cgroup in which the thread could be frozen or limited cannot be found or made.
@@ -244,7 +244,7 @@ impl Fence {
     /// does not continue it.
     ///
     /// # Errors
-    /// If the thread cannot be resumed, its group cannot be dissolved, or the keeper cannot record
+    /// If the thread cannot be resumed, its cgroup cannot be dissolved, or the keeper cannot record
     /// it. The thread is then held as before.
     pub fn drop_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
@@ -321,7 +321,7 @@ impl Fence {
     /// there later.
     ///
     /// # Errors
-    /// As for [`Fence::hold_tree`], and if the group is empty.
+    /// As for [`Fence::hold_tree`], and if the cgroup is empty.
     pub fn hold_group(&mut self, place: &TreePlace) -> Result<HeldTree, FenceError> {
         for tid in place.threads()? {
             match process_of(tid)
@@ -373,7 +373,7 @@ impl Fence {
     /// budgets are restored once all threads are restored.
     ///
     /// # Errors
-    /// If the groups above have too little budget.
+    /// If the cgroups above have too little budget.
     pub fn grant(
         &mut self,
         threads: &[ThreadRef],
@@ -384,10 +384,10 @@ impl Fence {
     }
 
     /// Changes the budgets that [`Fence::grant`] raised for threads of one vCPU, so that they
-    /// suffice for each of the reservations `promises`.
+    /// suffice for each reservation in `promises`.
     ///
     /// # Errors
-    /// If the groups above have too little budget. The budget of the failing group is unchanged.
+    /// If the cgroups above have too little budget. The budget of the failing cgroup is unchanged.
     pub fn regrant(
         &mut self,
         threads: &[ThreadRef],

@@ -1,6 +1,7 @@
 //! Division of a timeslice among the threads of a process tree.
 
-/// Use of a timeslice by the thread that runs first.
+/// Division of a timeslice of a process tree between the thread that runs first and the other
+/// threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeslice {
     /// The thread may run until the timeslice ends.

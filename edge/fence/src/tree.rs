@@ -1,11 +1,11 @@
 //! Held process trees, and the handle through which a scheduler gives orders to a whole tree.
 //!
-//! All processes of a tree are in one group (see [`TreePlace`]), and so is all that they start. The
-//! threads that an order applies to are always read from the kernel's list of the group, since a
-//! copy could be out of date. Threads that a real-time thread of the tree starts inherit its class
-//! and its CPU, from their first instruction. So between a fork and the next audit no thread of the
-//! tree runs elsewhere or in another class. The threads take turns (`SCHED_RR`). An order can put
-//! the thread first that has not run for the longest time.
+//! All processes of a tree are in one cgroup (see [`TreePlace`]), and so is all that they start.
+//! The threads that an order applies to are always read from the kernel's list of the cgroup, since
+//! a copy could be out of date. Threads that a real-time thread of the tree starts inherit its
+//! class and its CPU, from their first instruction. So between a fork and the next audit no thread
+//! of the tree runs elsewhere or in another class. The threads take turns (`SCHED_RR`). An order
+//! can put the thread first that has not run for the longest time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -38,7 +38,7 @@ pub struct HeldTree(Arc<TreeState>);
 #[derive(Debug)]
 struct TreeState {
     place: TreePlace,
-    /// Threads that the tree had when the fence registered it. The journal entry has the first one.
+    /// Threads of the tree when the fence registered it. The journal lists the first of them.
     first: Vec<ThreadRef>,
     /// Original state for threads that were started after the fence registered the tree.
     default: Original,
@@ -135,7 +135,7 @@ impl HeldTree {
         &self.0.place
     }
 
-    /// Returns the threads that the tree had when the fence registered it.
+    /// Returns the threads that the process tree had when it was registered for restoring.
     #[must_use]
     pub fn first(&self) -> &[ThreadRef] {
         &self.0.first
@@ -144,7 +144,7 @@ impl HeldTree {
     /// Returns the current threads of the tree.
     ///
     /// # Errors
-    /// If the list of the group cannot be read.
+    /// If the list of the cgroup cannot be read.
     pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
         self.0.place.threads()
     }
@@ -198,7 +198,7 @@ impl HeldTree {
         self.lock().wide
     }
 
-    /// Returns the number of CPUs that the tree runs on at once, at least 1.
+    /// Returns the number of CPUs on which the tree runs at once, at least 1.
     #[must_use]
     pub fn width(&self) -> usize {
         self.lock().wide.map_or(1, |wide| wide.iter().count())
@@ -402,8 +402,8 @@ impl HeldTree {
         Ok(changed)
     }
 
-    /// Records that an audit found all threads blocked and as ordered when the tree had used this
-    /// much CPU time.
+    /// Records that an audit found all threads blocked and as ordered. `used` is the CPU time that
+    /// the tree had used by then.
     pub fn has_rested(&self, used: Span) {
         self.lock().rest = Some(QuietRecord::since(used));
     }

@@ -1,4 +1,4 @@
-//! Properties of all pages and pictures, whatever was drawn.
+//! Tests of properties that all pages and pictures have.
 
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 
@@ -53,7 +53,7 @@ fn page() -> Page {
         .folded(NASTY, Page::new("", FigureOrigin::default()).table(table))
 }
 
-/// Asserts that every tag is closed by its own kind, in order.
+/// Asserts that every tag is closed by a matching tag, in the right order.
 #[track_caller]
 fn assert_well_formed(text: &str) {
     let mut open = Vec::new();
@@ -135,7 +135,7 @@ fn figure_shows_command_seeds_and_commit_below_the_chart() {
     assert!(svg.contains(">slackline alert \u{b7} seeds 1 to 10 \u{b7} commit abc</text>"));
 }
 
-/// Returns the position and the anchor of the only text with these words.
+/// Returns the position and the anchor of the only text element that contains these words.
 fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
     let line = svg.lines().find(|line| line.contains(&format!(">{says}</text>")));
     let line = line.unwrap_or_else(|| panic!("`{says}` is not in\n{svg}"));
@@ -184,7 +184,7 @@ fn label_of_a_bar_value_is_above_the_marker_of_the_published_value() {
     assert!(bar(40.0) < far - 3.0, "{far}");
 }
 
-/// On a screen of 400 pixels, the content of a page is 360 pixels wide.
+/// On a screen that is 400 pixels wide, the content of a page is 360 pixels wide.
 #[test]
 fn panels_of_a_figure_are_stacked_on_a_narrow_screen() {
     let html = page().html();

@@ -49,7 +49,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Controller for which a group is made.
+/// Controller for which a cgroup is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
     /// Freezing of threads. Cgroups with this controller are for single threads.
@@ -112,10 +112,10 @@ pub enum CgroupError {
         /// Path of the cgroup that Slackline made.
         group: PathBuf,
     },
-    /// Neither the thread's version 2 cgroup nor one above it enables the controller.
+    /// Neither the thread's version 2 cgroup nor a cgroup above it enables the controller.
     #[error("no cgroup of version 2 from {group} upwards enables the controller `cpu`")]
     NotEnabled {
-        /// Path of the thread's group.
+        /// Path of the thread's cgroup.
         group: PathBuf,
     },
     /// No cgroup of version 2 exists at this path.
@@ -124,7 +124,7 @@ pub enum CgroupError {
         /// Cgroup in the request.
         group: PathBuf,
     },
-    /// No group has the name of this systemd unit.
+    /// No cgroup has the name of this systemd unit.
     #[error(
         "no cgroup of version 2 has the name {unit:?}: the unit does not exist or is not running"
     )]
@@ -132,32 +132,32 @@ pub enum CgroupError {
         /// Unit in the request.
         unit: String,
     },
-    /// Two groups have the name of this systemd unit.
+    /// Two cgroups have the name of this systemd unit.
     #[error("two cgroups have the name {unit:?}: {first} and {second}")]
     SeveralUnits {
         /// Unit in the request.
         unit: String,
-        /// Path of the first group.
+        /// Path of the first cgroup.
         first: PathBuf,
-        /// Path of the second group.
+        /// Path of the second cgroup.
         second: PathBuf,
     },
     /// The cgroup has no processes, so there is nothing to schedule.
     #[error("cgroup {group} has no processes")]
     Empty {
-        /// Path of the group.
+        /// Path of the cgroup.
         group: PathBuf,
     },
     /// This process is in the cgroup, so it would stop itself.
     #[error("cannot schedule cgroup {group}: this program itself is in it")]
     HoldsOurselves {
-        /// Path of the group.
+        /// Path of the cgroup.
         group: PathBuf,
     },
     /// The cgroup is frozen already, and only the program that froze it should thaw it.
     #[error("cannot schedule cgroup {group}: it is frozen")]
     FrozenAlready {
-        /// Path of the group.
+        /// Path of the cgroup.
         group: PathBuf,
     },
     /// The processes of a tree are in several cgroups, so they cannot be scheduled as one vCPU.
@@ -168,7 +168,7 @@ pub enum CgroupError {
     Elsewhere {
         /// Id of the process.
         pid: Tid,
-        /// Path of the cgroup of that process.
+        /// Path of the cgroup that contains the process.
         group: PathBuf,
         /// Cgroup of the first process of the tree.
         origin: PathBuf,
@@ -190,21 +190,21 @@ pub enum CgroupError {
 pub enum Step {
     /// Read a file of the kernel.
     Read,
-    /// Make the group's directory.
+    /// Make the cgroup's directory.
     Make,
     /// Make the cgroup threaded, so that single threads can be moved into it.
     MakeThreaded,
-    /// Move a thread or process into the group.
+    /// Move a thread or process into the cgroup.
     Move,
-    /// Open the file that freezes and thaws the group.
+    /// Open the file that freezes and thaws the cgroup.
     OpenSwitch,
-    /// Freeze the whole group.
+    /// Freeze the whole cgroup.
     Freeze,
-    /// Thaw the whole group.
+    /// Thaw the whole cgroup.
     Thaw,
-    /// Limit the group's CPU time.
+    /// Limit the cgroup's CPU time.
     Limit,
-    /// Remove the group's directory.
+    /// Remove the cgroup's directory.
     Remove,
 }
 
@@ -229,7 +229,7 @@ impl fmt::Display for Step {
 pub struct Place {
     /// Version of the cgroup hierarchy.
     pub version: Version,
-    /// Controller for which the group is made.
+    /// Controller for which the cgroup is made.
     pub controller: Controller,
     /// Folder of the cgroup. Its first member is one thread or process.
     pub group: PathBuf,
@@ -266,8 +266,8 @@ impl Place {
     /// cgroup above that allows it.
     ///
     /// # Errors
-    /// If no hierarchy with the controller is mounted, the thread's group is not visible, the
-    /// thread is in a group that Slackline made, or no group enables the controller.
+    /// If no hierarchy with the controller is mounted, the thread's cgroup is not visible, the
+    /// thread is in a cgroup that Slackline made, or no cgroup enables the controller.
     pub fn find_in(
         version: Version,
         thread: &ThreadRef,
@@ -306,7 +306,7 @@ impl Place {
             .map_err(|source| CgroupError::refused(Step::Make, &self.group, source))
     }
 
-    /// Moves a thread or process into the group.
+    /// Moves a thread or process into the cgroup.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -324,7 +324,7 @@ impl Place {
         if self.is_made() { dissolve(&self.group, || self.move_all_back()) } else { Ok(()) }
     }
 
-    /// Returns true if the group exists.
+    /// Returns true if the cgroup exists.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.group.is_dir()
@@ -342,7 +342,7 @@ impl Place {
 }
 
 impl CgroupError {
-    /// Returns advice for the user. `None` if there is no advice.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -366,7 +366,7 @@ impl CgroupError {
         }
     }
 
-    /// Returns the error for a file of a group that the kernel refused to read or write.
+    /// Returns the error for a file of a cgroup that the kernel refused to read or write.
     #[must_use]
     pub fn refused(step: Step, path: &Path, source: io::Error) -> CgroupError {
         CgroupError::Refused { step, path: path.to_path_buf(), source }
@@ -382,7 +382,7 @@ impl CgroupError {
 /// thread's cgroup in it. `None` if there is no such hierarchy.
 ///
 /// # Errors
-/// If the thread's group cannot be read, or is not visible.
+/// If the thread's cgroup cannot be read, or is not visible.
 pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, CgroupError> {
     let tid = thread.tid();
     let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, Controller::Cpu);
@@ -402,10 +402,10 @@ pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, Cg
 }
 
 /// Returns `origin`, or the nearest cgroup above it, below which Slackline can make a cgroup.
-/// `None` if there is none.
+/// `None` if there is no such cgroup.
 ///
-/// In version 2 the controller `cpu` is available only below a group that enables it for its
-/// children. Such a group, unless it is the root, has no processes of its own.
+/// In version 2 the controller `cpu` is available only below a cgroup that enables it for its
+/// children. Such a cgroup, unless it is the root, has no processes of its own.
 fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option<PathBuf> {
     if (version, controller) != (Version::V2, Controller::Cpu) {
         return Some(origin.to_path_buf());
@@ -421,12 +421,12 @@ fn is_ours(group: &Path) -> bool {
     group.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
 }
 
-/// Moves all members of a group back, and removes the group.
+/// Moves all members of a cgroup back, and removes the cgroup.
 fn dissolve(
     group: &Path,
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
-    /// Maximum number of rounds in which a cgroup is emptied. A process may start in the cgroup
+    /// Maximum number of rounds in which a cgroup is emptied. A process can start in the cgroup
     /// while others are moved out, and an exiting thread stays until it has ended. Normally a few
     /// rounds are enough.
     const ROUNDS: usize = 100;

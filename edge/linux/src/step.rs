@@ -45,8 +45,8 @@ impl FifoPriority {
     /// Priority of the keeper process. It is below that of the dispatchers, and above that of the
     /// threads that the keeper may have to restore.
     pub const KEEPER: FifoPriority = FifoPriority(98);
-    /// Highest priority of a vCPU, which the chosen one has. [`Ladder`](priority::Ladder) assigns
-    /// the lower ones.
+    /// Highest priority of a vCPU, for the vCPU that the policy chose. [`Ladder`](priority::Ladder)
+    /// assigns the lower priorities.
     pub const CHOSEN: FifoPriority = FifoPriority(97);
 
     /// Creates a priority from its number. `None` if the kernel has no such priority.

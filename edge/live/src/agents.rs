@@ -50,8 +50,8 @@ pub struct AgentStatistics {
     pub path: PathBuf,
     /// Time when the session first connected to the agent. `None` if it never did.
     pub connected: Option<Time>,
-    /// Time of the latest loss: a claim lapsed, the agent counted as silent, or the agent closed
-    /// the channel. `None` if there was no loss.
+    /// Time of the latest loss: a claim (report of urgent work) lapsed, the agent counted as
+    /// silent, or it closed the channel. `None` if there was no loss.
     pub lost: Option<Time>,
     /// Counts of frames and losses.
     pub counts: Counts,

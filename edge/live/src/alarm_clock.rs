@@ -14,7 +14,8 @@ const LEAST: Span = Span::from_us(10);
 const MOST: Span = Span::from_us(100);
 
 /// Increase of the margin after a timer that expired before the slice was used up. [`EARLIER`] is
-/// the decrease after a timer that did not. With these amounts one timer in nine expires early.
+/// the decrease after a timer that expired after that. With these amounts one timer in nine expires
+/// early.
 const LATER: Span = Span::from_us(4);
 const EARLIER: Span = Span::from_ns(500);
 
@@ -32,7 +33,7 @@ pub(crate) struct PassTimes {
     /// Time for which the policy has set a timer on this CPU.
     pub(crate) alarm: Option<Time>,
     /// Time of a check for two conditions: a lower real-time vCPU on this CPU has been running in
-    /// place of the chosen one, or the CPU's debt to ordinary threads is paid.
+    /// place of the chosen vCPU, or the CPU's debt to ordinary threads is paid.
     pub(crate) glance: Option<Time>,
 }
 

@@ -15,7 +15,7 @@ const EVERY: Span = Span::from_secs(1);
 
 /// Minimum interval between readings of `/proc/stat`, as a multiple of the time that the last
 /// reading took. With many CPUs and interrupts a reading takes milliseconds, and the reading thread
-/// may delay a vCPU.
+/// can delay a vCPU.
 const RARELY: u64 = 1_000;
 
 /// Kernel accounting of the managed CPUs.

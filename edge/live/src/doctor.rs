@@ -2,7 +2,7 @@
 //!
 //! Each topic has one probe, and each probe is tried on its own. If a probe fails, its topic is
 //! reported as unknown with the reason. The other probes are not affected. Probes that try
-//! something (a real-time priority, deadline bandwidth, a cgroup) use threads and groups of their
+//! something (a real-time priority, deadline bandwidth, a cgroup) use threads and cgroups of their
 //! own, and undo all changes before they return. The whole examination takes about a quarter of a
 //! second, mostly to measure how late timers are.
 
@@ -56,7 +56,7 @@ impl State {
 /// A number in a finding, for programs that read the report as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// Name of the number. It ends with the unit, as in `timer_p99_ns`.
+    /// Name of the number. The unit is its last part, as in `timer_p99_ns`.
     pub name: &'static str,
     /// Value, in the unit at the end of the name.
     pub value: u64,

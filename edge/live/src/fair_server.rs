@@ -5,7 +5,7 @@
 //! not received the remaining 5 % for a second, the kernel gives them 50 ms at once. Since Linux
 //! 6.12 the fair server does that. In older kernels the limit `sched_rt_runtime_us` did. Every
 //! reservation on the CPU fails in those 50 ms. They can fail even if reservations take less than
-//! 95 %: dispatchers are real-time too, and a hypervisor below the host may take time from ordinary
+//! 95 %: dispatchers are real-time too, and a hypervisor below the host can take time from ordinary
 //! threads.
 //!
 //! So if ordinary threads have received too little, a vCPU that should run as real-time runs for a
@@ -60,7 +60,7 @@ impl FairServerDebt {
         self.known = now;
     }
 
-    /// Returns the debt to ordinary threads. `None` if there is none.
+    /// Returns the debt to ordinary threads. `None` if there is no debt.
     pub(crate) fn owed(&self) -> Option<Span> {
         Some(self.owed).filter(|owed| !owed.is_zero())
     }

@@ -31,7 +31,7 @@ pub struct FedHost {
 /// Scheduling class that an order gives to a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderedClass {
-    /// Real-time. The vCPU is the chosen one, or runs after the vCPU that was ordered before it.
+    /// Real-time. The vCPU is the chosen vCPU, or runs after the vCPU that was ordered before it.
     InLine,
     /// Ordinary class with the highest priority.
     First,
@@ -168,7 +168,7 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
-    /// Records an event of a vCPU on CPU `on` at time `at`. A wake that happens on `on` may concern
+    /// Records an event of a vCPU on CPU `on` at time `at`. A wake that happens on `on` can concern
     /// a vCPU that waits on another CPU.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });

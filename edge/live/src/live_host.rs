@@ -1,7 +1,7 @@
 //! The live host as hardware: it receives events from the kernel and gives orders to the kernel.
 //!
 //! An event that is read late is reported with the time at which it happened. Of the vCPUs that are
-//! entitled to a CPU, the chosen one has the highest real-time priority. The next vCPUs in line
+//! entitled to a CPU, the chosen vCPU has the highest real-time priority. The next vCPUs in line
 //! have the priorities right below it. So when the chosen vCPU blocks, the kernel runs the next one
 //! at once. The host learns of the block and of the switch in the next dispatcher pass.
 //!
@@ -9,9 +9,9 @@
 //! CPUs:
 //! 1. It reads the events of the CPU and the CPU time of its threads (`view`, one lock per CPU).
 //! 2. It reports them to the host, which decides (`decider`). A policy may decide for all CPUs at
-//!    once, so there is one lock. The result is the orders to the kernel (`enact`).
+//! once, so there is one lock. The result is the orders to the kernel (`enact`).
 //! 3. It carries out the orders ([`way`](crate::way), one lock per vCPU). A refusal by the kernel
-//!    is reported to the host as an event.
+//! is reported to the host as an event.
 //!
 //! Orders that concern another CPU are left to the dispatcher of that CPU, which is woken for them.
 
@@ -65,8 +65,8 @@ pub(crate) enum Watching {
 }
 
 impl Watching {
-    /// Opens the best source of events that this host offers. Also returns a tap for a copy of all
-    /// events, which is turned off.
+    /// Opens the best source of events that this host offers. Also returns a tap, which can copy
+    /// all events and is turned off at first.
     pub(crate) fn open() -> (Watching, Arc<Tap>) {
         let (watch, rings) = match PerfWatch::open() {
             Ok(opened) => opened,
@@ -130,7 +130,7 @@ impl HostClock {
 }
 
 /// Threads and trees that are about to join. Their events are requested from the kernel in a single
-/// call, since a call may take tens of milliseconds.
+/// call, since a call can take tens of milliseconds.
 #[derive(Debug, Default)]
 struct NewcomerThreads {
     threads: Vec<Tid>,
@@ -139,7 +139,7 @@ struct NewcomerThreads {
 
 /// The live host, which all dispatchers and the session share.
 pub(crate) struct LiveHost {
-    /// Views of the managed CPUs in order of their numbers, then those of the other CPUs.
+    /// Views of the managed CPUs in order of their numbers, then the views of the other CPUs.
     views: Vec<CpuView>,
     decider: Mutex<Decider>,
     way: Box<dyn Way>,
@@ -266,13 +266,13 @@ impl LiveHost {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Records the exchanges between hardware and host from now on, so that the run can be
+    /// Records from now on also the calls between hardware and host, so that the run can be
     /// replayed.
     pub(crate) fn keep_exchanges(&self) {
         self.decider().records.keep_exchanges();
     }
 
-    /// Moves the records since the last call to `into`.
+    /// Moves the records made since the last call into `into`.
     pub(crate) fn take_records(&self, into: &mut Vec<Entry>) {
         self.decider().records.take(into);
     }
@@ -518,7 +518,7 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Carries out orders to the kernel. Returns those that the kernel refused.
+    /// Carries out orders with system calls. Returns those that the kernel refused.
     fn enforce(&self, order: &[Assignment]) -> Vec<FailedAssignment> {
         let mut failed = Vec::new();
         if !order.is_empty() {
@@ -536,7 +536,7 @@ pub(crate) enum NotDone {
     Declined(AdmitError),
     /// A hard limit cannot be enforced: if the vCPU counts as blocked but runs, no event would
     /// report that in time.
-    #[error("no kernel event reports in time that a vCPU that blocked runs again: {why}")]
+    #[error("no kernel event reports in time when a blocked vCPU runs again: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused the request. Nothing has changed.
     #[error(transparent)]

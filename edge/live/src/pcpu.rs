@@ -32,9 +32,10 @@ pub(crate) struct Pcpu {
     pub(crate) clock: AlarmClock,
     /// True if any CPU time was counted on the CPU since the last dispatcher pass.
     pub(crate) has_run: bool,
-    /// True if other vCPUs besides the chosen one are entitled to the CPU.
+    /// True if other vCPUs besides the chosen vCPU are entitled to the CPU.
     pub(crate) is_awaited: bool,
-    /// Shortest time limit among the vCPUs in line after the chosen one. `None` if there is none.
+    /// Shortest time limit among the vCPUs in line after the chosen vCPU. `None` if none of these
+    /// vCPUs has a time limit.
     pub(crate) ready: Option<Span>,
     /// True if changes on the CPU have not been turned into orders to the kernel yet.
     pub(crate) is_stale: bool,
@@ -54,8 +55,8 @@ pub(crate) struct Pcpus {
     /// Total length of each vCPU's run intervals that events have shown and that were not reported
     /// yet, by slot. The kernel's count covers all of them together.
     pub(crate) ahead: Vec<Span>,
-    /// vCPUs for which the kernel refused an order. Each has the CPU on which it is tried again,
-    /// and the time of that.
+    /// vCPUs for which the kernel refused an order. Each has the CPU on which the order is tried
+    /// again, and the time of the next attempt.
     pub(crate) refused: Vec<(VcpuId, CpuId, Time)>,
 }
 
@@ -98,7 +99,7 @@ impl Pcpus {
     /// the excess, unless another thread had the CPU then. Without this correction, a vCPU with a
     /// hard limit and a hundred short timeslices a second would receive some microseconds too much
     /// in each. No record would show that. CPU time that belongs to later intervals, such as those
-    /// of other threads of a tree, is not counted in this one.
+    /// of other threads of a tree, is not counted in this interval.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;

@@ -21,7 +21,7 @@ pub struct Punctual {
 }
 
 impl Punctual {
-    /// Makes the calling thread real-time from now on.
+    /// Makes the calling thread real-time until the returned value is dropped.
     ///
     /// # Errors
     /// If the kernel refuses, which it does for users without the privilege.

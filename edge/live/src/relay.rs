@@ -179,7 +179,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Connects to the guest if it is not connected, and accepts a client if none is connected.
+    /// Connects to the guest if the relay is not connected to it, and accepts a client if no client
+    /// is connected.
     fn come_and_go(&mut self, now: Time) {
         if self.guest.is_none() && self.again <= now {
             self.again = now + AGAIN;

@@ -145,7 +145,7 @@ pub struct Session {
 }
 
 /// Accuracy of CPU times compared with times of context switches. It is about the length of two
-/// switches, since the kernel may charge a switch to one thread and date it at the start of the
+/// switches, since the kernel can charge a switch to one thread and date it at the start of the
 /// other.
 const RESOLUTION: Span = Span::from_us(5);
 
@@ -268,7 +268,7 @@ impl Session {
     }
 
     /// Waits until one of `others` is readable, the keeper has died, or `most` has passed. For each
-    /// descriptor in `others`, the result is true if it is readable. The function may also return
+    /// descriptor in `others`, the result is true if it is readable. The function can also return
     /// early.
     #[must_use]
     pub fn wait(&self, others: &[BorrowedFd<'_>], most: Span) -> Vec<bool> {

@@ -52,7 +52,7 @@ pub(crate) struct MeteredThread {
 /// Source from which a thread's CPU time is read.
 #[derive(Debug)]
 pub(crate) enum UsedClock {
-    /// The kernel's count of a thread.
+    /// The kernel's count for one thread.
     Kernel(HeldThread, ThreadClock),
     /// The kernel's count for a whole process tree, divided by the number of CPUs on which the tree
     /// runs at once. These CPUs count as one.
@@ -66,7 +66,7 @@ pub(crate) enum UsedClock {
 pub(crate) struct WatchedThread {
     pub(crate) tid: Tid,
     pub(crate) vcpu: VcpuId,
-    /// True if threads that this one starts belong to its vCPU too.
+    /// True if threads that this thread starts belong to the same vCPU.
     pub(crate) is_of_tree: bool,
     /// Time when the thread joined, on the monotonic clock. Events before this time are ignored.
     pub(crate) joined: Time,
@@ -98,8 +98,8 @@ impl Meter {
 struct ThreadUsage {
     clock: UsedClock,
     used: Span,
-    /// True until the thread's first context switch after it joined. Until then its CPU clock may
-    /// not include all CPU time that it used before it joined.
+    /// True until the thread's first context switch after it joined. Until then its CPU clock can
+    /// lack some of the CPU time that it used before it joined.
     is_new: bool,
 }
 
@@ -146,7 +146,8 @@ impl WatchedThread {
         WatchedThread { is_of_tree: true, ..self }
     }
 
-    /// Creates the entry of a thread that was started by this thread of a process tree at `joined`.
+    /// Creates the entry of thread `tid`, which the thread of this entry started at the time
+    /// `joined`. Both threads belong to a process tree.
     pub(crate) fn child(&self, tid: Tid, joined: Time) -> WatchedThread {
         let (home, meter) = (Arc::clone(&self.home), Arc::clone(&self.meter));
         WatchedThread::new(tid, self.vcpu, joined, home, meter).of_tree()

@@ -182,7 +182,7 @@ pub enum FindError {
 }
 
 impl FindError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -207,7 +207,7 @@ pub enum QmpError {
     #[error("cannot connect")]
     Connect(#[source] io::Error),
     /// So many clients wait for this monitor that the connection was not accepted.
-    #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
+    #[error("no connection within {PATIENCE_SECONDS} s: the monitor may be serving another client")]
     Busy,
     /// The listening process is neither the VM's process nor another process of the same user.
     #[error("process {pid} of uid {uid} listens on the socket, and uid {uid} is not the VM's user")]
@@ -236,9 +236,9 @@ pub enum QmpError {
     /// The message did not arrive in time: the monitor was slow, silent, or sent only events.
     #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s; {events} events arrived")]
     TooLate {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Number of asynchronous events that arrived instead.
+        /// Number of asynchronous events that arrived while the message was awaited.
         events: u32,
         /// Start of an incomplete message, or `nothing` if no byte arrived.
         received: String,
@@ -246,17 +246,17 @@ pub enum QmpError {
     /// A message is longer than any that a monitor sends.
     #[error("{awaited} has more than {LONGEST_MESSAGE} bytes, the maximum")]
     TooLong {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Start of the message.
+        /// Start of the message that was received.
         received: String,
     },
     /// A message is not valid JSON.
     #[error("{awaited} is not JSON")]
     NotJson {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Start of the message.
+        /// Start of the message that was received.
         received: String,
         /// Error of the JSON parser, with its position.
         why: serde_json::Error,
@@ -264,15 +264,15 @@ pub enum QmpError {
     /// A message is JSON, but not as QMP prescribes.
     #[error("{awaited} is not a valid QMP message")]
     Unexpected {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Start of the message.
+        /// Start of the message that was received.
         received: String,
     },
     /// The monitor understood the command and refused it.
     #[error("the monitor sent an error instead of {awaited}")]
     Declined {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
         /// Reason given by the monitor.
         received: String,
@@ -329,7 +329,7 @@ pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Returns the UNIX socket on which the QEMU with process id `pid` listens for QMP, according to
-/// its command line. `None` if it names none. If QEMU runs in a container, the path may lead to a
+/// its command line. `None` if it names none. If QEMU runs in a container, the path can lead to a
 /// different file on the host.
 ///
 /// # Errors
@@ -490,8 +490,8 @@ fn unexpected(awaited: &'static str, message: &Value) -> QmpError {
     QmpError::Unexpected { awaited, received: excerpt(message.to_string().as_bytes()) }
 }
 
-/// Returns the start of a message for an error. It is shortened and has no control characters, so
-/// that a terminal can show it.
+/// Returns the start of a message, for use in the text of an error. Control characters are
+/// replaced, so that a terminal can show the text.
 fn excerpt(message: &[u8]) -> String {
     let message = message.trim_ascii();
     if message.is_empty() {

@@ -32,7 +32,7 @@ pub(crate) trait Way: Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
     pub(crate) handle: Arc<VcpuHandle>,
-    /// Sequence number of the order. If a vCPU gets two orders, the one with the higher number is
+    /// Sequence number of the order. If a vCPU gets two orders, the order with the higher number is
     /// valid, even if it arrives first.
     pub(crate) number: u64,
     /// CPU to which the vCPU is pinned, by the kernel's number. `None` if it is not pinned.
@@ -48,16 +48,16 @@ pub(crate) struct Assignment {
 /// Class in which a vCPU is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Real-time: the vCPU is the chosen one, or next in line after the vCPU that was ordered
-    /// before it.
+    /// Real-time class. The vCPU is the chosen vCPU, or is next in line after the vCPU of the order
+    /// before this order.
     InLine,
     /// Ordinary class with the highest priority. It is used while the vCPU pays the CPU's debt to
     /// ordinary threads.
     First,
     /// Ordinary class with the original parameters of the threads.
     Original,
-    /// Lowest priority, below all ordinary threads. It is used while another vCPU runs and this one
-    /// waits for its share of the slack.
+    /// Lowest priority, below all ordinary threads. It is used while another vCPU runs and this
+    /// vCPU waits for its share of the slack.
     Behind,
     /// Stopped: the vCPU does not run.
     Held,
@@ -237,7 +237,7 @@ impl VcpuHandle {
     }
 
     /// Stops all threads of a process, each by a signal of its own. If only one thread got a
-    /// signal, the others would continue until that thread runs, which may take milliseconds if
+    /// signal, the others would continue until that thread runs, which can take milliseconds if
     /// another thread has the CPU. A process tree is frozen as a whole instead.
     fn hold_back(&self, state: &mut HandleState) -> Result<(), ActError> {
         let members = match &self.threads {

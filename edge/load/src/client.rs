@@ -33,7 +33,7 @@ pub struct ClientTask {
     /// Source of the client's random draws, such as intervals and think times.
     pub draws: Stream,
     /// Time after the client's start from which it sends no more requests. It still waits for
-    /// answers. `None` if it never ends by itself.
+    /// answers. `None` if the client never ends by itself.
     pub until: Option<Span>,
     /// Number of requests after which the client sends no more. `None` for no limit.
     pub count: Option<u64>,

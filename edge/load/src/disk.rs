@@ -12,7 +12,7 @@ use crate::LoadError;
 
 /// Size of the file in bytes. A reader that reaches the end continues at the start.
 const SIZE: u64 = 16 << 20;
-/// Maximum number of bytes read at once.
+/// Maximum number of bytes in a single read.
 const CHUNK: u64 = 1 << 20;
 /// Alignment of reads that bypass the page cache, in bytes. No disk has larger blocks.
 const ALIGNED: u64 = 4096;

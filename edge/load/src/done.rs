@@ -39,9 +39,9 @@ pub struct LoadResults {
 pub struct Responses {
     /// Mean of all response times.
     pub mean: Span,
-    /// Median. `None` if there is only one answer.
+    /// Median of all response times. `None` if there is only one response.
     pub p50: Option<Span>,
-    /// 99th percentile. `None` if there is only one answer.
+    /// 99th percentile of all response times. `None` if there is only one.
     pub p99: Option<Span>,
     /// Longest of all response times.
     pub worst: Span,
@@ -60,7 +60,7 @@ impl LoadResults {
     }
 }
 
-/// Longest response time that is recorded. A longer one is counted as this value.
+/// Longest response time that is recorded. A longer time is counted as this value.
 const LONGEST: Span = Span::from_secs(3_600);
 
 /// Histogram of response times. Its size does not depend on the number of samples.

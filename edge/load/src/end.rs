@@ -10,7 +10,8 @@ use slackline_units::Time;
 use crate::LoadError;
 use crate::clock::{monotonic, sleep_until};
 
-/// End of all threads of a load: at a time, by request from outside, or when one of them ends it.
+/// End of all threads of a load: at a time, at a request from outside, or when a thread of the load
+/// ends the load.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) at: Time,
@@ -87,8 +88,8 @@ impl End {
         }
     }
 
-    /// Polls the given descriptors and those that end the load. Returns true if the end was
-    /// requested.
+    /// Polls the given descriptors and the descriptors that end the load. Returns true if the end
+    /// was requested.
     fn poll<'a>(
         &'a self,
         fds: &mut [PollFd<'a>],

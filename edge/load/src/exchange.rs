@@ -50,8 +50,8 @@ impl Exchange {
         Ok(Exchange { socket: node.socket, others, round: 0 })
     }
 
-    /// Reports that this node has finished a round, and waits until all others have too. Returns
-    /// true if the load ended first.
+    /// Reports that this node has finished a round, and waits until all other nodes have finished
+    /// it. Returns true if the load ended first.
     pub(crate) fn meet(&mut self, end: &End) -> Result<bool, LoadError> {
         self.round += 1;
         for index in 0..self.others.len() {

@@ -30,11 +30,11 @@ use crate::{LoadError, Options, net};
 pub struct Guest {
     /// CPU time that the server uses for each request.
     pub each: Span,
-    /// Port on which packets are received. Zero for any free one.
+    /// Port on which packets are received. Zero for any free port.
     pub port: u16,
     /// Unix socket on which the guest reports the states of its tasks. `None` for no reports.
     pub agent: Option<PathBuf>,
-    /// True if the guest always reports that its server is runnable, even if it is not.
+    /// True if the guest always reports that its server is runnable, even while the server waits.
     pub lies: bool,
 }
 
@@ -44,7 +44,8 @@ const VCPU: &str = "vcpu0";
 const LOOK: Span = Span::from_us(20);
 /// Interval at which an unchanged report that the server is runnable is repeated.
 const AGAIN: Span = Span::from_ms(40);
-/// Urgency that the guest reports for its server: that of a task under `SCHED_FIFO` at priority 50.
+/// Urgency that the guest reports for its server: the urgency of a task under `SCHED_FIFO` at
+/// priority 50.
 const SERVER: Urgency = Urgency(49);
 
 /// Runs the guest to its end. `ready` is called once with the port on which it receives packets.
@@ -141,8 +142,8 @@ impl ThreadReports<'_> {
         ThreadReports { shared, host: None, known: 0, sequence: 0, said: None }
     }
 
-    /// Sends a report if it has changed, or if the last one was sent long enough ago to be
-    /// repeated.
+    /// Sends a report if it differs from the last report, or if it is time to repeat the last
+    /// report.
     fn say(&mut self, says: Says) {
         let hosts = self.shared.hosts.load(Ordering::Acquire);
         if hosts != self.known {

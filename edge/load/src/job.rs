@@ -26,7 +26,7 @@ const NOTE: usize = 32;
 pub struct Job {
     /// Time from which the job could be worked on.
     pub released: Time,
-    /// Deadline of the job. `None` if it has none.
+    /// Deadline of the job. `None` if the job has no deadline.
     pub deadline: Option<Time>,
     /// Time when the job was finished.
     pub done: Time,
@@ -103,7 +103,7 @@ impl Note {
     }
 }
 
-/// Parser of a load process's notes, which may arrive in pieces of any size.
+/// Parser of a load process's notes, which can arrive in pieces of any size.
 #[derive(Clone, Debug, Default)]
 pub struct NoteReader {
     /// Bytes of a note that has not arrived completely.
@@ -129,8 +129,8 @@ impl NoteReader {
     }
 }
 
-/// Opens a second file descriptor for an open one of this process, for reporting jobs. Its flags,
-/// such as non-blocking, do not affect other users of the first one.
+/// Opens a second file descriptor for an open descriptor of this process, for reporting jobs. Its
+/// flags, such as non-blocking, do not affect other users of the first one.
 ///
 /// # Errors
 ///

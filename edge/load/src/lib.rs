@@ -51,10 +51,10 @@ use work::{Work, takes_time};
 /// Start and end of a program, and the reporting of its jobs.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Start time. `None` starts at once. If it has passed, the program starts late, and works off
-    /// the jobs released in the meantime.
+    /// Start time. `None` starts the program at once. If the time has passed, the program starts
+    /// late, and works off the jobs released in the meantime.
     pub start: Option<Time>,
-    /// Maximum running time after its start. `None` for no limit.
+    /// Maximum time from the start to the end of the program. `None` for no limit.
     pub limit: Option<Span>,
     /// Pipe for finished jobs (see [`NoteReader`]), or anything else that accepts a record whole or
     /// not at all. It becomes non-blocking, also for other processes that share it.
@@ -126,7 +126,7 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A record was written in part, so no reader can parse the rest.
+    /// A record was written only in part, so a reader cannot parse what follows it.
     #[error("cannot report a finished job: only {taken} bytes of the record were written")]
     Torn {
         /// Number of bytes written.
@@ -214,7 +214,7 @@ pub enum LoadError {
     },
     /// The process that started this one has ended already. So this process cannot be made to end
     /// together with it.
-    #[error("process {parent}, which started this one, has ended")]
+    #[error("process {parent}, which started this process, has ended")]
     Orphaned {
         /// Process id of the parent.
         parent: u32,
@@ -230,7 +230,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {

@@ -35,7 +35,7 @@ pub(crate) fn here(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Listens on a TCP port, or on any free one for zero. At most `waiting` connections wait to be
+/// Listens on a TCP port, or on any free port for zero. At most `waiting` connections wait to be
 /// accepted.
 pub(crate) fn listener(port: u16, waiting: usize) -> Result<TcpListener, LoadError> {
     let cannot = |error: rustix::io::Errno| LoadError::NoPort { port, source: error.into() };

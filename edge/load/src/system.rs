@@ -36,8 +36,8 @@ pub struct SystemParameters {
     pub from: SystemClients,
     /// Port on which the system listens. Zero for any free one.
     pub port: u16,
-    /// Address of the file server for the tasks' requests. `None` if the system starts one of its
-    /// own.
+    /// Address of the file server for the tasks' requests. `None` if the system starts its own file
+    /// server.
     pub file_server: Option<SocketAddr>,
     /// Folder for the temporary file that the tasks read.
     pub folder: PathBuf,

@@ -144,7 +144,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits for a client's request and accepts it. Another task may accept the request first.
+    /// Waits for a client's request and accepts it. Another task can accept the request first.
     fn accept(&mut self) -> Result<Next, LoadError> {
         let Some((tcp, udp)) = &self.shared.requests else { return Ok(Next::End) };
         loop {

@@ -37,7 +37,7 @@ pub(crate) struct Work<'a> {
     exchange: Option<Exchange>,
 }
 
-/// The current job: released last, or begun when the previous one was done.
+/// The current job: released last, or begun when the previous job was done.
 #[derive(Clone, Copy)]
 struct Current {
     released: Time,
@@ -68,8 +68,8 @@ impl<'a> Work<'a> {
         Work { draws, origin, end, due, spinner, current, releases, notes, exchange: None }
     }
 
-    /// Sets the exchange with the other nodes of a parallel program. `None` if it is no such
-    /// program.
+    /// Sets the exchange with the other nodes of a parallel program. `None` if the program is not
+    /// parallel.
     pub(crate) fn among(self, exchange: Option<Exchange>) -> Work<'a> {
         Work { exchange, ..self }
     }

@@ -33,8 +33,8 @@ use slackline_live::session::{RequestError, SessionError};
 pub enum LimitInterface {
     /// `SCHED_DEADLINE` of the kernel, for processes with a single thread.
     Deadline,
-    /// CFS quota of the kernel, in a cgroup of this version. It limits all threads of the process
-    /// together.
+    /// CFS quota of the kernel, through the cgroup version `Version` (1 or 2). The quota limits all
+    /// threads of the process together.
     Quota(Version),
     /// A program given by the user.
     Command(CommandLine),
@@ -178,7 +178,7 @@ pub enum LimitError {
     #[error("cannot remove the limit: {}", errors.iter().map(ToString::to_string)
         .collect::<Vec<_>>().join("; "))]
     NotGivenBack {
-        /// All failures to undo.
+        /// Errors of the changes that could not be undone.
         errors: Vec<GiveBackError>,
     },
     /// Slackline's dispatcher cannot start, or has ended.
@@ -198,7 +198,7 @@ fn colon_cause(error: &dyn std::error::Error) -> String {
 }
 
 impl LimitError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -10,7 +10,7 @@ use slackline_scenario::Scenario;
 use slackline_units::VcpuId;
 
 /// Nodes of parallel programs that have not started. Each has its bound socket and the addresses of
-/// the others.
+/// the other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(HashMap<VcpuId, Node>);
 

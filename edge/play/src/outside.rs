@@ -34,7 +34,8 @@ struct ExternalProcess {
     name: String,
     /// First vCPU of the domain to which the client connects. Records of the client name this vCPU.
     vcpu: VcpuId,
-    /// Time after the start of the run at which the client starts. `None` once it has started.
+    /// Time after the start of the run at which the client starts. `None` once the client has
+    /// started.
     starts: Option<Time>,
     answered: u64,
     lost: u64,
@@ -63,7 +64,8 @@ impl ExternalProcesses {
         ExternalProcesses { files: None, clients: Vec::new(), cpus }
     }
 
-    /// Starts a file server if any task of the scenario requests data. Returns its port.
+    /// Starts a file server if any task of the scenario requests data. Returns the server's port.
+    /// `None` if no task requests data.
     pub(crate) fn start_files(
         &mut self,
         scenario: &Scenario,

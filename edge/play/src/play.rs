@@ -12,6 +12,7 @@ use slackline_trace::{Entry, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use thiserror::Error;
 
+use crate::host_threads::HostThreads;
 use crate::load_order::LoadCommand;
 use crate::outside::{ExternalProcesses, LostRequests};
 use crate::processes::{ManagedProcesses, ProcessError};
@@ -45,7 +46,7 @@ pub struct Options<'a> {
 /// Results of a live run apart from its trace.
 #[derive(Debug, Default)]
 pub struct PlayResults {
-    /// Time at which the run was stopped early. `None` if it reached its end.
+    /// Time at which the run was stopped early. `None` if the run reached its end.
     pub stopped: Option<Time>,
     /// Changes and late joins that were not admitted: time, vCPU and reason.
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
@@ -66,60 +67,60 @@ pub struct PlayResults {
     pub undone: usize,
 }
 
-/// Reason why a scenario cannot be run here.
+/// Reason why a scenario cannot be run on this host.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// The host does not allow it, or the run failed.
+    /// The host does not allow the run, or the run failed.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The threads of a domain cannot be found or started.
     #[error("`{domain}`: {source}")]
     Process {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: ProcessError,
     },
     /// A domain's vCPUs cannot be scheduled with the scenario's parameters.
     #[error("`{domain}`: {source}")]
     Request {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: RequestError,
     },
     /// Not all domains can be admitted, since their reservations exceed the capacity.
     #[error("cannot admit `{domain}`: {error}")]
     Declined {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         error: AdmitError,
     },
     /// The connection to the agent of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Agent {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: AgentError,
     },
     /// The relay to the guest of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Relay {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: RelayError,
     },
     /// A vCPU has no share, although the policy needs one.
@@ -136,7 +137,7 @@ pub enum LiveError {
 }
 
 impl LiveError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -162,7 +163,7 @@ impl LiveError {
     }
 }
 
-/// Time from the start of the load processes to the start of the run. The same time is added per
+/// Time from the start of the load processes to the start of the run. [`LEAD_EACH`] is added per
 /// process.
 const LEAD: Span = Span::from_ms(200);
 const LEAD_EACH: Span = Span::from_ms(10);
@@ -185,6 +186,7 @@ pub fn run<S: Sink>(
     let mut play = Play::set_up(scenario, &options)?;
     if sink.wants_exchanges() {
         play.session.keep_exchanges();
+        play.host_threads = Some(HostThreads::new(&play.session, &options.cpus, sink));
     }
     let result = play.begin().and_then(|()| play.manage(&mut options, sink));
     play.end(result, sink)
@@ -196,6 +198,9 @@ pub fn run<S: Sink>(
 /// If the scenario needs something that only the simulator supports.
 pub fn check(scenario: &Scenario) -> Result<(), LiveError> {
     let only_simulated = |what, line| Err(LiveError::OnlySimulated { what, line });
+    if slackline_host::policy::is_simulated_only(scenario.policy.spec) {
+        return only_simulated("a policy that models another scheduler", 1);
+    }
     let is_wide = |domain: &&Domain| domain.system.is_some() && domain.vcpus.len() > 1;
     if let Some(domain) = scenario.domains.iter().find(|it| it.live.is_none() && is_wide(it)) {
         return only_simulated("a domain with tasks and several vCPUs", domain.line);
@@ -227,6 +232,8 @@ struct Play<'a> {
     origin: Time,
     outcome: PlayResults,
     records: Vec<Entry>,
+    /// Recorder of other threads. `None` if nobody keeps the trace.
+    host_threads: Option<HostThreads>,
 }
 
 impl<'a> Play<'a> {
@@ -262,7 +269,18 @@ impl<'a> Play<'a> {
             wall_clock: None,
         })?;
         let (ids, outcome, records) = (BTreeMap::new(), PlayResults::default(), Vec::new());
-        Ok(Play { scenario, session, processes, outside, actions, ids, origin, outcome, records })
+        Ok(Play {
+            scenario,
+            session,
+            processes,
+            outside,
+            actions,
+            ids,
+            origin,
+            outcome,
+            records,
+            host_threads: None,
+        })
     }
 
     /// Joins all vCPUs that are present from the start. They join at the same instant.
@@ -305,7 +323,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Connects the agent and the relay of a domain's guest, if it has them.
+    /// Connects the agent and the relay of a domain's guest, if the guest has them.
     fn hear(&mut self, domain: &Domain) -> Result<(), LiveError> {
         let ids = domain.vcpus.iter().filter_map(|vcpu| self.ids.get(vcpu).copied());
         let ids: Vec<JoinId> = ids.collect();
@@ -373,6 +391,10 @@ impl<'a> Play<'a> {
                 self.act(action)?;
             }
             let seen = self.session.poll(&mut self.records)?;
+            if let Some(host_threads) = &mut self.host_threads {
+                host_threads.learn(&self.records);
+                host_threads.take(&self.session, &mut self.records);
+            }
             self.outcome.keepers_lost += u32::from(seen.keeper_replaced);
             let found = seen.contested.iter();
             let found = found.map(|(id, finding)| (now, id.vcpu(), finding.to_string()));
@@ -504,11 +526,15 @@ impl<'a> Play<'a> {
     ) -> Result<PlayResults, LiveError> {
         let vcpus: Vec<VcpuId> = self.ids.keys().copied().collect();
         self.note_started(&vcpus);
-        let Play { session, mut processes, mut outside, origin, mut outcome, .. } = self;
+        let Play { session, mut processes, mut outside, origin, mut outcome, host_threads, .. } =
+            self;
         let mut records = Vec::new();
         outcome.heard = session.heard();
         outcome.relayed = session.relayed();
         let closed = session.close(&mut records);
+        if let Some(host_threads) = host_threads {
+            end_host_threads(host_threads, origin, &mut records);
+        }
         let told = take_told(origin, &mut processes, &mut outside);
         hand_on(&mut records, told, sink);
         processes.end_everything();
@@ -517,6 +543,15 @@ impl<'a> Play<'a> {
         outcome.lost = outside.losses();
         Ok(outcome)
     }
+}
+
+/// Adds the last records of host threads before the end of the run.
+fn end_host_threads(host_threads: HostThreads, origin: Time, records: &mut Vec<Entry>) {
+    let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
+    if let Some(Entry::Record(Record::Ended { at })) = end {
+        host_threads.finish(origin + at.since(Time::START), records);
+    }
+    records.extend(end);
 }
 
 /// Returns new records of load processes, clients and the file server.

@@ -47,7 +47,7 @@ pub enum ProcessError {
     EndedAtOnce {
         /// Name of the program.
         program: String,
-        /// Exit code or signal, and the last line of its output.
+        /// Exit code or signal of the program, and the last line of its output.
         how: String,
     },
     /// A process does not have as many vCPU threads as the scenario has vCPUs.
@@ -55,7 +55,7 @@ pub enum ProcessError {
     WrongCount {
         /// Process with these threads.
         pid: i32,
-        /// Number of vCPU threads found.
+        /// Number of vCPU threads that the process has.
         found: usize,
         /// Number of vCPUs in the scenario.
         wanted: usize,
@@ -80,7 +80,7 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -113,7 +113,7 @@ const REAPED_WITHIN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 struct Process {
     target: Target,
-    /// Handle of the process. `None` if it was not started here.
+    /// Handle of the process. `None` if this run did not start it.
     child: Option<Child>,
     /// Handles of processes that the program has started. They are recorded when the program is
     /// about to be ended.
@@ -241,7 +241,7 @@ impl ManagedProcesses {
         Ok(Ports::default())
     }
 
-    /// Adds a process or cgroup that was not started here.
+    /// Adds a process or cgroup that this run did not start.
     fn add(&mut self, domain: &Domain, target: Target) {
         let (name, vcpus) = (domain.name.clone(), domain.vcpus.clone());
         let (child, started, teller, complaints) = (None, Vec::new(), None, None);
@@ -318,7 +318,7 @@ impl ManagedProcesses {
         }
     }
 
-    /// Returns true if the program of a vCPU was started here. Processes that this program has
+    /// Returns true if this run started the program of a vCPU. Processes that this program has
     /// started are ended with it.
     pub(crate) fn is_ours(&self, vcpu: VcpuId) -> bool {
         let of = self.processes.iter().find(|process| process.vcpus.contains(&vcpu));
@@ -333,7 +333,7 @@ impl ManagedProcesses {
         }
     }
 
-    /// Ends the processes of a domain that were started here.
+    /// Ends the processes of a domain that this run started.
     pub(crate) fn end(&mut self, vcpus: &[VcpuId]) {
         let (mut ending, staying) = std::mem::take(&mut self.processes)
             .into_iter()
@@ -342,7 +342,7 @@ impl ManagedProcesses {
         end_all(&mut ending);
     }
 
-    /// Ends all processes that were started here.
+    /// Ends all processes that this run started.
     pub(crate) fn end_everything(&mut self) {
         end_all(&mut self.processes);
     }
@@ -354,7 +354,8 @@ impl Drop for ManagedProcesses {
     }
 }
 
-/// Asks all processes to end, and kills them after a while.
+/// Sends a termination signal to all processes, and kills those that have not ended after
+/// [`END_WITHIN`].
 fn end_all(processes: &mut [Process]) {
     let ask = [Signal::TERM, Signal::CONT];
     for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
@@ -431,7 +432,7 @@ impl Process {
         Some(ProcessError::EndedAtOnce { program: self.name.clone(), how: self.how(status) })
     }
 
-    /// Returns the exit status of a process that was started here. Waits up to [`REAPED_WITHIN`]
+    /// Returns the exit status of a process that this run started. Waits up to [`REAPED_WITHIN`]
     /// for the process to end. `None` if it still runs after that time.
     fn reap(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + REAPED_WITHIN;

@@ -10,7 +10,7 @@ use slackline_load::{Job, Note, NoteReader, Ports};
 use slackline_trace::Record;
 use slackline_units::{ClientId, Time, VcpuId};
 
-/// Time within which a load process must be ready. It may first have to create a file to read.
+/// Time within which a load process must be ready. It can first have to create a file to read.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Pipe from a load process, with the notes read from it.
@@ -27,8 +27,8 @@ impl JobPipe {
         JobPipe { pipe, reader: NoteReader::default(), early: Vec::new() }
     }
 
-    /// Waits until the load process is ready. Returns `None` if it closes the pipe first or takes
-    /// too long.
+    /// Waits until the load process is ready. Returns `None` if the process closes the pipe first
+    /// or takes too long.
     pub(crate) fn ready(&mut self) -> Option<Ports> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {

@@ -1,5 +1,5 @@
-//! Live experiments, played by the simulated host, their quick form, and comparisons over many
-//! points.
+//! Tests of live experiments, for which the simulated host acts as the live host. They cover the
+//! quick form, and comparisons over many points.
 
 use std::cell::Cell;
 use std::fs;
@@ -138,7 +138,7 @@ fn sweep(folder: &Path) -> Experiment {
     Experiment::read(folder, "sweep").expect("a good experiment")
 }
 
-/// The simulated host, used as a live host.
+/// The simulated host, acting as a live host.
 #[derive(Default)]
 struct Simulated {
     runs: Cell<u32>,

@@ -1,4 +1,4 @@
-//! A tiny paper with a row for each verdict, and faults of files.
+//! Tests with a tiny paper that has a row for each verdict, and of errors in its files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn each_kind_of_verdict_is_given_according_to_its_rule() {
     assert_eq!(judged[2].verdict, Verdict::Differs);
 }
 
-/// Returns the verdicts after a change of `fig-1.toml` or `published.toml`.
+/// Returns the verdicts after one text in `fig-1.toml` or `published.toml` is replaced by another.
 fn judged_with(file: &str, good: &str, other: &str) -> Vec<VerdictGroup> {
     let (_keep, folder) = copy();
     let path = folder.join(file);
@@ -220,7 +220,7 @@ fn report_of_a_paper_shows_values_verdicts_and_missing_experiments() {
     assert!(!html.contains("http"), "a page needs nothing from outside");
 }
 
-/// Returns the message and the hint after a text of a file is replaced.
+/// Replaces a text in a file of the tiny paper. Returns the message and the hint of the error.
 fn spoilt(file: &str, good: &str, bad: &str) -> String {
     let (_keep, folder) = copy();
     let path = folder.join(file);
@@ -246,7 +246,7 @@ fn whole(folder: &Path) -> Result<(), PaperError> {
     })
 }
 
-/// Faults: the file, a text, its replacement, and the message.
+/// Errors in files: the file, a text, its replacement, and the expected message.
 const WRONG: &[(&str, &str, &str, &str)] = &[
     (
         "paper.toml",

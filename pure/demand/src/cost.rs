@@ -61,7 +61,7 @@ impl Samples {
         self.values.push(value.ns());
     }
 
-    /// Adds `value` to the last value. If there is no value yet, `value` becomes the first one.
+    /// Adds `value` to the last value. If there is no value yet, `value` becomes the first value.
     pub(crate) fn extend_last(&mut self, value: Span) {
         match self.values.last_mut() {
             Some(last) => *last = last.saturating_add(value.ns()),

@@ -63,7 +63,7 @@ pub(crate) struct ThreadCollector {
     cpus: BTreeMap<CpuId, CpuRow>,
     passes: Samples,
     wake_latency: Samples,
-    /// Times at which an ordinary thread lost a CPU to another one.
+    /// Times at which an ordinary thread lost a CPU to another ordinary thread.
     preempted: Vec<Time>,
 }
 
@@ -101,11 +101,11 @@ struct CpuRow {
     busy_until: Time,
     /// Threads with unfinished jobs on this CPU.
     open: BTreeSet<HostThreadId>,
-    /// vCPU that was preempted in its last reserved run interval here, and the end of that
+    /// vCPU that was preempted in its last reserved run interval on this CPU, and the end of that
     /// interval.
     cut: Option<(VcpuId, Time)>,
     /// Recent run intervals of other programs. They are compared with `waits`, in which a vCPU with
-    /// budget left waited. The trace may record either first.
+    /// budget left waited. The trace can record either first.
     ran: Vec<(Time, Time, HostThreadId)>,
     waits: Vec<(Time, Time)>,
     /// Thread that ran last on this CPU if it was preempted, with the time of the preemption.

@@ -40,7 +40,7 @@ pub struct Job {
     pub blocked: Time,
 }
 
-/// Change of a vCPU during its stay.
+/// Change of a vCPU between its join and its leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Time of the change.

@@ -1,7 +1,7 @@
 //! Boosts: intervals in which vCPUs run while their last wake-up lets them precede others.
 //!
 //! A policy says of a vCPU only that it is boosted at present. A boost begins to count at the pick
-//! that gives the vCPU a CPU. It may end while the vCPU runs on: when CPU time is charged, or when
+//! that gives the vCPU a CPU. It can end while the vCPU runs on: when CPU time is charged, or when
 //! a timer expires.
 
 use slackline_policy::Policy;

@@ -67,7 +67,7 @@ enum Rest {
 pub struct NextInLine {
     /// vCPU that would run.
     pub vcpu: VcpuId,
-    /// Length limit of its timeslice. `None` if it has no limit.
+    /// Length limit of the vCPU's timeslice. `None` if it has no limit.
     pub limit: Option<Span>,
 }
 

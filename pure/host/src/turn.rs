@@ -73,7 +73,7 @@ impl Turns {
         cpu.is_over = false;
     }
 
-    /// Ends the timeslice on a CPU. The same vCPU may get the next one.
+    /// Ends the timeslice on a CPU. The same vCPU may get the next timeslice.
     #[inline]
     pub(crate) fn end(&mut self, cpu: CpuId) {
         self.cpus[cpu.index()].is_over = true;
@@ -81,7 +81,7 @@ impl Turns {
 
     /// Returns `turn` unchanged if the CPU time of the current timeslice is measured up to `now`.
     /// Otherwise limits its end to that of the current timeslice, since the policy does not know of
-    /// the unmeasured time yet. Live hardware may report an event of one CPU before it has measured
+    /// the unmeasured time yet. Live hardware can report an event of one CPU before it has measured
     /// another.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
@@ -139,7 +139,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Ends the run interval on a CPU for the reason `end`. Does nothing if there is none.
+    /// Ends the run interval on a CPU for the reason `end`. Does nothing if the CPU has no open run
+    /// interval.
     #[inline]
     pub(crate) fn close<S: Sink>(&mut self, cpu: CpuId, end: RanEnd, sink: &mut S) {
         if let Some(stretch) = self.cpus[cpu.index()].stretch.take() {

@@ -1,19 +1,19 @@
 //! Deadlines of a reservation, met or missed. A deadline is the end of a period.
 //!
 //! - A period *counts* if it begins after the warm-up and the vCPU was runnable in it without a
-//!   break until it had received its budget, or else until the deadline.
+//! break until it had received its budget, or else until the deadline.
 //! - The *budget* is one slice, or a part of one where a grid cuts the period short, less excess.
 //!   Excess is CPU time beyond the budget and beyond what the period before had lacked. Of that
 //!   time, overrun of a timeslice by reservation is excess, and with a hard limit all slack
 //!   received. If a reservation ends within a period, time beyond the prorated slice is excess as
-//!   well. At most one slice is deducted from a period and the remainder from later ones, whether
-//!   they count or not.
+//!   well. At most one slice is deducted from a period and the remainder from later periods,
+//!   whether those periods count or not.
 //! - The deadline is *missed* if the vCPU has received less than the budget by then, by however
-//!   little. Each period is judged by the time received between its ends. Time that makes up for a
-//!   shortfall also counts in the period in which it is received.
+//! little. Each period is judged by the time received between its ends. Time that makes up for a
+//! shortfall also counts in the period in which it is received.
 //! - The *miss time* is the tardiness: the time from the deadline until the vCPU had received the
-//!   amount of the shortfall. If the vCPU blocks or leaves, its reservation changes or the run ends
-//!   before that, the miss time ends then.
+//! amount of the shortfall. If the vCPU blocks or leaves, its reservation changes or the run ends
+//! before that, the miss time ends then.
 //!
 //! The only tolerance is the resolution of the host. It is zero on a simulated host, where run
 //! intervals end at limits and timers, to the nanosecond. A live host measures CPU time and
@@ -30,14 +30,14 @@ use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
 /// Maximum number of shortfalls that wait to be made up. Consecutive periods in which a vCPU
-/// received nothing count as one shortfall. A new one begins after the vCPU received CPU time.
-/// Beyond this number, the oldest shortfalls are given up.
+/// received nothing count as one shortfall. A new shortfall begins after the vCPU received CPU
+/// time. Beyond this number, the oldest shortfalls are given up.
 const WAITING: usize = 64;
 
 /// Judges the deadlines of one vCPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
-    /// Largest shortfall that may be due to measurement alone.
+    /// Largest shortfall that can be due to measurement alone.
     resolution: Span,
     /// Budget of the current period, in CPU time.
     owed: Span,
@@ -69,7 +69,7 @@ pub(crate) struct Deadlines {
 struct Shortfalls {
     /// Value of `total` at which these shortfalls are made up.
     target: Span,
-    /// Deadline of the first of these periods.
+    /// Deadline of the first period in which the vCPU received too little CPU time.
     first: Time,
     count: u64,
     promise: Reservation,
@@ -79,7 +79,7 @@ struct Shortfalls {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedTime {
     pub(crate) stretch: Stretch,
-    /// Part of this CPU time that was overrun.
+    /// Part of the received CPU time that was overrun.
     pub(crate) late: Span,
     /// True if the CPU time was received by reservation, false if it was slack.
     pub(crate) due: bool,
@@ -243,7 +243,7 @@ impl Deadlines {
         }
     }
 
-    /// Ends these shortfalls at `at`, and counts their tardiness.
+    /// Ends the shortfalls at the time `at`, and counts their tardiness.
     fn settle(&mut self, shortfalls: Shortfalls, at: Time) {
         let Shortfalls { first, count, promise, .. } = shortfalls;
         for nth in 0..count {

@@ -28,7 +28,7 @@ pub struct Distribution {
 pub struct ErrorDistribution {
     /// 99th percentile. `None` for a single second.
     pub p99_ppm: Option<u64>,
-    /// The largest of all errors.
+    /// The largest error of a second.
     pub worst_ppm: u64,
     /// Number of whole seconds, at least one.
     pub seconds: u64,
@@ -41,7 +41,7 @@ pub struct PartDistribution {
     pub p50_ppm: Option<u64>,
     /// 99th percentile. `None` for a single value.
     pub p99_ppm: Option<u64>,
-    /// The largest of all parts.
+    /// The largest fraction.
     pub worst_ppm: u64,
 }
 

@@ -10,7 +10,7 @@ pub struct Term {
     pub field: &'static str,
     /// Heading in tables. Empty if tables do not show the field.
     pub heading: &'static str,
-    /// Meaning, with the unit if the field's name does not end in one.
+    /// Meaning, with the unit if the field's name does not end in a unit.
     pub says: &'static str,
     kind: Kind,
 }
@@ -323,8 +323,8 @@ const CPU: &[Term] = &[
     number(
         "program_ns",
         "programs %",
-        "simulated: time in which vCPUs ran their programs, useful, spinning or slowed. With \
-         `overhead` and `idle` it amounts to the measured time",
+        "simulated: time in which vCPUs ran their programs, useful, spinning or slowed. `program`, \
+         `overhead` and `idle` amount to the measured time",
     ),
     number(
         "others_ppm",
@@ -450,7 +450,7 @@ const XENMON: &[Term] = &[
     ),
     number("blocked_ns", "", "time for which the domain was blocked"),
     number("blocked_ns_per_s", "blocked", "time for which the domain was blocked, per second"),
-    number("blocked_ppm", "blocked", "part of the time for which the domain was blocked"),
+    number("blocked_ppm", "blocked", "part of the measured time in which the domain was blocked"),
     number("blocked_per_io_ns", "blocked", "time for which the domain was blocked, per I/O"),
     number("waited_ns", "", "time for which the domain was runnable and did not run"),
     number(
@@ -461,7 +461,7 @@ const XENMON: &[Term] = &[
     number(
         "waited_ppm",
         "waited",
-        "part of the time for which the domain was runnable and did not run",
+        "part of the measured time in which the domain was runnable and did not run",
     ),
     number(
         "waited_per_execution_ns",

@@ -85,7 +85,7 @@ pub struct TaskSummary {
     /// Number of jobs that the task finished in the measured window, including those released
     /// before.
     pub jobs_done: u64,
-    /// Lateness of the jobs that missed their deadline. `None` if there is none.
+    /// Lateness of the jobs that missed their deadline. `None` if no job missed its deadline.
     pub job_lateness: Option<Distribution>,
     /// Response time: from the release of a job, or the arrival of a request, to its end. `None` if
     /// no job or request has ended.

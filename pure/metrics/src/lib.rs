@@ -36,6 +36,7 @@ mod over_runs;
 mod over_time;
 mod overhead;
 mod promise;
+mod schedule;
 mod seconds;
 mod share;
 mod shared;
@@ -59,6 +60,10 @@ pub use meter::Meter;
 pub use over_runs::OverRuns;
 pub use over_time::OverTime;
 pub use overhead::OverheadTimes;
+pub use schedule::{
+    BLOCKS, Change, Difference, LEAST_SAMPLES, Metric, MetricUnit, Schedule, ScheduleMeter,
+    difference,
+};
 pub use stray::{StrayRecord, Unknown};
 pub use summary::{CpuSummary, SharedCpu, Summary, VcpuSummary};
 pub use why::{Answer, Blame, Check, Culprit, CulpritFinder, Gap};

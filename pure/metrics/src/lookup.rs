@@ -372,7 +372,8 @@ pub(crate) fn words(name: &str) -> String {
     bare.replace('_', " ")
 }
 
-/// Returns the known name closest to `asked`. Two letters, or a third of them, may be mistyped.
+/// Returns the known name closest to `asked`. At most two letters, or at most a third of the
+/// letters, can differ.
 fn nearest<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
     let far = |name: &&String| distance(asked, name);
     known.iter().min_by_key(far).filter(|name| distance(asked, name) <= (name.len() / 3).max(2))

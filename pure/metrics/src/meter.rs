@@ -183,7 +183,7 @@ impl Meter {
         self.gone_vcpu(vcpu)
     }
 
-    /// Returns the sums of a vCPU whose slot was reassigned to another vCPU, since its records may
+    /// Returns the sums of a vCPU whose slot was reassigned to another vCPU, since its records can
     /// arrive later than the reassignment.
     #[cold]
     fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {

@@ -49,7 +49,7 @@ impl Spans {
     }
 
     /// Closes in one step all windows that a run interval fills, except the last one or two. All
-    /// these windows are equal. An interval of a hostile trace may last centuries.
+    /// these windows are equal. An interval of a hostile trace can last centuries.
     fn jump(&mut self, rest: Stretch) -> Stretch {
         let whole = (rest.to - rest.from) / self.length;
         if whole < MANY {

@@ -48,7 +48,7 @@ pub struct VcpuSummary {
     /// Display name of the vCPU: the name of its domain, with a number if the domain has several
     /// vCPUs.
     pub name: String,
-    /// Last reservation of the vCPU. `None` if it has none.
+    /// Last reservation of the vCPU. `None` if the vCPU has no reservation.
     pub promised: Option<Reservation>,
     /// Share that was reserved on average in the time that `delivered_ppm` covers, in millionths of
     /// one CPU. `None` if the vCPU never had a reservation.
@@ -118,7 +118,8 @@ pub struct VcpuSummary {
     pub jobs_done: u64,
     /// Bytes that the vCPU received, or that it sent and that reached the other side.
     pub moved: u64,
-    /// Lateness of the vCPU's jobs that missed their deadline. `None` if there is none.
+    /// Lateness of the vCPU's jobs that missed their deadline. `None` if no job missed its
+    /// deadline.
     pub job_lateness: Option<Distribution>,
     /// Response time: from the release of a job to its end. `None` if no job ended.
     pub response: Option<Distribution>,
@@ -176,11 +177,12 @@ impl VcpuSummary {
 /// rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedCpu {
-    /// Part used by other programs, kernel threads and interrupts.
+    /// Part of the CPU's time used by other programs, kernel threads and interrupts, in millionths.
     pub others_ppm: u64,
-    /// Part that a hypervisor below the host gave to other VMs (steal).
+    /// Part of the CPU's time that a hypervisor below the host gave to other VMs (steal), in
+    /// millionths.
     pub stolen_ppm: u64,
-    /// Part in which the CPU was idle.
+    /// Part of the CPU's time in which the CPU was idle, in millionths.
     pub unused_ppm: u64,
 }
 

@@ -55,7 +55,8 @@ pub struct CulpritFinder {
     threads: BTreeMap<HostThreadId, HostThread>,
     targets: BTreeMap<HostThreadId, Target>,
     cpus: BTreeMap<CpuId, Cpu>,
-    /// Intervals that were reserved for each other vCPU and in which that vCPU did not overrun.
+    /// Intervals that were reserved for each of the other vCPUs and in which that vCPU did not
+    /// overrun.
     reserved: BTreeMap<VcpuId, Intervals>,
     paused_since: BTreeMap<VcpuId, Time>,
     gaps: Vec<Gap>,

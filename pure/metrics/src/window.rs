@@ -20,7 +20,7 @@ pub struct MovingWindow {
     warmup: Time,
     /// Time of the last record that the window has received.
     now: Time,
-    /// State of all vCPUs at the start of the window. Its own counts are zero.
+    /// State of all vCPUs at the start of the window. The counts in this state are zero.
     before: Meter,
     /// Records and names since the start of the window, in the order in which they were recorded.
     since: VecDeque<WindowEntry>,

@@ -34,7 +34,7 @@ pub use api::nearest::nearest;
 pub use api::roster::Roster;
 pub use api::spec::{BalancerVcpu, Promise, ShareText, Spec};
 pub use api::topology::{Groups, Level, Topology, TopologyError};
-pub use policies::{ALL, find};
+pub use policies::{ALL, SIMULATED_ONLY, find, is_simulated_only};
 pub use slackline_units::{Entitlement, VcpuHint};
 
 /// Decides which vCPU runs on each CPU, and for how long.
@@ -75,7 +75,7 @@ pub trait Policy: Send {
     /// If the new parameters cannot be honoured beside the other reservations.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError>;
 
-    /// Removes a vCPU and returns the CPUs to reschedule. A later vCPU may get the same id.
+    /// Removes a vCPU and returns the CPUs to reschedule. A later vCPU can get the same id.
     fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
     /// Handles the wake of a vCPU. Returns the CPUs whose occupant the vCPU may preempt and, if the
@@ -160,7 +160,7 @@ pub trait Policy: Send {
     }
 
     /// Returns true if the policy divides slack by weight, false if equally. If true, only the
-    /// picked vCPU of a CPU may receive slack on a shared host; the other vCPUs of that CPU receive
+    /// picked vCPU of a CPU can receive slack on a shared host; the other vCPUs of that CPU receive
     /// none until they are picked.
     fn weighs_slack(&self) -> bool {
         false
@@ -182,7 +182,7 @@ pub enum Pick {
         vcpu: VcpuId,
         /// Longest timeslice. With `None` the vCPU runs until the next event.
         limit: Option<Span>,
-        /// Ground on which the vCPU runs, such as its budget or slack. Recorded in the trace.
+        /// Entitlement by which the vCPU runs: its budget or slack. Recorded in the trace.
         entitlement: Entitlement,
     },
 }

@@ -4,6 +4,7 @@ mod atropos;
 mod bvt;
 mod credit;
 mod edf;
+mod fair;
 mod gaps;
 mod gedf;
 mod round_robin;
@@ -11,7 +12,7 @@ mod sedf;
 
 use crate::Spec;
 
-/// All policies, in the order in which help pages and tables list them.
+/// All policies that a live host can run, in the order in which help pages and tables list them.
 ///
 /// A new policy is one new file in this folder and one line in this list.
 pub const ALL: &[&Spec] = &[
@@ -25,8 +26,17 @@ pub const ALL: &[&Spec] = &[
     &gaps::SPEC,
 ];
 
+/// Policies that are only simulated: models of other schedulers, which no live host can run.
+pub const SIMULATED_ONLY: &[&Spec] = &[&fair::SPEC];
+
 /// Returns the policy with this name. `None` if there is no such policy.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Spec> {
-    ALL.iter().copied().find(|spec| spec.name == name)
+    ALL.iter().chain(SIMULATED_ONLY).copied().find(|spec| spec.name == name)
+}
+
+/// Returns true if the policy is only simulated.
+#[must_use]
+pub fn is_simulated_only(spec: &Spec) -> bool {
+    SIMULATED_ONLY.iter().any(|it| it.name == spec.name)
 }

@@ -58,10 +58,10 @@ pub struct ReplayResult {
     pub facts: u64,
     /// Number of orders that the host layer gave to the hardware.
     pub orders: u64,
-    /// First difference to the trace. `None` if there is none.
+    /// First difference to the trace. `None` if replay and trace are equal.
     pub difference: Option<Difference>,
     /// Breach of the contract between host and policy with which the recorded run ended as well.
-    /// `None` if there is none.
+    /// `None` if no such breach occurred.
     pub broken: Option<String>,
 }
 
@@ -78,7 +78,7 @@ pub struct Difference {
     /// Order, timer or refusal of the replay. `None` if the replay lacks the recorded one.
     pub got: Option<Exchange>,
     /// Breach of the contract between host and policy that occurs in the replay and not in the
-    /// recorded run. `None` if there is none.
+    /// recorded run. `None` if no such breach occurred.
     pub broken: Option<String>,
     /// Latest events up to the difference, each with its index in the trace and its time. The last
     /// event caused the difference.

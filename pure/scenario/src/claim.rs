@@ -55,14 +55,16 @@ pub enum Test {
     AtLeast(Amount),
     /// The metric differs from the amount by at most some percent of the amount.
     WithinPercent {
-        /// Greatest difference, in millionths of the amount.
+        /// Largest difference from the amount with which the claim holds, in millionths of the
+        /// amount.
         tolerance_ppm: u64,
         /// Amount to compare with.
         of: AmountOrPromised,
     },
     /// The metric differs from a percentage by at most some percentage points.
     WithinPoints {
-        /// Greatest difference, in millionths: one percentage point is 10,000.
+        /// Largest difference from the percentage with which the claim holds, in millionths. One
+        /// percentage point is 10,000.
         tolerance_ppm: u64,
         /// Percentage to compare with.
         of: AmountOrPromised,

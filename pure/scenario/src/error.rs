@@ -106,7 +106,7 @@ pub enum ErrorKind {
         /// Highest number that is allowed.
         most: u64,
     },
-    /// A duration is not less than another one.
+    /// A duration is not less than another duration.
     #[error("`{written}` is not less than {limit}")]
     NotBelow {
         /// Key and value as written in the scenario file.
@@ -188,7 +188,7 @@ pub enum ErrorKind {
     OfDomain {
         /// Name of the domain.
         domain: String,
-        /// Kind of the fault in that table.
+        /// Kind of the fault in the table of the domain.
         error: Box<ErrorKind>,
     },
 
@@ -481,17 +481,17 @@ pub enum ErrorKind {
         /// Number of amounts of work in the list.
         jobs: usize,
     },
-    /// A job is ready before the one that precedes it.
-    #[error("jobs are out of order: job {job} is ready at {time}, the job before it at {last}")]
+    /// A job is ready before the previous job is.
+    #[error("jobs are out of order: job {job} is ready at {time}, the previous job at {last}")]
     UnorderedJobs {
         /// Number of the job, counted from 1.
         job: usize,
         /// Time at which the job is ready.
         time: Span,
-        /// Time at which the job before it is ready.
+        /// Time at which the previous job is ready.
         last: Span,
     },
-    /// A job that never ends is not the last one.
+    /// A job that never ends is not the last job.
     #[error("no job can follow job {job}, because its work is `forever`")]
     EndlessJob {
         /// Number of the job, counted from 1.
@@ -515,7 +515,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time that must be before the end of the run is not.
+    /// A time that must be before the end of the run is at or after the end.
     #[error("`{written}` must be before the end of the run at {length}")]
     AfterTheEnd {
         /// Key and value as written in the scenario file.
@@ -523,7 +523,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time that must be after the domain joins is not.
+    /// A time that must be after the join of the domain is at or before the join.
     #[error("`{written}` must be after the domain joins at {}", at(*.joins))]
     BeforeJoining {
         /// Key and value as written in the scenario file.
@@ -531,7 +531,7 @@ pub enum ErrorKind {
         /// Time at which the domain joins.
         joins: Time,
     },
-    /// A time that must be before the domain leaves is not.
+    /// A time that must be before the leaving of the domain is at or after the leaving.
     #[error("`{written}` must be before the domain leaves at {}", at(*.leaves))]
     AfterLeaving {
         /// Key and value as written in the scenario file.

@@ -149,7 +149,9 @@ impl ErrorKind {
             }
             ErrorKind::NumberAsName { .. } => "use a name with a letter".to_owned(),
             ErrorKind::NotBelow { limit, .. } => format!("write at most {}", *limit / 2),
-            ErrorKind::OneForEachCpu { cpus, .. } => format!("write {cpus} values, or one"),
+            ErrorKind::OneForEachCpu { cpus, .. } => {
+                format!("write one value for each of the {cpus} CPUs, or a single one")
+            }
             ErrorKind::NoThreads => "set threads_per_core = 2, or remove `smt`".to_owned(),
             ErrorKind::Standstill { .. } => "write a percentage above 0%, as in \"65%\"".to_owned(),
             ErrorKind::NothingToTell => {
@@ -213,7 +215,7 @@ fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
     Some(format!("did you mean `{}`?", nearest(written, known.iter().copied())?))
 }
 
-/// Returns a hint about an unknown parameter. It may be a parameter of the other kind: of the
+/// Returns a hint about an unknown parameter. It can be a parameter of the other kind: of the
 /// policy instead of its vCPUs, or the reverse.
 fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
     let policy = spec.name;

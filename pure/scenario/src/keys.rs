@@ -52,7 +52,7 @@ pub const WORK: &[&KeyTable] = &[
 
 pub(crate) const SCENARIO: KeyTable = KeyTable {
     heading: "the file",
-    says: "Keys of the file, which come before all tables, and names of its tables.",
+    says: "Keys of the file, which stand before all tables, and names of the tables.",
     keys: &[
         key("title", "one line about the scenario; required"),
         key("length", "duration of a run, warm-up included; required"),
@@ -180,7 +180,7 @@ pub(crate) const TELLS: KeyTable = KeyTable {
     heading: "tells = { ... }",
     says: "Makes the guest also report a task that does not exist. Takes one of two keys.",
     keys: &[
-        key("runnable", "priority, 0 to 255, of a task reported as always runnable"),
+        key("runnable", "priority, 0 to 255, of a task that the guest reports as always runnable"),
         key("blocked", "priority, 0 to 255, of a task reported as blocked and lately woken by I/O"),
     ],
 };
@@ -241,7 +241,7 @@ pub(crate) const SPIN: KeyTable =
     KeyTable { heading: "spin", says: "Computes forever.", keys: &[KIND] };
 
 const KIND: Key = key("kind", "name of this kind of work; required");
-const EACH: Key = key("each", "CPU time for each request or block, may be random; required");
+const EACH: Key = key("each", "CPU time for each request or block, can be random; required");
 
 pub(crate) const PERIODIC: KeyTable = KeyTable {
     heading: "periodic",
@@ -249,17 +249,17 @@ pub(crate) const PERIODIC: KeyTable = KeyTable {
     keys: &[
         KIND,
         key("period", "time between releases; required"),
-        key("work", "CPU time of each piece of work, may be random; required"),
+        key("work", "CPU time of each piece of work, can be random; required"),
         key("deadline", "time from a release until the work must be done; default the period"),
         key("offset", "time from joining to the first release; default 0s"),
         key(
             "gap",
-            "time between releases in addition to the period, may be random, for sporadic \
+            "time between releases in addition to the period, can be random, for sporadic \
              arrivals; default 0s",
         ),
         key(
             "jitter",
-            "delay of each release, may be random. A delay does not shift later releases. Default \
+            "delay of each release, can be random. A delay does not shift later releases. Default \
              0s",
         ),
     ],
@@ -270,8 +270,8 @@ pub(crate) const INTERACTIVE: KeyTable = KeyTable {
     says: "Computes and sleeps in turn, over and over.",
     keys: &[
         KIND,
-        key("compute", "CPU time before each sleep, may be random; required"),
-        key("sleep", "duration of each sleep, may be random; required"),
+        key("compute", "CPU time before each sleep, can be random; required"),
+        key("sleep", "duration of each sleep, can be random; required"),
     ],
 };
 
@@ -281,7 +281,7 @@ pub(crate) const BATCH: KeyTable = KeyTable {
            Needs `total` or `until`.",
     keys: &[
         KIND,
-        key("total", "CPU time to use"),
+        key("total", "CPU time after which computing ends"),
         key("until", "time of the run at which computing ends, whatever CPU time was used"),
     ],
 };
@@ -320,7 +320,7 @@ pub(crate) const JOBS: KeyTable = KeyTable {
 pub(crate) const YIELD: KeyTable = KeyTable {
     heading: "yield",
     says: "Computes and yields, over and over.",
-    keys: &[KIND, key("compute", "CPU time before each yield, may be random; required")],
+    keys: &[KIND, key("compute", "CPU time before each yield, can be random; required")],
 };
 
 pub(crate) const CLOCK: KeyTable = KeyTable {
@@ -329,8 +329,8 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
            pass during a burst are skipped. Needs `compute` or `until`.",
     keys: &[
         KIND,
-        key("period", "time between multiples; required"),
-        key("compute", "CPU time of each burst, may be random"),
+        key("period", "time between two multiples on the host's clock; required"),
+        key("compute", "CPU time of each burst, can be random"),
         key("until", "end of each burst, as a delay after a multiple, whatever CPU time it used"),
         key("offset", "delay of each burst after its multiple; default 0s"),
     ],
@@ -338,15 +338,15 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
 
 pub(crate) const BSP: KeyTable = KeyTable {
     heading: "bsp",
-    says: "A node of a bulk-synchronous parallel program. It computes, exchanges messages with \
+    says: "A node of a bulk-synchronous parallel program. A node computes, exchanges messages with \
            all other nodes and waits for them, over and over. Each vCPU is a node. All domains \
            that name the program belong to it, with at least two nodes. Each round is a job. \
            Nodes that leave are no longer waited for.",
     keys: &[
         KIND,
         key("program", "name of the program; required"),
-        key("compute", "CPU time of a round before the exchange, may be random; required"),
-        key("exchange", "CPU time of the exchange, may be random; default none"),
+        key("compute", "CPU time of a round before the exchange, can be random; required"),
+        key("exchange", "CPU time of the exchange, can be random; default none"),
         key("latency", "time from the last node's message to the next round; default 50us"),
     ],
 };
@@ -360,8 +360,8 @@ pub(crate) const SPINLOCK: KeyTable = KeyTable {
            that does not run just then. Each round is a job. Simulated only.",
     keys: &[
         KIND,
-        key("compute", "CPU time of a round without the lock, may be random; required"),
-        key("hold", "CPU time of a round with the lock, may be random; required"),
+        key("compute", "CPU time of a round without the lock, can be random; required"),
+        key("hold", "CPU time of a round with the lock, can be random; required"),
     ],
 };
 
@@ -416,7 +416,7 @@ pub(crate) const COMPILE: KeyTable = KeyTable {
         key("jobs", "number of jobs at once; default 1"),
         EACH,
         key("read", "size of a read, as \"8KiB\"; required"),
-        key("wait", "time until the server answers, may be random; default 0s"),
+        key("wait", "time until the server answers, can be random; default 0s"),
         key("total", "CPU time of all jobs together, after which the work ends; default no end"),
     ],
 };

@@ -184,6 +184,7 @@ fn block_for(span: Span) -> Step {
     Step::Sleep(Draw::Fixed(span))
 }
 
-/// The title lines of jobs.
+/// Title lines of a file of jobs: columns with the time at which each job is ready, or with its
+/// think time, and its work.
 const HEADED_READY: &str = "ready_ns,work_ns";
 const HEADED_THINK: &str = "think_ns,work_ns";

@@ -172,7 +172,7 @@ pub struct FairSlack {
 /// Time that programs with precedence over all vCPUs take from a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interference {
-    /// CPU that is taken.
+    /// CPU whose time other programs take.
     pub cpu: CpuId,
     /// Ready times and lengths of the jobs, in order.
     pub jobs: Vec<(Span, Span)>,
@@ -208,9 +208,11 @@ pub struct MigrationCost {
 /// other domains have evicted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarmCache {
-    /// Part found on another thread of the same core.
+    /// Part of the cached data that is still there after a migration to another thread of the same
+    /// core.
     pub core: u32,
-    /// Part found on another core with the same last-level cache.
+    /// Part of the cached data that is still there after a migration to another core with the same
+    /// last-level cache.
     pub cache: u32,
 }
 
@@ -283,7 +285,7 @@ pub struct Change {
     pub at: Time,
     /// Domain that changes, as an index into [`Scenario::domains`].
     pub domain: usize,
-    /// vCPU that changes. `None` if all vCPUs of the domain do.
+    /// vCPU that changes. `None` if all vCPUs of the domain change.
     pub vcpu: Option<VcpuId>,
     /// CPUs on which the vCPUs may run from the time of the change on. `None` if the affinity does
     /// not change.

@@ -21,7 +21,8 @@ pub trait FileBytes: Send + Sync {
     /// If the file cannot be read. The error is the reason, without the name of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, String>;
 
-    /// Returns the path by which another process can open the file. `None` if there is none.
+    /// Returns the path by which another process can open the file. `None` if the file has no such
+    /// path.
     fn path(&self) -> Option<&str> {
         None
     }
@@ -98,7 +99,8 @@ impl Recording {
         Recording { path, file }
     }
 
-    /// Returns the path by which another process can open the file. `None` if there is none.
+    /// Returns the path by which another process can open the file. `None` if the file has no such
+    /// path.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.file.path()

@@ -70,7 +70,7 @@ pub enum Step {
     /// piece of work begins at that time.
     Done,
     /// Blocks until every node of the parallel program has reached the same barrier, and the
-    /// message of the last one has arrived. Only vCPUs of a domain that belongs to a parallel
+    /// message of the last node has arrived. Only vCPUs of a domain that belongs to a parallel
     /// program have this step.
     Barrier {
         /// Time that the message takes. Not zero.

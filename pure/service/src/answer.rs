@@ -32,14 +32,14 @@ pub enum Answer {
     Plan(Option<Box<Plan>>),
 }
 
-/// Effect of a list on a reservation.
+/// Effect of an applied list of reservations on one reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Makes a new reservation.
     Create,
     /// Gives a reservation other terms.
     Change,
-    /// Ends a reservation that the list leaves out.
+    /// Ends a reservation that the applied list leaves out.
     Release,
     /// Leaves a reservation unchanged, since it matches the list already.
     Keep,
@@ -58,10 +58,10 @@ impl Action {
     }
 }
 
-/// A reservation before and after a list was applied.
+/// A reservation before and after a list of reservations was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedChange {
-    /// Effect of the list on this reservation.
+    /// Effect of the applied list on the reservation.
     pub action: Action,
     /// The reservation before the list is applied. `None` if the list creates the reservation.
     pub before: Option<Row>,

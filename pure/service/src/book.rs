@@ -52,7 +52,7 @@ impl Lease {
     }
 }
 
-/// Part of a reservation that is in force.
+/// Extent to which a reservation is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The VM is scheduled: its vCPUs occupy the places of the reservation.
@@ -89,7 +89,7 @@ impl Entry {
         (self.not_seated, self.suspended) = (None, None);
     }
 
-    /// Returns the VM that is scheduled for the reservation. `None` if there is none.
+    /// Returns the VM that is scheduled for the reservation. `None` if no VM is scheduled for it.
     pub(crate) const fn machine(&self) -> Option<&Machine> {
         match &self.standing {
             Standing::Seated { machine, .. } => Some(machine),
@@ -229,7 +229,7 @@ impl Book {
     }
 
     /// Returns the reservation for which this VM is scheduled, other than `beside`. `None` if there
-    /// is none.
+    /// is no such reservation.
     pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
         let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
         let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);

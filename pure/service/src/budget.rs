@@ -27,7 +27,7 @@ pub type Budgets = BTreeMap<Principal, Budget>;
 
 impl Budget {
     /// Checks that an owner may have these terms along with its other reservations. `before` are
-    /// the terms that the new ones replace. An owner above a lowered budget may reduce its terms,
+    /// the terms that the new terms replace. An owner above a lowered budget may reduce its terms,
     /// but not raise them.
     ///
     /// # Errors

@@ -101,7 +101,7 @@ impl Domains {
         }
     }
 
-    /// Marks a domain as not in use. Its excess may count for as long as its longest period.
+    /// Marks a domain as not in use. Its excess can count for as long as its longest period.
     pub(crate) fn leave(&mut self, now: Time, domain: DomId) {
         let Some(account) = self.rows.get_mut(&domain) else { return };
         let until = now.after(account.longest);

@@ -33,9 +33,9 @@ pub struct Gang {
 /// Message to a host about its member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangMessage {
-    /// Admit and hold the member.
+    /// Reserve the capacity of the member, but do not start it yet.
     Hold,
-    /// Begin together with all others.
+    /// Start the member at the time at which all members of the gang start.
     Begin,
     /// The gang is broken: it has lost this member.
     Break {
@@ -71,8 +71,8 @@ pub enum GangStart {
     None {
         /// Members whose host refused or did not reply.
         because: Vec<usize>,
-        /// Members that may be held or begin nevertheless, since their host could not be told that
-        /// the gang is broken.
+        /// Members whose host could not be told that the gang is broken. They can still be held, or
+        /// begin nevertheless.
         untold: Vec<usize>,
     },
 }

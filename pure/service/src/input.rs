@@ -105,7 +105,7 @@ pub enum Input {
     KeeperReplaced,
     /// The wall clock was set, so the grid of periods with a phase has moved.
     ClockStepped {
-        /// Size of the step.
+        /// Amount by which the wall clock was set.
         by: Span,
         /// True if the clock was set ahead, false if back.
         is_ahead: bool,

@@ -32,9 +32,7 @@ impl<T> Default for KeyOrder<T> {
 }
 
 impl<T: PartialOrd> KeyOrder<T> {
-    /// Adds a key as the newest one. A key that is already kept becomes the newest.
-    ///
-    /// Returns the key that is dropped for it, if any.
+    /// Adds a key as the newest key.
     pub fn add(&mut self, at: T, who: Principal, key: Key) -> Option<(Principal, Key)> {
         self.remove(who, &key);
         let number = self.next;
@@ -63,13 +61,13 @@ impl<T: PartialOrd> KeyOrder<T> {
     }
 
     /// Returns true if so many keys are kept that the next key of any principal drops the oldest
-    /// one.
+    /// key.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.by_age.len() >= KEYS_IN_ALL
     }
 
-    /// Returns true if this principal has so many keys that its next key drops its oldest one.
+    /// Returns true if this principal has so many keys that its next key drops its oldest key.
     #[must_use]
     pub fn has_most_of(&self, who: Principal) -> bool {
         self.of_one.get(&who).is_some_and(|own| own.len() >= KEYS_OF_ONE)

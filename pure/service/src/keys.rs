@@ -13,7 +13,7 @@ use crate::world::KeptAnswer;
 /// Time for which the answer to a request with a key is kept.
 pub(crate) const KEPT_FOR: Span = Span::from_secs(24 * 3600);
 
-/// Kept answers by principal and key.
+/// Stored answers to requests with an idempotency key, by principal and key.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     kept: BTreeMap<(Principal, Key), KeptAnswer>,

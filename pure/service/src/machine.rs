@@ -1,4 +1,4 @@
-//! VMs and CPUs as the world reports them.
+//! VMs and CPUs, as the host of the service reports them.
 
 use slackline_policy::AdmitError;
 use slackline_units::{CpuId, Span};
@@ -6,7 +6,7 @@ use slackline_units::{CpuId, Span};
 use crate::binding::Binding;
 
 /// Identity of a VM while the kernel runs. Two VMs always have different identities, even if a VM
-/// gets the process number or the name of an earlier one.
+/// gets the process number or the name of an earlier VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// Identity of a process.

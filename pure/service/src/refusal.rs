@@ -30,7 +30,7 @@ pub enum Refusal {
     InList {
         /// Reservation that is refused.
         name: Name,
-        /// Reason why that reservation is refused.
+        /// Reason why the reservation is refused.
         why: Box<Refusal>,
     },
     /// A list has more than the maximum number of reservations.
@@ -129,7 +129,7 @@ pub enum Refusal {
     TooLate {
         /// Name of the member.
         name: Name,
-        /// Time since the requested begin.
+        /// Time that has passed since the start time in the request.
         late: Span,
     },
     /// The begin time of a gang member is so far ahead that the clocks of its hosts must differ.
@@ -137,7 +137,7 @@ pub enum Refusal {
     TooFar {
         /// Name of the member.
         name: Name,
-        /// Time until the requested begin.
+        /// Time that remains until the start time in the request.
         ahead: Span,
     },
     /// The end of the reservation is not in the future.
@@ -211,7 +211,7 @@ pub enum Refusal {
         /// Reason from the ledger.
         why: String,
     },
-    /// The request may succeed later.
+    /// The request can succeed later.
     #[error("{why}")]
     NotNow {
         /// Reason for the delay.

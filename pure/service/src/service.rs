@@ -189,8 +189,7 @@ impl Service {
 
     /// Checks that the owner of a reservation may have these terms for it.
     ///
-    /// # Errors
-    /// If its budget would be exceeded.
+    /// # Errors If the owner's budget would be exceeded.
     fn afford(&self, owner: Principal, name: &Name, terms: Terms) -> Result<(), Refusal> {
         let budget = self.budgets.get(&owner).copied().unwrap_or_default();
         let before = self.book.row(name).map(|row| row.terms);

@@ -80,7 +80,7 @@ impl Terms {
     /// Longest period that can be reserved.
     pub const LONGEST: Span = Span::from_secs(7 * 24 * 3600);
 
-    /// Shortest slice, and shortest rest of a period after the slice. With shorter ones, most of
+    /// Shortest slice, and shortest rest of a period after the slice. With shorter times, most of
     /// the time would go into dispatching.
     pub const LEAST: Span = Span::from_us(50);
 
@@ -337,7 +337,7 @@ mod tests {
         TermsChange { amount: None, exact: None, phase: None, vcpus: None, until: None };
 
     #[test]
-    fn end_of_a_reservation_is_kept_by_other_changes_and_needs_no_capacity() {
+    fn end_time_of_a_reservation_survives_other_changes_and_needs_no_capacity() {
         let forever = Terms::new(each(2_000, 10_000), false, 1).unwrap();
         let until: WallTime = "2026-12-01T18:00".parse().unwrap();
         let ends = forever.with_end(Some(until));

@@ -132,19 +132,19 @@ pub struct JoiningDomain<'a> {
 /// Changes to the ledger, written all or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Number of the commit: that of its last event. Later commits have higher numbers.
+    /// Number of the commit: the number of its last event. Later commits have higher numbers.
     pub seq: u64,
     /// Reservations to store by name. `None` deletes the row.
     pub rows: Vec<(Name, Option<Row>)>,
     /// Events in ascending order of their numbers.
     pub events: Vec<Event>,
-    /// Answers to keep with their keys.
+    /// Answers to store with the idempotency keys of their requests.
     pub kept: Vec<KeptAnswer>,
     /// Plans to store by principal. `None` deletes the plan.
     pub plans: Vec<(Principal, Option<Plan>)>,
 }
 
-/// Answer to a request with a key.
+/// Answer to a request that has an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
     /// Principal that owns the key.
@@ -164,7 +164,7 @@ pub struct KeptAnswer {
 pub struct LedgerContents {
     /// All reservations. An identity is `None` unless it was stored since the host booted.
     pub rows: Vec<Row>,
-    /// Kept answers, each with its age.
+    /// Stored answers, each with the time since it was given.
     pub kept: Vec<(KeptAnswer, Span)>,
     /// Last plan of each principal.
     pub plans: Vec<Plan>,

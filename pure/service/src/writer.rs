@@ -115,7 +115,7 @@ impl Writer {
         self.remains.get(name)
     }
 
-    /// Returns all names whose current row may differ from the row that would remain if the ledger
+    /// Returns all names whose current row can differ from the row that would remain if the ledger
     /// could never be written again.
     pub(crate) fn unsettled(&self) -> Vec<Name> {
         self.next.touched.iter().cloned().collect()

@@ -22,7 +22,7 @@ impl Account {
         Account { speeds, balancer: scenario.balancer(), records: Vec::new() }
     }
 
-    /// Returns true if the work of each interval must be counted, since it may differ from CPU
+    /// Returns true if the work of each interval must be counted, since it can differ from CPU
     /// time.
     #[inline]
     pub(crate) fn counts_pieces(&self) -> bool {

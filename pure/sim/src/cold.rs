@@ -48,7 +48,7 @@ impl SharedCache {
         SharedCache { warm, groups, used: vec![Span::ZERO; cpus], left_at: vec![Span::ZERO; vcpus] }
     }
 
-    /// Returns the total CPU time used on all CPUs that share the cache with this one.
+    /// Returns the total CPU time used on all CPUs that share the cache with this CPU.
     fn used(&mut self, cpu: CpuId) -> &mut Span {
         let first = self.groups[cpu.index()].first().unwrap_or(cpu);
         &mut self.used[first.index()]

@@ -1,5 +1,5 @@
 //! The simulated CPUs: their running vCPUs ("occupants"), switch costs, and timers with the
-//! resolution and lateness of real ones. Nothing else takes time on the virtual hardware.
+//! resolution and lateness of real timers. Nothing else takes time on the virtual hardware.
 //!
 //! CPU time counts as used from the moment of the order that starts a vCPU, as schedulers measure
 //! it. A context switch takes the time `switch` first, in which the vCPU does no work for the
@@ -149,7 +149,7 @@ impl Cpus {
     }
 
     /// Handles a timer that expired, and returns the time at which it was due. If the CPU's other
-    /// timer is due within the timer slop (the time by which timers may expire early), it expires
+    /// timer is due within the timer slop (the time by which timers can expire early), it expires
     /// as well. This holds only if the other timer was armed before. A timer armed afterwards must
     /// not expire at once: a timeslice shorter than the slop would then end at the instant at which
     /// it begins, over and over.
@@ -253,8 +253,8 @@ impl Cpus {
     }
 
     /// Takes interrupt time from a CPU. The running vCPU pays for it, or else the vCPU that runs
-    /// there next. An interrupt of an idle CPU is free, because the cost of dispatching the vCPU
-    /// that it wakes includes it.
+    /// there next. An interrupt of an idle CPU is free, because the cost of dispatching the woken
+    /// vCPU includes the interrupt.
     pub(crate) fn steal(
         &mut self,
         cpu: CpuId,
@@ -569,7 +569,7 @@ impl Tournament {
         self.tree[1].1
     }
 
-    /// Returns the earliest event of all CPUs except this one. It compares only the losers on this
+    /// Returns the earliest event of all CPUs except this CPU. It compares only the losers on this
     /// CPU's path to the root.
     fn first_but(&self, cpu: CpuId) -> Time {
         let up = |&place: &usize| Some(place / 2);

@@ -28,7 +28,7 @@ struct FairCpu {
     queue: Vec<VcpuId>,
     /// Running entity, and the time up to which its run is counted.
     running: Option<(VcpuId, Time)>,
-    /// Time of the next tick. `NEVER` if there is none.
+    /// Time of the next tick. `NEVER` if no tick is due.
     tick: Time,
 }
 

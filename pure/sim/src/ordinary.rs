@@ -115,7 +115,7 @@ impl Sim<'_> {
     }
 
     /// Runs the vCPUs that ordinary scheduling picks. The run of the previous vCPU is reported
-    /// first, since the host may believe that another vCPU had the CPU.
+    /// first, since the host can believe that another vCPU had the CPU.
     pub(crate) fn settle_fair<S: Sink>(
         &mut self,
         now: Time,

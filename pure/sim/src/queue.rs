@@ -90,7 +90,7 @@ impl Queue {
         Queue { line: [0; ROOM], head: 0, end: 0, others: Heap(Vec::new()), number: 0 }
     }
 
-    /// Returns the time of the first event. `NEVER` if there is none.
+    /// Returns the time of the first event. `NEVER` if there is no event.
     #[inline(always)]
     pub(crate) fn first(&self) -> Time {
         if self.head < self.end { time(self.line[self.head]) } else { Time::NEVER }
@@ -192,7 +192,7 @@ impl Heap {
         self.0.first().copied()
     }
 
-    /// Returns true if any event in the heap precedes this one.
+    /// Returns true if any event in the heap precedes this event.
     #[inline]
     fn is_before(&self, word: u128) -> bool {
         self.least().is_some_and(|least| least < word)

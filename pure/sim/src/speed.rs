@@ -96,7 +96,7 @@ impl Speeds {
     }
 
     /// Records that a CPU started or stopped running a vCPU. Returns the CPUs whose speed changes,
-    /// including this one.
+    /// including this CPU.
     pub(crate) fn busy_changed(&mut self, cpu: CpuId, is_busy: bool) -> CpuSet {
         let was_shared = self.bus_is_shared();
         if is_busy {

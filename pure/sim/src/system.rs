@@ -135,8 +135,8 @@ impl Sim<'_> {
     }
 
     /// Handles the end of a work item on a vCPU with a simulated operating system. A vCPU that the
-    /// item wakes may preempt this one before its next item. Otherwise all further items that end
-    /// before any other event are done at once.
+    /// item wakes can preempt it before its next item. Otherwise all further items that end before
+    /// any other event are done at once.
     #[inline(always)]
     pub(crate) fn item_done<S: Sink>(
         &mut self,

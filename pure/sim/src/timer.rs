@@ -1,4 +1,4 @@
-//! Timers of a CPU, with the resolution and lateness of real ones.
+//! Timers of a CPU, with the resolution and lateness of real timers.
 
 use slackline_scenario::{Draw, HostSpec, Stream};
 use slackline_units::{Span, Time};

@@ -55,9 +55,9 @@ pub struct Effort {
     /// First entry that exceeded the limit. `None` if no entry did.
     refused: Option<Implausible>,
     now: Time,
-    /// Number of steps so far, times [`ONE`].
+    /// Number of steps that processing the trace has taken so far, times [`ONE`].
     steps: u128,
-    /// Number of steps per nanosecond, times [`ONE`].
+    /// Number of steps that processing the trace takes per simulated nanosecond, times [`ONE`].
     rate: u128,
     vcpus: BTreeMap<VcpuId, Rate>,
 }

@@ -1,6 +1,6 @@
 //! Ground on which a vCPU receives CPU time: reserved time or slack.
 
-/// Ground on which a vCPU runs.
+/// Entitlement by which a vCPU runs: reserved time or slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Entitlement {
     /// Time that is reserved in the current period. It has precedence over all other work on the

@@ -68,7 +68,7 @@ pub enum Says {
 pub struct Class {
     /// Urgency of the tasks. A class is less urgent than the classes listed before it.
     pub urgency: Urgency,
-    /// Number of runnable tasks, including the running one.
+    /// Number of runnable tasks, including the running task.
     pub runnable: u8,
     /// Number of blocked tasks.
     pub blocked: u8,

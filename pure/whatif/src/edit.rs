@@ -63,7 +63,7 @@ pub enum EditError {
         /// Name as the user gave it.
         name: String,
     },
-    /// The removed VM is the only one.
+    /// The VM to be removed is the only VM of the model.
     #[error("cannot remove `{name}`: no VM would remain")]
     Last {
         /// Name of the VM.

@@ -7,7 +7,7 @@ use crate::measure::Measures;
 use crate::model::Model;
 use crate::recording::Recording;
 use crate::simulate::{ForecastError, simulate};
-use crate::verdict::SHARE_PPM;
+use crate::verdict::Tolerance;
 
 /// Prediction for an edited model.
 #[derive(Clone, Debug)]
@@ -68,7 +68,8 @@ pub fn forecast(
     declined.sort();
     declined.dedup();
     let rows = rows(&recording.whole, &then);
-    let mut losses: Vec<Loss> = rows.iter().filter_map(Row::loss).collect();
+    let tolerance = model.tolerance();
+    let mut losses: Vec<Loss> = rows.iter().filter_map(|row| row.loss(tolerance)).collect();
     losses.sort_by_key(|loss| (u64::MAX - loss.share_ppm, u64::MAX - loss.misses));
     Ok(Forecast { rows, declined, losses })
 }
@@ -99,12 +100,13 @@ impl Row {
     }
 
     /// Returns the loss of a vCPU that the edits keep. `None` if the vCPU loses nothing in at least
-    /// one form.
-    fn loss(&self) -> Option<Loss> {
+    /// one form. Waits count
+    /// only if the gate judges them.
+    fn loss(&self, tolerance: Tolerance) -> Option<Loss> {
         let now = self.now.as_ref()?;
         let share = self.interval(|it| Some(it.share_ppm))?;
         let share_ppm = now.share_ppm.saturating_sub(share.1);
-        let share_ppm = if share_ppm > SHARE_PPM { share_ppm } else { 0 };
+        let share_ppm = if share_ppm > tolerance.share_ppm() { share_ppm } else { 0 };
         let misses = self.interval(|it| it.misses).zip(now.misses);
         let misses = misses.map_or(0, |((least, _), now)| least.saturating_sub(now));
         let wait = self.interval(|it| it.wait_p99).zip(now.wait_p99);
@@ -112,7 +114,7 @@ impl Row {
         let is_longer = |(now, then): &(Span, Span)| {
             then.left_after(*now) > Span::from_us(50) && then.ns() > now.ns() / 10 * 12
         };
-        let wait_p99 = wait.filter(is_longer);
+        let wait_p99 = wait.filter(|_| tolerance.judges_waits()).filter(is_longer);
         let is_loss = share_ppm > 0 || misses > 0 || wait_p99.is_some();
         is_loss.then(|| Loss { name: self.name.clone(), share_ppm, misses, wait_p99 })
     }

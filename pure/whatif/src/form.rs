@@ -10,6 +10,6 @@ pub enum Form {
 }
 
 impl Form {
-    /// Both forms, the open form first.
+    /// Both forms of a simulation, the open form first.
     pub const ALL: [Form; 2] = [Form::Open, Form::Closed];
 }

@@ -11,14 +11,14 @@ use crate::verdict::{FormGate, GateRow};
 /// Result of the gate: comparison of a recording with simulations of its unchanged model.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    /// Both forms, open first.
+    /// Results of the gate for the open and for the closed form, the open form first.
     pub forms: [FormGate; 2],
     /// Largest cause of the differences between recording and simulation. `None` if a form passes.
     pub cause: Option<Cause>,
 }
 
 impl Gate {
-    /// Returns true if at least one form passes.
+    /// Returns true if the simulation in at least one form passes the gate.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.forms.iter().any(FormGate::passes)
@@ -42,7 +42,7 @@ pub fn gate(recording: &Recording, model: &Model) -> Result<Gate, ForecastError>
         let [judged, whole]: [Vec<Measures>; 2] = windows.try_into().expect("two windows");
         let rows = recording.judged.iter().map(|recorded| {
             let simulated = judged.iter().find(|it| it.name == recorded.name).cloned();
-            GateRow { recorded: recorded.clone(), simulated }
+            GateRow { recorded: recorded.clone(), simulated, tolerance: model.tolerance() }
         });
         Ok(FormGate { form, rows: rows.collect(), whole })
     };

@@ -37,5 +37,5 @@ pub use measure::Measures;
 pub use model::{Model, ModelError, PlannedReservation};
 pub use recording::{Recorder, Recording};
 pub use simulate::ForecastError;
-pub use verdict::{FormGate, GateRow, SHARE_PPM, WAIT_PERCENT};
+pub use verdict::{FormGate, GateRow, ORDINARY_SHARE_PPM, SHARE_PPM, Tolerance, WAIT_PERCENT};
 pub use write::WrittenScenario;

@@ -3,16 +3,23 @@
 use std::collections::BTreeMap;
 
 use slackline_demand::{Change, ChangeKind, Demand, RecordedReservation, Samples, VcpuDemand};
-use slackline_policy::{FieldError, Spec, Values, find};
+use slackline_policy::{FieldError, Spec, Values, find, is_simulated_only};
 use slackline_scenario::Draw;
 use slackline_trace::WrittenTerms;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 use thiserror::Error;
 
 use crate::recording::Recording;
+use crate::verdict::Tolerance;
 
 /// Kernel tick that is assumed if the recording does not show the tick.
 const USUAL_TICK: Span = Span::from_ms(4);
+
+/// Slice of an ordinary thread in Linux on a host with one CPU.
+const SHORTEST_SLICE: Span = Span::from_us(700);
+
+/// Number of CPUs beyond which Linux does not lengthen the slice.
+const MOST_SCALED: usize = 8;
 
 /// Reason why a recording has no model.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -73,6 +80,7 @@ pub struct Model {
     pub(crate) groups: Vec<Vec<CpuSet>>,
     pub(crate) costs: HostCosts,
     pub(crate) domains: Vec<ModelDomain>,
+    pub(crate) tolerance: Tolerance,
     /// Other programs that compete for slack.
     pub(crate) competitors: Vec<Competitor>,
 }
@@ -156,6 +164,7 @@ impl Model {
         let spec = find(name).ok_or_else(unknown)?;
         let policy = Values::read_written(spec.policy_fields, &header.parameters);
         let policy = policy.map_err(|error| ModelError::Parameters { error })?;
+        let policy = if is_simulated_only(spec) { ordinary(recording, spec) } else { policy };
         Ok(Model {
             title: header.title.clone(),
             length: recording.length(),
@@ -168,8 +177,18 @@ impl Model {
             groups: header.groups.clone(),
             costs: HostCosts::fitted(recording),
             domains: domains(recording, spec)?,
+            tolerance: match is_simulated_only(spec) {
+                true => Tolerance::Ordinary,
+                false => Tolerance::Reserved,
+            },
             competitors: competitors(recording),
         })
+    }
+
+    /// Returns the differences from the recording that the gate accepts. Edits do not change them.
+    #[must_use]
+    pub fn tolerance(&self) -> Tolerance {
+        self.tolerance
     }
 
     /// Returns the policy with the parameters that differ from its defaults, as a scenario writes
@@ -265,10 +284,27 @@ impl HostCosts {
                 "live" => distribution(&costs.overruns, costs.overruns.mean()),
                 _ => lateness(&costs.lateness),
             },
-            fair: fair(recording),
+            fair: fair(recording).filter(|_| !is_ordinary(recording)),
             passes: passes(&recording.demand),
         }
     }
+}
+
+/// Returns true if the whole recorded host was scheduled as usual, not only its slack.
+fn is_ordinary(recording: &Recording) -> bool {
+    let name = recording.header.policy.split_whitespace().next().unwrap_or_default();
+    find(name).is_some_and(is_simulated_only)
+}
+
+/// Returns the parameters of ordinary scheduling: Linux' slice for that number of CPUs, and the
+/// tick of the recording.
+fn ordinary(recording: &Recording, spec: &'static Spec) -> Values {
+    let doublings = u64::from(recording.header.cpus.clamp(1, MOST_SCALED).ilog2());
+    let slice = SHORTEST_SLICE * (1 + doublings);
+    let (tick, phase) = fair(recording).unwrap_or((USUAL_TICK, Span::ZERO));
+    let text = format!("slice={slice} tick={tick} phase={phase}");
+    let values = Values::read_written(spec.policy_fields, &text);
+    values.expect("the policy has these parameters")
 }
 
 /// Returns the period of the kernel's tick on a live host, and the time of its first tick in the

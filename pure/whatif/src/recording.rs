@@ -32,7 +32,7 @@ pub struct Recording {
     pub demand: Demand,
     /// Results without the warm-up.
     pub summary: Summary,
-    /// Results of each vCPU without the warm-up.
+    /// Results of each vCPU, from the end of the warm-up to the end of the recording.
     pub whole: Vec<Measures>,
     /// Results of each vCPU after `split`, the part that the gate compares.
     pub judged: Vec<Measures>,

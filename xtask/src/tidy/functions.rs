@@ -18,13 +18,13 @@ const LIST: &str = "xtask/ratchet.txt";
 pub struct Function {
     /// Name of the function.
     pub name: String,
-    /// Line of its signature, counted from 1.
+    /// Line of the function's signature, counted from 1.
     pub line: usize,
-    /// Number of its lines.
+    /// Number of lines of the function.
     pub lines: usize,
 }
 
-/// Returns every function with a body, including those inside others.
+/// Returns every function with a body, also functions inside other functions.
 #[must_use]
 pub fn functions(code: &Code) -> Vec<Function> {
     let mut found = Vec::new();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn function_without_a_body_is_not_counted() {
+    fn function_length_check_ignores_functions_without_a_body() {
         assert_eq!(
             lengths("trait T {\n    fn a(&self) -> u8;\n    fn b() {\n    }\n}"),
             [("b".into(), 2)]

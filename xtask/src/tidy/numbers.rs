@@ -35,8 +35,8 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// Reads one item of an evidence cell. Returns `None` if it is no test, bench, scenario or
-    /// `pending`.
+    /// Reads one item of an evidence cell. Returns `None` if the item is no test, bench, scenario
+    /// or `pending`.
     #[must_use]
     pub fn read(item: &str) -> Option<Evidence> {
         let item = item.trim().trim_matches('`');
@@ -49,7 +49,7 @@ impl Evidence {
         }
     }
 
-    /// Returns a description of the evidence if it does not exist. `None` if it does.
+    /// Returns a description of the evidence if it does not exist. `None` if the evidence exists.
     fn missing(&self, sources: &[Source]) -> Option<String> {
         let (exists, what) = match self {
             Evidence::Test(path) => (has_test(path, sources), format!("no test {path}")),
@@ -168,17 +168,21 @@ fn is_id(id: &str) -> bool {
 fn has_test(path: &str, sources: &[Source]) -> bool {
     let (place, name) = path.rsplit_once("::").unwrap_or(("", path));
     // `slackline_sim::costs` is a module, `costs.rs` a file.
-    let place = place.trim_end_matches(".rs").trim_start_matches("slackline_");
+    let place = place.trim_end_matches(".rs").trim_end_matches(".py");
+    let place = place.trim_start_matches("slackline_");
     let places: Vec<&str> = place.split(['/', ':']).filter(|part| !part.is_empty()).collect();
     let signature = format!("fn {name}(");
+    let in_python = format!("\ndef {name}(");
     sources.iter().any(|source| {
         let is_there = |part: &str| {
             // The module `tests` is part of its file.
-            let mut parts = source.path.trim_end_matches(".rs").split('/');
+            let mut parts = source.path.trim_end_matches(".rs").trim_end_matches(".py").split('/');
             part == "tests" || parts.any(|other| other == part)
         };
+        let is_python = source.path.ends_with(".py") && name.starts_with("test_");
         places.iter().all(|part| is_there(part))
-            && source.code.as_ref().is_some_and(|code| is_tested(code, &signature))
+            && (source.code.as_ref().is_some_and(|code| is_tested(code, &signature))
+                || (is_python && source.text.contains(&in_python)))
     })
 }
 
@@ -223,6 +227,7 @@ mod tests {
         let sources = [
             Source::new(FILE, text),
             Source::new("pure/sim/tests/costs.rs", TESTS),
+            Source::new("python/tests/test_sweep.py", "\ndef test_table_is_kept() -> None:\n"),
             Source::new("bench/src/main.rs", "run(\"pick\", x);\n"),
             Source::new("scenarios/mixed.toml", ""),
         ];
@@ -243,6 +248,8 @@ mod tests {
         assert_eq!(row("held", "test: sim::costs::gone, bench: gone").len(), 2);
         assert_eq!(row("held", "test: sim::costs::gone"), ["no test sim::costs::gone"]);
         assert_eq!(row("held", "test: not_run"), ["no test not_run"]);
+        assert!(row("held", "test: test_sweep.py::test_table_is_kept").is_empty());
+        assert_eq!(row("held", "test: test_sweep.py::test_gone").len(), 1);
     }
 
     #[test]

@@ -188,7 +188,8 @@ impl LivePlan {
     }
 }
 
-/// Converts consecutive samples to the errors of one run.
+/// Computes the allocation errors of one run from its samples: one error for each sample, and one
+/// for the whole run.
 fn summed(share: CpuShare, samples: &[Sample]) -> DomainErrors {
     let error = |sample: &Sample| allocation_error(sample.used, sample.to - sample.from, share);
     let used = samples.iter().fold(Span::ZERO, |sum, sample| sum + sample.used);

@@ -140,7 +140,7 @@ fn number(published: &'static Value, ours: OverSeeds) -> PublishedComparison {
     PublishedComparison { published, ours, verdict, sentence }
 }
 
-/// Compares the paper's statements that concern both schedulers with our results.
+/// Compares the paper's statements about both schedulers with the measured results.
 fn between(results: &[&CaseResult]) -> Vec<PublishedComparison> {
     let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {

@@ -11,29 +11,32 @@ const INTRO: &str = "\
 Metrics are the numbers that Slackline computes from the trace of a run.
 
 Use this list to find a metric for a claim, for `--metric` or in JSON.
-`slackline help METRIC` explains one metric, by its name in claims, JSON or tables:
+`slackline help METRIC` explains one metric, by its name in claims, JSON or
+tables:
 
   slackline help \"wake to run\"
   slackline help delivered_ppm
 
 Rules:
   - A run is measured from the end of its warm-up to its end.
-  - The list has the names for claims. In JSON, blanks are `_`, and the name ends in its
-    unit: _ns (nanoseconds) or _ppm (millionths). Counts have no unit.
-  - A name with * is a distribution. Add p50, p90, p99, worst or count to the name:
-    `wake to run p99`. In JSON this is `wake_to_run_p99_ns`. Tables call the count `n`.
+  - The list has the names for claims. In JSON, blanks are `_`, and the name
+    ends in its unit: _ns (nanoseconds) or _ppm (millionths). Counts have no
+    unit.
+  - A name with * is a distribution. Add p50, p90, p99, worst or count to the
+    name: `wake to run p99`. In JSON this is `wake_to_run_p99_ns`. Tables call
+    the count `n`.
   - p50 is the median: half of the samples are not larger.
-  - A single sample has no quantiles, only a worst value. Below 100 samples p99 equals
-    the worst value.
-  - Quantiles of up to 1000 samples are exact. Those of more samples are less than 0.1 %
-    too high.
+  - A single sample has no quantiles, only a worst value. Below 100 samples p99
+    equals the worst value.
+  - Quantiles of up to 1000 samples are exact. Those of more samples are less
+    than 0.1 % too high.
 ";
 
-/// Units in the order of the list, each with its heading there.
+/// Units in the order of the list of metrics, each with its heading in the list.
 const UNITS: [(Unit, &str); 3] =
     [(Unit::Time, "durations"), (Unit::Part, "percentages"), (Unit::Things, "numbers")];
 
-/// Endings of the names of a distribution in claims.
+/// Suffixes that the name of a distribution has in claims.
 const SPREAD: [&str; 5] = ["p50", "p90", "p99", "worst", "count"];
 
 /// Returns the page that lists all metrics.
@@ -51,7 +54,7 @@ pub(super) fn list() -> String {
     text + "\nSee also: `slackline help claims`.\n"
 }
 
-/// Appends the names of a group's metrics that match, in one paragraph.
+/// Appends a paragraph with the names of those metrics of a group for which `matches` returns true.
 fn listed(text: &mut String, heading: &str, group: &Glossary, matches: impl Fn(&Term) -> bool) {
     let star = |term: &Term| if term.is_spread() { "*" } else { "" };
     let terms = group.terms.iter().filter(|&term| matches(term));

@@ -18,10 +18,10 @@ const AS_RULES: &str = "as-rules";
 const BASES: [(&str, &str); 1] = [("gaps", "credit")];
 
 const SCENARIO: &str = "\
-A scenario is a TOML file: the VMs of a host, their shares, what changes during the
-run, and claims about the result.
+A scenario is a TOML file: the VMs of a host, their shares, what changes during
+the run, and claims about the result.
 
-Use it with `slackline check`, `sim`, `run`, `compare` and `sweep`.
+Use a scenario with `slackline check`, `sim`, `run`, `compare` and `sweep`.
 
   title  = \"my host\"
   length = \"30s\"
@@ -38,12 +38,13 @@ Use it with `slackline check`, `sim`, `run`, `compare` and `sweep`.
 
 Values:
   - A time is a number with a unit: 250us, 4ms, 2s, 3min, 1h.
-  - A time that may be random is also \"uniform 1ms 3ms\" or \"exponential 4ms\".
+  - Some times can be random: \"uniform 1ms 3ms\" or \"exponential 4ms\".
   - An amount of CPU is \"0.25cpu\".
 ";
 
 const DOMAIN: &str = "\
-A [[domain]] of a scenario is a VM, or a group of processes that is scheduled as a VM.
+A [[domain]] of a scenario is a VM, or a group of processes that is scheduled as
+a VM.
 
 Use one [[domain]] for each VM of the scenario.
 
@@ -66,41 +67,45 @@ Use a kind that resembles the program in your VM, or `replay` of a recording.
 
   work = { kind = \"periodic\", period = \"16ms\", work = \"3ms\" }
 
-  - `sim` simulates the workload. `run` starts it as a real process, unless the domain
-    has a `live` table (`slackline help live`).
+  - `sim` simulates the workload. `run` starts it as a real process, unless the
+    domain has a `live` table (`slackline help live`).
   - `slackline load KIND` runs a workload by itself.
-  - A time that may be random is \"4ms\", \"uniform 1ms 3ms\" or \"exponential 4ms\".
+  - A time of a workload is fixed (\"4ms\") or random (\"uniform 1ms 3ms\",
+    \"exponential 4ms\").
 ";
 
 const LIVE_INTRO: &str = "\
 `slackline run FILE` runs a scenario on this host, as root.
 
-Use it to schedule real processes and VMs by a policy. A domain is a process that does
-its `work`, or the process or VM that its `live` table names:
+Use `run` to schedule real processes and VMs by a policy. A domain is a process
+that does its `work`, or the process or VM that its `live` table names:
 
   [[domain]]
   name = \"web\"
   share.edf = { slice = \"2ms\", period = \"10ms\" }
   live = { unit = \"web.service\" }
 
-  - The threads of the domains run on the CPUs of --cpus [default: the last ones of this
-    host], in the timeslices that the policy gives them. During its timeslice a thread
-    has a real-time priority.
-  - The keeper is a child process of `run`. When the run ends, even by an error, a signal
-    or kill -9, the keeper restores every thread: it continues a stopped thread and sets
-    its former priority and CPUs.
+  - The threads of the domains run on the CPUs of --cpus [default: the last CPUs
+    of this host], in the timeslices that the policy gives them. During its
+    timeslice a thread has a real-time priority.
+  - The keeper is a child process of `run`. When the run ends, even by an error,
+    a signal or kill -9, the keeper restores every thread: it continues a
+    stopped thread and sets its former priority and CPUs.
   - If the keeper is killed too, `slackline doctor --free` restores the threads.
   - `run` recognizes the vCPU threads of QEMU if QEMU names its threads
     (-name NAME,debug-threads=on, as libvirt does) or has a QMP socket.
-  - Under a policy such as `gaps` a guest can report urgent tasks (`slackline help agent`).
-  - `slackline doctor` shows what this host supports and how to fix what is missing.
+  - Under a policy such as `gaps` a guest can report urgent tasks (`slackline
+    help agent`).
+  - `slackline doctor` shows what this host supports and how to fix what is
+    missing.
 ";
 
 const CLAIMS: &str = "\
 A claim is a condition on one metric of a run.
 
-Use claims to test a scenario. Each run under the scenario's own policy is followed by
-a check of all claims. A claim that does not hold is printed, and the exit code is then 1.
+Use claims to test a scenario. Each run under the scenario's own policy is
+followed by a check of all claims. A claim that does not hold is printed, and
+the exit code is then 1.
 
   [[claim]]
   that = \"wake to run p99 of web\"
@@ -108,23 +113,23 @@ a check of all claims. A claim that does not hold is printed, and the exit code 
 
 `that` is METRIC of NAME:
   - `slackline help metrics` lists the metrics with their units.
-  - NAME is a domain, a vCPU (`web.1`), a CPU (`cpu0`), a client (`client0` is the first
-    `[[client]]`) or a named task (`web/0`). Without `of NAME`, or with `of total`, the
-    claim is about the whole run.
-  - For a domain of several vCPUs, amounts of CPU and counts are added up. Of any other
-    metric the worst value counts: the value farthest from zero.
+  - NAME is a domain, a vCPU (`web.1`), a CPU (`cpu0`), a client (`client0` is
+    the first `[[client]]`) or a named task (`web/0`). Without `of NAME`, or
+    with `of total`, the claim is about the whole run.
+  - For a domain of several vCPUs, amounts of CPU and counts are added up. Of
+    any other metric the worst value counts: the value farthest from zero.
   - The metric `error` is compared without its sign.
-  - `count` of a distribution is its number of samples. If there is a single sample, a
-    claim on a quantile tests that sample.
-  - A time of a CPU, such as `busy of cpu0`, is compared with a duration (`above 2s`) or
-    with a part of the measured time (`above 20%`).
+  - `count` of a distribution is its number of samples. If there is a single
+    sample, a claim on a quantile tests that sample.
+  - A time of a CPU, such as `busy of cpu0`, is compared with a duration (`above
+    2s`) or with a part of the measured time (`above 20%`).
   - A claim on a metric that the run could not measure always holds.
 ";
 
 const AXES: &str = "
-[[axis]] makes one scenario into many: one per combination of points of all axes.
-`sim`, `compare` and `sweep` run every combination and show one table. `check` tests
-admission of every combination.
+[[axis]] makes one scenario into many: one per combination of points of all
+axes. `sim`, `compare` and `sweep` run every combination and show one table.
+`check` tests admission of every combination.
 
   [[axis]]
   name = \"period\"
@@ -134,20 +139,23 @@ admission of every combination.
   name = \"100ms\"
   set  = { \"domain.web.share.edf\" = { slice = \"20ms\", period = \"100ms\" } }
 
-  - `set` of a point gives values to paths. In a path, a domain is written by its name.
-  - `let = { period = \"20ms\" }` of a point defines {period} for `set` on all axes.
-    \"25% of {period}\" is a part of that time.
-  - `scale = { \"host.switch\" = \"200%\" }` of a point multiplies a value of the scenario.
+  - `set` of a point gives values to paths. In a path, a domain is written by
+    its name.
+  - `let = { period = \"20ms\" }` of a point defines {period} for `set` on all
+    axes. \"25% of {period}\" is a part of that time.
+  - `scale = { \"host.switch\" = \"200%\" }` of a point multiplies a value of the
+    scenario.
   - `unset = [\"host.migrate\"]` of a point removes a value.
 ";
 
 const FAMILY_INTRO: &str = "\
 A family is a scenario whose domains `slackline sweep` draws at random.
 
-Use a family to compare policies over many hosts. On each host a random number of guests
-share by weight, and each CPU may also have one reservation. `sweep` draws one host of
-each size for each seed, and runs it under each policy and at each point of the axes.
-Each run is a row of the table, with the distance of the guests from their fair shares.
+Use a family to compare policies over many hosts. On each host a random number
+of guests share by weight, and each CPU may also have one reservation. `sweep`
+draws one host of each size for each seed, and runs it under each policy and at
+each point of the axes. Each run is a row of the table, with the distance of the
+guests from their fair shares.
 
   title  = \"random hosts\"
   length = \"32s\"
@@ -162,8 +170,8 @@ Each run is a row of the table, with the distance of the guests from their fair 
   [family.reservation]
   sedf = { slice = \"{slice}\", period = \"{period}\", extra = false }
 
-  - A family has no [[domain]] and no [[change]]. All other tables of a scenario are
-    allowed (`slackline help scenario`).
+  - A family has no [[domain]] and no [[change]]. All other tables of a scenario
+    are allowed (`slackline help scenario`).
   - Axes can set keys of the family: set = { \"family.sleepers\" = \"50%\" }.
   - `slackline help sweep` lists the columns of the table of a sweep.
 ";

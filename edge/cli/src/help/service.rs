@@ -10,9 +10,9 @@ use crate::entries::entries;
 const INTRO: &str = "\
 The daemon (`slackline serve`) keeps CPU reservations for the VMs of a host.
 
-Use the daemon to guarantee CPU time to VMs that come and go. A VM here is a libvirt
-guest, another VM monitor (QEMU, Firecracker, ...), a container, a systemd unit, a
-cgroup or any process: whatever `slackline find` lists.
+Use the daemon to guarantee CPU time to VMs that come and go. A VM here is a
+libvirt guest, another VM monitor (QEMU, Firecracker, ...), a container, a
+systemd unit, a cgroup or any process: whatever `slackline find` lists.
 
   slackline serve                                    # as root, or by systemd
   slackline find                                     # list VMs
@@ -26,30 +26,36 @@ cgroup or any process: whatever `slackline find` lists.
 const RULES: &str = "
 Rules:
   - A reservation gives each vCPU of a VM its slice of CPU time in every period.
-  - A reservation outlives its VM and the daemon. When the VM starts again under its
-    name, the reservation applies to it.
+  - A reservation outlives its VM and the daemon. When the VM starts again under
+    its name, the reservation applies to it.
   - The capacity of a reservation stays reserved while its VM is absent.
-  - While no daemon runs, VMs run as ordinary threads and no reservation is enforced.
+  - While no daemon runs, VMs run as ordinary threads and no reservation is
+    enforced.
   - The daemon undoes changes that a VM makes to its own threads. A change by an
     administrator or by libvirt stays, and the reservation is then `contested`.
-  - The same commands are HTTP requests on the Unix socket, described by /v1/openapi.json:
+  - The daemon also takes its commands as HTTP requests on its Unix socket.
+    /v1/openapi.json describes them:
     curl --unix-socket /run/slackline/slackline.sock http://slackline/v1/reservations
 
 Access:
   - Root and members of the group slackline-admin may do everything.
   - Members of the group slackline are tenants. They make and change their own
-    reservations, for VMs of their own user. They see VMs of others as `another VM`.
+    reservations, for VMs of their own user. They see VMs of other users as
+    `another VM`.
   - All other local users may do nothing.
-  - `slackline access add` gives a user another role, limits, or VMs of other users.
+  - `slackline access add` gives a user another role, limits, or VMs of other
+    users.
   - Only administrators may reserve a slice of more than 1 s.
 
 Limits:
-  - The daemon schedules by `edf` and ignores guest agents (`slackline help agent`).
-  - A reservation is for the VM of one user. Another user's VM of the same name does not
-    get the reservation.
+  - The daemon schedules by `edf` and ignores guest agents (`slackline help
+    agent`).
+  - A reservation is for the VM of one user. Another user's VM of the same name
+    does not get the reservation.
 
-See also: `slackline help reserve`, `apply`, `gang`, `history`, `serve`, `hook`, `access`,
-`log`, `refusals`, `edf`, and the chapter \"Reserve CPU for VMs\" of the book.
+See also: `slackline help reserve`, `apply`, `gang`, `history`, `serve`, `hook`,
+`access`, `log`, `refusals`, `edf`, and the chapter \"Reserve CPU for VMs\" of the
+book.
 ";
 
 /// Returns the page about the daemon.
@@ -67,8 +73,8 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
 const REFUSALS: &str = "\
 A refusal is the daemon's answer to a request that it does not carry out.
 
-Use this page to handle refusals in a program: in HTTP a refusal is the field `type` of
-application/problem+json.
+Use this page to handle refusals in a program: in HTTP a refusal is the field
+`type` of application/problem+json.
 
   slackline reserve web --cpu 90%; echo $?    # 4 if the capacity is not available
 
@@ -90,7 +96,7 @@ pub(super) fn refusals() -> String {
 }
 
 /// The command that starts the daemon, and the commands that send requests to the daemon.
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "serve", "find", "reserve", "place", "gang", "apply", "change", "pause", "resume", "release",
-    "list", "watch", "room", "log", "history", "access",
+    "list", "watch", "room", "log", "history", "page", "access",
 ];

@@ -30,7 +30,7 @@ pub(super) struct HoldOutput {
     in_place: bool,
     /// Width of the progress line that is overwritten on a terminal, in columns.
     columns: usize,
-    /// Reservation of each part, in millionths of a CPU.
+    /// Reservation of each part of the target, in millionths of a CPU.
     each: u64,
     /// Reservation of all parts together, in millionths of a CPU.
     promised: u64,
@@ -116,7 +116,8 @@ impl HoldOutput {
         for (id, finding) in &seen.contested {
             let vcpu = id.vcpu().number();
             lines.push(format!(
-                "contested: vCPU {vcpu}: {finding}; it runs without a limit until that is undone\n"
+                "contested: vCPU {vcpu}: {finding}; it runs without a limit until the change is \
+                 undone\n"
             ));
             self.contested.insert(*id, finding.to_string());
         }

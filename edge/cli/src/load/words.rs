@@ -109,7 +109,8 @@ fn recording(path: &str) -> Result<Recording, Problem> {
     Ok(Recording::new(path.to_owned(), file))
 }
 
-/// Returns the error for an unknown word. This program never writes one, so the user has typed it.
+/// Returns the error for an unknown word. This program never writes an unknown word, so the user
+/// has typed it.
 fn unknown(word: &str) -> Problem {
     Problem::BadOption { message: format!("there is no program step called `{word}`"), hint: None }
 }

@@ -73,26 +73,27 @@ pub(crate) struct AmountArgs {
     /// CPU time of each vCPU per period, e.g. `2ms`.
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) slice: Option<Length>,
-    /// Period [default: 10ms, or unchanged].
+    /// Period of the reservation [default: 10ms; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) period: Option<Length>,
     /// Total CPU for all vCPUs of the VM, e.g. `30%` or `1.5`.
     #[arg(long, value_name = "SHARE", value_parser = amount, conflicts_with = "slice")]
     pub(crate) cpu: Option<Share>,
-    /// Number of vCPUs [default: as many as the VM has, or unchanged].
+    /// Number of vCPUs [default: as many as the VM has; in `change`: unchanged].
     #[arg(long, value_name = "N")]
     pub(crate) vcpus: Option<u16>,
     /// Set a hard limit: no CPU time beyond the reservation.
     #[arg(long)]
     pub(crate) exact: bool,
-    /// Also allow slack beyond the reservation [default, or unchanged].
+    /// Also allow slack beyond the reservation [default; in `change`: unchanged].
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
-    /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
+    /// Start of periods after each multiple of the period on the wall clock, or `none` [default:
+    /// none; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
-    /// End of the reservation: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none,
-    /// or unchanged].
+    /// End of the reservation: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none;
+    /// in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = until)]
     pub(crate) until: Option<End>,
 }
@@ -118,12 +119,19 @@ pub(crate) struct Reserve {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("page"))]
+pub(crate) struct PageArgs {
+    #[command(flatten)]
+    pub(crate) at: DaemonArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
     /// Name of the reservation on the chosen host.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: AmountArgs,
-    /// VM of the reservation; it may start after the host is chosen.
+    /// VM of the reservation, which may start after the host is chosen.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
     /// Candidate host: socket of its daemon or `https://NAME:PORT`; repeatable.
@@ -201,7 +209,7 @@ pub(crate) struct Change {
     /// Give the reservation to this VM, or name its present VM by another binding.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -215,7 +223,7 @@ pub(crate) struct Pause {
     /// Do not ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -226,7 +234,7 @@ pub(crate) struct Pause {
 pub(crate) struct NamedArgs {
     /// Name of the reservation, or a pattern for several, e.g. `web-*`.
     pub(crate) name: String,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -335,7 +343,7 @@ pub(crate) struct History {
     pub(crate) at: DaemonArgs,
 }
 
-/// Length of a line of the history.
+/// Time covered by one line of the history: an hour or a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
     Hour,

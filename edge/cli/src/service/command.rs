@@ -14,7 +14,8 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
 
-/// Interval of checks if the command has ended, on kernels that do not report it.
+/// Interval at which the program checks whether the command has ended, on kernels that do not
+/// report it.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs a command that has a reservation from its first instruction on, and returns the command's

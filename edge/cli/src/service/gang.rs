@@ -281,7 +281,8 @@ impl<'a> Calls<'a> {
         ))
     }
 
-    /// Explains which members were refused, and which hosts may not know that the gang has failed.
+    /// Explains which members were refused, and which hosts were perhaps not told that the gang has
+    /// failed.
     fn why_not(&self, because: &[usize], untold: &[usize]) -> Problem {
         let name = |member: usize| {
             format!("{} on {}", self.file.name_of(member), self.file.member[member].host)
@@ -434,8 +435,8 @@ impl Calls<'_> {
         }
     }
 
-    /// Returns the reason why a member counts as lost. `None` if it does not. `silent` counts its
-    /// checks without an answer.
+    /// Returns the reason why a member counts as lost. `None` if the member is not lost. `silent`
+    /// counts its checks without an answer.
     fn is_lost(&self, member: usize, silent: &mut u32) -> Option<String> {
         let host = &self.file.member[member].host;
         let shown = connect(host, self.trust)

@@ -44,7 +44,7 @@ fn between(least: &str, most: &str) -> String {
     if least == most { least.to_owned() } else { format!("{least} .. {most}") }
 }
 
-/// Returns one line that states how many of all predictions were right.
+/// Returns one line that states how close the results came to all predictions.
 pub(crate) fn record(all: &[PredictionRecord]) -> String {
     let mut errors: Vec<u64> = all.iter().filter_map(PredictionRecord::share_error_ppm).collect();
     errors.sort_unstable();

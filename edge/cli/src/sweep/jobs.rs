@@ -37,7 +37,7 @@ pub(super) struct Jobs<'a> {
     pub(super) title: String,
     /// True if the hosts are random, generated from a family.
     pub(super) is_drawn: bool,
-    /// Numbers of CPUs of the hosts to generate. Empty for those in the family's file.
+    /// Numbers of CPUs of the hosts to generate. Empty to use the sizes in the file of the family.
     sizes: Vec<usize>,
 }
 
@@ -205,7 +205,7 @@ impl<'a> Jobs<'a> {
     }
 
     /// Returns the scenario of a host with a seed, and the fair shares of its VMs. The policy is
-    /// `policy`, or the scenario's own one.
+    /// `policy`, or the policy of the scenario.
     fn scenario(
         &self,
         host: &HostCase,

@@ -33,8 +33,8 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal `name` if it belongs to the same sweep. Creates a new one if there is
-    /// none, or if `fresh` is true.
+    /// Opens the journal `name` if it belongs to the same sweep. Creates a new journal if no such
+    /// journal exists, or if `fresh` is true.
     pub(super) fn open(name: PathBuf, of: &str, fresh: bool) -> Result<Journal, Problem> {
         let cannot = |source| Problem::Unwritable { file: name.clone(), source };
         let options = File::options().read(true).write(true).create(true).truncate(false).clone();

@@ -129,7 +129,8 @@ impl Rows {
         text + &self.metric_table(jobs)
     }
 
-    /// Returns a table of the metrics that the command line names. Empty if it names none.
+    /// Returns a table of the metrics that the command line names. Empty if the command line names
+    /// no metric.
     fn metric_table(&self, jobs: &Jobs<'_>) -> String {
         if jobs.metrics.is_empty() {
             return String::new();

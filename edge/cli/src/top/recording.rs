@@ -41,7 +41,7 @@ pub(super) fn play(
 struct Player {
     file: PathBuf,
     title: String,
-    /// Start of the first record and end of the last one.
+    /// Start of the first record and end of the last record.
     span: (Time, Time),
     window: MovingWindow,
     interval: Span,
@@ -142,7 +142,7 @@ impl Player {
         {
             return Ok(lines.clone());
         }
-        let (mut trace, _) = show::open(&self.file)?;
+        let (mut trace, _) = show::open_again(&self.file)?;
         let mut finder = CulpritFinder::new(name);
         let bad = |error| Problem::BadTrace { file: self.file.clone(), error };
         trace.pass_to(&mut finder).map_err(bad)?;

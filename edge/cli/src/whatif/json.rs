@@ -8,8 +8,8 @@ use super::{Answer, form_name, limits};
 
 const FORMAT: &str = "slackline-whatif-1";
 
-/// Returns the result of the gate as JSON. The gate decides whether the recording allows a
-/// prediction.
+/// Returns the result of the gate as JSON. The gate is the check that decides if the recording
+/// allows a prediction.
 pub(super) fn gate(answer: &Answer<'_>) -> Value {
     json!({ "format": FORMAT, "recording": recording(answer), "gate": gate_value(answer) })
 }

@@ -108,6 +108,7 @@ fn gate_row(form: &str, row: &GateRow) -> [String; 7] {
     let verdict = match (row.has_share(), row.has_wait()) {
         (true, true) => "",
         (false, true) => "share differs",
+        (true, false) if !row.tolerance.judges_waits() => "wait differs, not judged",
         (true, false) => "wait differs",
         (false, false) => "both differ",
     };

@@ -87,7 +87,7 @@ fn scenario_that_reserves_more_than_the_capacity_is_refused() {
 }
 
 #[test]
-fn refusal_of_an_unknown_policy_names_it_and_suggests_known_policies() {
+fn refusal_of_an_unknown_policy_quotes_the_name_and_suggests_known_policies() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--policy", "edff"]).refused(2).says("did you mean `edf`?");
     let arguments = ["compare", "it.toml", "--policies", "edf,rr"];
@@ -293,7 +293,7 @@ fn live_run_is_refused_if_its_cpus_are_missing_or_too_few() {
     ] {
         for command in [&["run"][..], &["compare", "--live"]] {
             let arguments = [command, &["it.toml", "--cpus", cpus]].concat();
-            place.run(&arguments).refused(2).says(says).says("choose 1 with --cpus, among 0");
+            place.run(&arguments).refused(2).says(says).says("name 1 of the CPUs 0");
         }
     }
     place.write("two.toml", GOOD.replacen("cpus = 1", "cpus = 2", 1).as_bytes());

@@ -541,7 +541,7 @@ fn read_until_closed(mut reader: std::fs::File) -> String {
 }
 
 #[test]
-fn replay_command_reaches_the_recorded_decisions_of_a_saved_trace() {
+fn replay_command_makes_the_same_decisions_as_the_recorded_run() {
     let place = traced();
     let told = place.run(&["replay", "it.trace"]).good();
     let words: Vec<&str> = told.split_whitespace().collect();

@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 
 use crate::common::{Place, Ran};
 
-/// Runs a program and returns its result. Prints a note and returns `None` if it is not installed.
+/// Runs a program and returns its result. Prints a note and returns `None` if the program is not
+/// installed.
 fn by(mut command: Command) -> Option<Ran> {
     let program = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {
@@ -27,7 +28,7 @@ fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn bash_completes_commands_and_options_but_not_hidden_ones() {
+fn bash_completes_commands_and_options_that_are_not_hidden() {
     let place = Place::new();
     place.write("completions", place.run(&["completions", "bash"]).good().as_bytes());
     let mut check = Command::new("bash");

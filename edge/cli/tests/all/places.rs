@@ -72,8 +72,8 @@ fn two_output_options_that_name_one_file_are_refused() {
     place.run(&["sim", "it.toml", "--save", "/dev/null", "--perfetto", "/dev/null"]).ended_with(1);
 }
 
-/// Other programs write to standard output if the file name is `-`. In this program the tables go
-/// there.
+/// Other programs write to standard output if the file name is `-`. This program writes its tables
+/// to standard output, so it refuses `-`.
 #[test]
 fn hyphen_as_the_name_of_an_output_file_is_refused() {
     let place = Place::with(GOOD);

@@ -153,7 +153,7 @@ fn partial_file_of_another_sweep_is_refused_without_the_fresh_option() {
 }
 
 #[test]
-fn cpus_option_of_sweep_replaces_the_host_sizes_of_the_family() {
+fn cpus_option_of_sweep_replaces_host_sizes_in_the_family_table() {
     let place = Place::with(FAMILY);
     let sweep = ["sweep", "it.toml", "--seeds", "1", "--csv", "it.csv", "--length", "3s"];
     let sweep = |sizes| [&sweep[..], &["--cpus", sizes]].concat();
@@ -190,7 +190,7 @@ fn invalid_sweep_is_refused_before_its_first_run() {
             "at point `half`: `family`: `half` is not a percentage from 0% to 100%",
         ),
         (family("credit = { weight", "credits = { weight"), "no policy is called `credits`"),
-        (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "cannot use domains in a family"),
+        (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "cannot set domains in a family of hosts"),
         (family("extra-weight = ", "extra-wait = "), "extra-wait"),
     ];
     for (scenario, says) in cases {

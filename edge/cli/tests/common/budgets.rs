@@ -26,7 +26,7 @@ impl NoRealTime {
         made.0.join("cpu.rt_runtime_us").exists().then_some(made)
     }
 
-    /// Creates a cgroup inside this one.
+    /// Creates a cgroup inside this cgroup.
     pub fn inner(&self, name: &str) -> NoRealTime {
         let group = self.0.join(name);
         fs::create_dir(&group).unwrap();

@@ -392,7 +392,7 @@ fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
 }
 
 /// There are three VMs on one CPU, which always compute. Two of them also have an urgent server.
-/// The one with an agent answers sooner than the one without.
+/// The server of the VM with an agent answers sooner than the server of the other VM.
 #[test]
 fn qemu_guest_with_an_agent_answers_sooner_than_a_guest_without_agent() {
     let Some(live) = live::begin() else { return };

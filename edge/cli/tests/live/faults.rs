@@ -323,8 +323,8 @@ fn exact_vm_receives_only_its_share_and_work_conserving_vm_uses_slack() {
 }
 
 /// A process that wakes when the run starts is limited to its share from the start. With a former
-/// bug, such a process was not limited for 20 ms. A hypervisor can cause a similar delay, so
-/// several runs are made, of which one must be correct.
+/// bug, such a process was not limited for 20 ms. A hypervisor can cause a similar delay, so five
+/// runs are made, and the best run must be within the share.
 #[test]
 fn exact_vm_is_limited_to_its_share_from_the_start_of_a_live_run() {
     let Some(live) = live::begin() else { return };

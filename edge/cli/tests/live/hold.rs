@@ -65,8 +65,8 @@ fn helper_process_runs_as_qemu_guest() {
     let _ = sleeper.unwrap().join();
 }
 
-/// Starts a process that looks like a guest with three vCPUs, of which the last one sleeps. Returns
-/// the process and the ids of the vCPU threads.
+/// Starts a process that looks like a guest with three vCPUs, of which the last vCPU sleeps.
+/// Returns the process and the ids of the vCPU threads.
 fn guest() -> (Ended, Vec<i32>) {
     let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
     guest

@@ -36,8 +36,8 @@ fn helper_process_runs_as_sleeper() {
     std::process::exit(0);
 }
 
-/// The kernel may not report that a thread woke on an idle CPU. The limit must apply even then.
-/// Other load on the host only makes bursts longer.
+/// The kernel does not always report that a thread woke on an idle CPU. The limit must apply even
+/// then. Other load on the host only makes bursts longer.
 #[test]
 fn exact_process_that_sleeps_often_is_throttled_when_its_slice_is_used() {
     let Some(live) = live::begin_on_one_cpu() else { return };

@@ -45,7 +45,7 @@ fn interrupt_key_ends_a_live_run_and_its_load_processes() {
 }
 
 /// The terminal is closed while the run prints its progress. The failing output does not end the
-/// run. A later signal does.
+/// run. A later signal ends the run.
 #[test]
 fn live_run_continues_if_its_terminal_is_closed() {
     let Some(live) = live::begin_on_one_cpu() else { return };
@@ -163,7 +163,7 @@ fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
 
 /// Checks the victim after the program and its keeper were killed. No process remains that could
 /// restore the threads, so `doctor` finds and restores them. A keeper that had just been started
-/// may survive and restore them itself.
+/// can survive and restore them itself.
 ///
 /// Other remains are checked only after that. Until then the victim computes as a real-time thread,
 /// so the kernel has only a twentieth of the victim's CPU for the work of ending processes.
@@ -225,8 +225,7 @@ fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
     }
 }
 
-/// When the keeper dies, it is replaced. When the program dies later, the new keeper restores the
-/// threads.
+/// A keeper that dies is replaced. If the program dies later, the new keeper restores the threads.
 #[test]
 fn second_keeper_process_restores_threads_if_the_live_run_is_killed() {
     let Some(live) = live::begin_on_one_cpu() else { return };

@@ -15,6 +15,7 @@ mod hold_commands;
 mod kills;
 mod old_kernel;
 mod outside;
+mod page;
 mod papers;
 mod plans;
 mod policies;

@@ -162,9 +162,8 @@ fn scenario_feature_that_exists_only_in_simulation_is_refused_in_a_live_run() {
     live.nothing_is_left();
 }
 
-/// When the run begins, the threads of the VM compute on all CPUs, and the policy has not picked
-/// the VM yet. The CPU time beyond its share is charged, and the VM is stopped until that is paid
-/// back.
+/// The threads of the VM compute on all CPUs when the run begins, and the policy has not picked the
+/// VM yet. The CPU time beyond its share is charged, and the VM is stopped until that is paid back.
 #[test]
 fn exact_domain_with_several_threads_stays_within_its_share() {
     let Some(live) = live::begin_on_one_cpu() else { return };

@@ -32,7 +32,7 @@ fn first_vm_is_restored_if_its_reservation_is_bound_to_another_vm() {
 }
 
 #[test]
-fn reservation_stays_active_if_its_own_vm_is_bound_again_by_name() {
+fn reservation_rebound_from_process_id_to_vm_name_stays_active() {
     let Some(live) = live::begin() else { return };
     let name = format!("old-{}", std::process::id());
     let machine = Machine::start(&name);

@@ -17,7 +17,7 @@ use slackline_linux::sys::{online_cpus, thread_cpu_time};
 
 /// Two daemons on two CPUs act as two separate hosts.
 #[test]
-fn reservation_is_placed_on_the_one_of_two_hosts_with_capacity() {
+fn place_command_reserves_on_the_only_host_with_enough_capacity() {
     let Some(live) = live::begin() else { return };
     let cpus: Vec<String> =
         online_cpus().unwrap().iter().map(|cpu| cpu.index().to_string()).collect();
@@ -423,7 +423,7 @@ fn qemu_monitor_that_never_answers_delays_only_requests_for_its_own_vm() {
 /// Libvirt moves each thread of a starting VM to a new cgroup without real-time budget. In this
 /// test it does so after the daemon has found the threads.
 #[test]
-fn cgroup_without_real_time_budget_gets_some_if_a_vm_moves_into_it() {
+fn cgroup_without_real_time_budget_gets_a_budget_when_a_vm_moves_in() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");

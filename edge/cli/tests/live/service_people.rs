@@ -49,7 +49,7 @@ fn daemon_reloads_prices_groups_and_certificates_on_request() {
 /// A reservation waits for a VM. A VM of another user with the same name starts, and does not get
 /// the reservation.
 #[test]
-fn waiting_reservation_ignores_a_vm_of_another_user_with_its_name() {
+fn waiting_reservation_ignores_a_vm_of_the_same_name_of_another_user() {
     const STRANGER: u32 = 54_321;
     let Some(live) = live::begin() else { return };
     let name = format!("taken-{}", std::process::id());

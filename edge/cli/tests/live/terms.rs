@@ -14,7 +14,7 @@ fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
 }
 
 /// The VM may use all slack, which is nearly the whole CPU. It is paused for three quarters of the
-/// run, so it receives about a quarter. It may receive half, if a busy host delays the pause.
+/// run, so it receives about a quarter. It can receive half, if a busy host delays the pause.
 #[test]
 fn domain_paused_in_a_live_run_receives_no_cpu_time() {
     let Some(live) = live::begin_on_one_cpu() else { return };

@@ -172,7 +172,7 @@ fn scenario(target: &str, length: &str) -> String {
 }
 
 /// Upper limit of the tree's CPU time in millionths of a CPU, by the processes' own count during
-/// the run. It is a tenth above the reservation. Within four seconds, the tree may exceed the
+/// the run. It is a tenth above the reservation. Within four seconds, the tree can exceed the
 /// reservation by one slice, by 20 us per period, and by one late enforcement.
 const AT_MOST: u64 = 330_000;
 

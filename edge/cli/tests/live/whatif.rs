@@ -12,7 +12,7 @@ use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
 
 /// The recording of a live host contains what a simulation needs: parameters, periods and the other
-/// programs. On a busy test machine the gate of `whatif` may reject the recording.
+/// programs. On a busy test machine the gate of `whatif` can reject the recording.
 #[test]
 fn whatif_command_simulates_the_last_seconds_recorded_by_the_daemon() {
     let Some(live) = live::begin() else { return };

@@ -27,7 +27,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/incidents"))
     }
 
-    /// Has the service watch what comes of predictions that were applied.
+    /// Makes the service compare predictions that were applied with what then happens.
     ///
     /// # Errors
     /// If the request is refused or not answered.

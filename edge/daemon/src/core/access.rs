@@ -33,8 +33,8 @@ pub(super) struct Access {
     pending: BTreeMap<Ticket, (Principal, Change)>,
 }
 
-/// A change to grants. If it creates a remote client, it contains the client's token, which only
-/// the answer to this request shows.
+/// A change to grants. If it creates a remote client, it contains the client's new token, which is
+/// shown only in the answer to the request.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) write: AccessChange,
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn new_access_grant_beyond_the_limit_is_refused_but_old_ones_may_change() {
+    fn access_grant_beyond_the_limit_is_refused_but_old_grants_may_change() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
@@ -351,7 +351,7 @@ mod tests {
             access.check_room(&change)
         };
         assert!(check("1").is_ok());
-        let says = "cannot add a grant: there are 1000, which is the maximum";
+        let says = "cannot add a grant: there are 1000 grants, which is the maximum";
         assert_eq!(check("5000").unwrap_err(), says);
         assert!(check("alice").is_err());
     }

@@ -5,7 +5,7 @@ use slackline_units::{CpuId, CpuSet};
 
 use super::ServeError;
 
-/// Returns the CPUs to schedule. These are the requested ones or, by default, all but the first,
+/// Returns the CPUs to schedule. These are the requested CPUs or, by default, all but the first,
 /// which is left for other processes.
 pub(super) fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
     let unreadable = |source| ServeError::Unreadable { what: "the list of online CPUs", source };

@@ -33,6 +33,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
 use super::predictions::Predictions;
+use super::timeline::{TimelineKeeper, TimelineSink};
 use super::whatif::PredictionOrder;
 use crate::record::as_reply;
 
@@ -60,7 +61,7 @@ const PAUSE: Span = Span::from_secs(60);
 /// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Maximum number of messages queued for the recorder, which is those of 3 s.
+/// Maximum number of messages queued for the recorder: the number that the core sends in 3 s.
 const QUEUE: usize = 32;
 
 /// Time after which a vCPU that has left is dropped from the counts of missed deadlines, if another
@@ -98,6 +99,8 @@ pub(super) enum Question {
     Record(Span),
     Predict(Vec<Prediction>),
     Predictions,
+    /// Columns of the picture from this number on.
+    Timeline(u64),
 }
 
 /// Message from the recorder thread to the core.
@@ -178,7 +181,8 @@ impl Flight {
         self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
     }
 
-    /// Has the recorder take the window of a prediction. Returns the order if its queue is full.
+    /// Orders the recorder to copy the window for a prediction. Returns the order if the recorder's
+    /// queue is full.
     pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
         match self.orders.try_send(FlightOrder::Window(order)) {
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => match order {
@@ -213,7 +217,7 @@ struct FlightThread {
     ring: FlightRing,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeSet<(VcpuId, Tid)>,
-    /// Events whose order is not final yet, because another CPU may still report an earlier one.
+    /// Events whose order is not final yet, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
     piece: Vec<Entry>,
     piece_from: Time,
@@ -225,6 +229,7 @@ struct FlightThread {
     last: BTreeMap<String, Time>,
     incidents: Incidents,
     predictions: Predictions,
+    timeline: TimelineKeeper,
 }
 
 /// A missed deadline whose recording is not complete yet.
@@ -265,6 +270,7 @@ impl FlightThread {
             last: BTreeMap::new(),
             incidents,
             predictions,
+            timeline: TimelineKeeper::new(cpus),
         }
     }
 
@@ -279,13 +285,17 @@ impl FlightThread {
                 Vec::new()
             }
             FlightOrder::Ask(ticket, question, own) => {
-                self.end_piece();
+                // The picture does not need the ring, and is asked for often.
+                if !matches!(question, Question::Timeline(_)) {
+                    self.end_piece();
+                }
                 let answer = match question {
                     Question::Why(name) => self.why(&name, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
                     Question::Predict(predictions) => self.predict(predictions, own.as_ref()),
                     Question::Predictions => Ok(self.predicted(own.as_ref())),
+                    Question::Timeline(from) => Ok(self.pictured(from, own.as_ref())),
                 };
                 vec![FlightReply::Answer(ticket, answer)]
             }
@@ -312,11 +322,13 @@ impl FlightThread {
         self.waiting.append(&mut events);
         let until = Time::START + at.since(Time::START + SETTLED);
         let events = take_until(&mut self.waiting, until);
+        let drawn = self.piece.len();
         self.assembler.take(&events, &mut self.piece);
         if until > self.origin {
             self.assembler.tick(until, &mut self.piece);
         }
         self.settled = until.max(self.origin);
+        self.draw(drawn, self.settled);
         let now = Time::START + self.settled.since(self.origin);
         if now.since(self.piece_from) >= PIECE {
             self.end_piece();
@@ -359,6 +371,11 @@ impl FlightThread {
         Answer::Predictions(all.cloned().collect())
     }
 
+    fn pictured(&self, from: u64, own: Option<&BTreeSet<String>>) -> Answer {
+        let now = Time::START + self.settled.since(self.origin);
+        Answer::Timeline(self.timeline.answer(from, now, |vcpu| may_see(own, vcpu)))
+    }
+
     fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
         for (_, tid) in self.threads.difference(&threads) {
             self.assembler.forget(*tid);
@@ -374,11 +391,25 @@ impl FlightThread {
         self.threads = threads;
     }
 
+    /// Adds the entries of the piece from an index on to the picture, and intervals that have not
+    /// ended up to a time.
+    fn draw(&mut self, from: usize, until: Time) {
+        let names = &self.names;
+        let name = |vcpu: VcpuId| names.get(&vcpu).map(|(name, _)| name.clone());
+        let mut sink = TimelineSink { keeper: &mut self.timeline, name: &name };
+        self.piece[from..].iter().for_each(|entry| entry.pass_to(&mut sink));
+        let now = Time::START + until.since(self.origin);
+        for (cpu, thread, since) in self.assembler.occupants() {
+            self.timeline.add((cpu, thread), (since, now));
+        }
+    }
+
     fn end_piece(&mut self) {
         let now = Time::START + self.settled.since(self.origin);
         let live = self.assembler.live();
         let piece = std::mem::take(&mut self.piece);
         self.ring.push(&piece, (self.piece_from, now), |id| live.contains(&id));
+        self.timeline.keep_threads(|id| live.contains(&id));
         self.piece_from = now;
     }
 
@@ -396,6 +427,9 @@ impl FlightThread {
             let misses = vcpu.misses.unwrap_or(0);
             let before = self.missed.get(&vcpu.id).copied().unwrap_or(0);
             sums.insert(vcpu.id, misses);
+            if misses > before {
+                self.timeline.missed(&vcpu.name, now, misses - before);
+            }
             if let Some((_, domain)) = self.names.get(&vcpu.id).filter(|_| misses > before) {
                 *missed.entry(domain.clone()).or_default() += misses - before;
             }
@@ -463,8 +497,8 @@ impl FlightThread {
         }
     }
 
-    /// Returns the recording of the last time of this length. Without names of VMs other than
-    /// `own`, if that is given.
+    /// Returns a recording of the most recent time, whose length is `since`. If `own` is given, the
+    /// recording leaves out the names of all other VMs.
     fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);

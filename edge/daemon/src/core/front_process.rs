@@ -43,9 +43,9 @@ pub struct FrontCommand {
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
-    /// Listening sockets for remote clients and for metrics, in this order. They stay open while
+    /// Listening sockets for remote clients, metrics and the page. They stay open while
     /// the front is replaced, so that no client is refused.
-    others: [Option<TcpListener>; 2],
+    others: [Option<TcpListener>; 3],
     running: Option<Running>,
     /// Earliest time at which the front is started again.
     next: Instant,
@@ -66,7 +66,7 @@ impl FrontProcess {
     pub(super) fn start(
         command: FrontCommand,
         listener: UnixListener,
-        others: [Option<TcpListener>; 2],
+        others: [Option<TcpListener>; 3],
     ) -> io::Result<FrontProcess> {
         let running = Some(Running::start(&command, &listener, &others)?);
         let (next, restarts) = (Instant::now(), 0);
@@ -85,7 +85,7 @@ impl FrontProcess {
         self.running.as_ref().map(|running| running.link.as_fd())
     }
 
-    /// Replaces the front if it has ended at least [`PAUSE`] ago. Returns true if a new one was
+    /// Replaces the front if it has ended at least [`PAUSE`] ago. Returns true if a new front was
     /// started.
     pub(super) fn look_after(&mut self) -> bool {
         let has_ended = |running: &mut Running| !matches!(running.child.try_wait(), Ok(None));
@@ -101,8 +101,8 @@ impl FrontProcess {
         self.running.is_some()
     }
 
-    /// Ends the front process, so that the next one reads the TLS files again. Requests that were
-    /// not answered are lost, and clients repeat them.
+    /// Ends the front process, so that the next front process reads the TLS files again. Requests
+    /// that were not answered are lost, and clients repeat them.
     pub(super) fn renew(&mut self) {
         self.drop_it();
         self.next = Instant::now();

@@ -59,12 +59,13 @@ pub(super) struct Host {
     fresh: BTreeMap<Binding, FoundMachine>,
     /// Result of the look-up for the request that is currently executed.
     looked: LookupResult,
-    /// Time at which the core started the commit that is being written. `None` if there is none.
+    /// Time at which the core started the commit that is being written. `None` if no commit is
+    /// being written.
     committing: Option<Time>,
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,
     pub(super) commit_took: Histogram,
-    /// Principals who have asked for a migration of access, by the ticket of the request.
+    /// Principals who have requested a migration of access, by the ticket (id) of the request.
     pub(super) migrating: BTreeMap<Ticket, Principal>,
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,

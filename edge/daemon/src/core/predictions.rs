@@ -52,7 +52,7 @@ impl Predictions {
         Predictions { file, bytes: bytes.len(), all, open: Vec::new() }
     }
 
-    /// Starts to check predictions. Returns false if too many are being checked already.
+    /// Starts checking predictions. Returns false if too many are being checked already.
     pub(super) fn watch(&mut self, now: Time, wall_ns: u64, predictions: Vec<Prediction>) -> bool {
         if self.open.len() + predictions.len() > MOST_OPEN {
             return false;

@@ -234,7 +234,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes the thread from a place. Its reservation remains.
+    /// Removes the thread that occupies a place (the reservation of one vCPU). The reservation
+    /// remains.
     fn vacate(&mut self, domain: DomId, number: usize) {
         let Some(known) = self.domains.get(&domain) else { return };
         let (Some(place), Ok(index)) = (known.places.get(number), u16::try_from(number)) else {
@@ -319,7 +320,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Removes all places with numbers from `kept` on.
+    /// Removes all places (reservations of one vCPU) whose number is at least `kept`.
     fn drop_places(&mut self, domain: DomId, kept: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         for place in known.places.split_off(kept.min(known.places.len())) {

@@ -134,7 +134,7 @@ pub(super) struct Scout {
     seen: Receiver<ScoutFinding>,
     /// Eventfd that counts the findings that were not read yet.
     told: OwnedFd,
-    /// True while a discovery pass is under way.
+    /// True while the scout makes a discovery pass.
     is_out: bool,
 }
 

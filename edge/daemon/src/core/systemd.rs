@@ -19,8 +19,8 @@ impl Systemd {
         Systemd { watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Sends a notification. A lost notification does no harm, because the next one contains the
-    /// same state.
+    /// Sends a notification. A lost notification does no harm, because the next notification
+    /// contains the same state.
     fn say(states: &[NotifyState<'_>]) {
         let _ = sd_notify::notify(states);
     }

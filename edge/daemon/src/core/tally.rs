@@ -18,7 +18,7 @@ pub(super) const WHILE: Span = Span::from_secs(5);
 /// window.
 const OLD: Span = Span::from_ms(200);
 
-/// Time for which records of a vCPU may still arrive after it has left.
+/// Time for which records of a vCPU can still arrive after it has left.
 const LATE: Span = Span::from_secs(60);
 
 /// Sums and recent values of all vCPUs and CPUs.
@@ -33,7 +33,8 @@ pub(super) struct Tally {
     /// Time from which a domain's recent numbers count, if its terms or state changed within the
     /// window.
     begun: BTreeMap<DomId, Time>,
-    /// Numbers that were computed last, and the time of that computation.
+    /// Numbers of the last computation, and the time of that computation. `None` before the first
+    /// computation.
     looked: Option<(Time, SummaryWindows)>,
     next_tidy: Time,
     pub(super) timer_late: Histogram,
@@ -46,7 +47,7 @@ pub(super) struct Sum {
     pub(super) delivered: Delivery,
     /// Tardiness: total time between missed deadlines and the arrival of the missing CPU time.
     pub(super) late: Span,
-    /// Time in which the vCPU was runnable but had no CPU.
+    /// Time in which the vCPU was runnable but did not run.
     pub(super) waited: Span,
     /// Time in which the vCPU was present and not blocked.
     runnable: Span,

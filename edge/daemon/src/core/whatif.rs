@@ -40,7 +40,7 @@ const ENDING: Duration = Duration::from_millis(300);
 /// Names of the VMs that the caller may see. `None` stands for all.
 type Own = Option<BTreeSet<String>>;
 
-/// Running workers, and idle ones that keep a recording.
+/// Running workers, and idle workers that keep a recording.
 pub(super) struct Whatifs {
     command: WorkerCommand,
     running: BTreeMap<Principal, RunningPrediction>,
@@ -86,7 +86,7 @@ pub(super) struct PredictionOrder {
     told: Arc<OwnedFd>,
 }
 
-/// Result of a prediction. The worker is `None` if it failed.
+/// Result of a prediction. The worker is `None` if the worker failed.
 struct EndedPrediction {
     principal: Principal,
     ticket: Ticket,
@@ -116,7 +116,9 @@ impl Whatifs {
     ) -> Result<Option<Box<PredictionOrder>>, Problem> {
         if self.running.contains_key(&principal) {
             let detail = "a prediction for this user is being made, which is the limit";
-            return Err(Problem::new(Kind::TooMany, detail).hinting("wait for its answer first"));
+            return Err(
+                Problem::new(Kind::TooMany, detail).hinting("wait for that prediction first")
+            );
         }
         if self.running.len() >= MOST_AT_ONCE {
             let detail = format!("{MOST_AT_ONCE} predictions are being made, which is the limit");

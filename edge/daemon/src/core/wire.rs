@@ -34,19 +34,19 @@ pub(super) enum ValidRequest {
     Whoami(Ticket, Role),
     /// Ask the flight recorder. The principal is present if a tenant asks.
     Flight(Ticket, Question, Option<Principal>),
-    /// A question about other parameters, from this principal. True if it is a tenant.
+    /// Request for a prediction by a principal. The flag is true if the principal is a tenant.
     Whatif((Ticket, Principal), bool, WhatIf),
     /// The caller of a request has disconnected.
     Cancel(Ticket),
 }
 
-/// Details of a request that the service does not need, but its answer does.
+/// Details of a request that its answer needs, but the service does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
-    /// List only names that follow this one.
+    /// List only reservations whose names come after this name.
     NamesAfter(String),
-    /// Period of the reservations for which the available capacity is asked.
+    /// Period for which the available capacity is requested.
     Period(Span),
 }
 
@@ -116,6 +116,7 @@ pub(super) fn heard(
         | Wire::Incidents
         | Wire::Record { .. }
         | Wire::Predict(_)
+        | Wire::Timeline { .. }
         | Wire::Predictions => {
             return Ok(ValidRequest::Flight(ticket, question(ask.request), tenant));
         }
@@ -163,6 +164,7 @@ fn question(request: Wire) -> Question {
         Wire::Record { since } => Question::Record(since.0),
         Wire::Predict(predictions) => Question::Predict(predictions),
         Wire::Predictions => Question::Predictions,
+        Wire::Timeline { from } => Question::Timeline(from),
         _ => Question::Incidents,
     }
 }

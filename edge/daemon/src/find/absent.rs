@@ -20,17 +20,17 @@ pub enum Absent {
     /// No machine matches the binding.
     #[error("cannot find {binding}")]
     NotHere {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
     },
     /// Several machines match the binding, and none of them is preferred.
     #[error("cannot choose a process for {binding}: processes {first} and {second} both match")]
     Several {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
         /// Id of the first matching process, which has the lower id.
         first: Tid,
-        /// Id of the next matching process.
+        /// Id of the second matching process.
         second: Tid,
     },
     /// The process has ended, or is one that must not be scheduled.
@@ -43,14 +43,14 @@ pub enum Absent {
     /// allowed to ask it.
     #[error("cannot tell the vCPU threads of {binding} apart yet: they have no names")]
     NotAsked {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
     },
     /// The VM's monitor did not answer recently, so it was not asked again.
     #[error("the QMP monitor of {binding} did not answer: the next attempt is in {} s",
         left.as_secs() + 1)]
     Silent {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
         /// Time until the monitor may be asked again.
         left: Duration,
@@ -61,7 +61,7 @@ pub enum Absent {
     /// The cgroup contains no processes.
     #[error("{binding} has no processes")]
     Empty {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
     },
     /// A file of procfs or of cgroups cannot be read.
@@ -127,7 +127,7 @@ impl Absent {
         }
     }
 
-    /// Returns true if the machine is only not running or not ready, and so may appear later.
+    /// Returns true if the machine is only not running or not ready, and so can appear later.
     #[must_use]
     pub fn is_yet_to_come(&self) -> bool {
         match self {

@@ -19,7 +19,7 @@ pub struct Ending(EndDescriptor);
 enum EndDescriptor {
     /// A pidfd of the process.
     Process(OwnedFd),
-    /// The `cgroup.events` file of the group.
+    /// The `cgroup.events` file of the cgroup.
     Group(File),
 }
 
@@ -47,7 +47,7 @@ impl Ending {
     /// the host is rebooted.
     ///
     /// # Errors
-    /// If the group does not exist, or it is the root group.
+    /// If the cgroup does not exist, or it is the root cgroup.
     pub(super) fn of_group(group: &Path) -> io::Result<(Ending, u64)> {
         const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
         let folder = File::from(rustix::fs::open(group, FOLDER, Mode::empty())?);

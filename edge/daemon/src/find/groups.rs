@@ -9,16 +9,16 @@ use std::path::PathBuf;
 /// A cgroup of a known kind, recognised by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownGroup {
-    /// Kind of the group.
+    /// Kind of the cgroup.
     pub(super) what: GroupKind,
-    /// Name of the group in the kernel's bytes, with systemd's escapes resolved. The bytes need not
-    /// be valid text.
+    /// Name of the cgroup in the kernel's bytes, with systemd's escapes resolved. The bytes need
+    /// not be valid text.
     pub(super) name: Vec<u8>,
-    /// Path of the group, in the form of `/proc/PID/cgroup`.
+    /// Path of the cgroup, in the form of `/proc/PID/cgroup`.
     pub(super) group: PathBuf,
 }
 
-/// Kind of a known group.
+/// Kind of a known cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupKind {
     /// A container of any runtime.
@@ -126,7 +126,7 @@ pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Returns the innermost container or unit that contains a version 2 group.
+/// Returns the innermost container or unit that contains a version 2 cgroup.
 pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
     let mut end = group.len();
     loop {
@@ -143,7 +143,7 @@ pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
     }
 }
 
-/// Returns the name of a container, from the names of its group and of the parent group.
+/// Returns the name of a container, from the names of its cgroup and of the parent cgroup.
 fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     const SCOPES: [&str; 4] = ["docker-", "libpod-", "cri-containerd-", "crio-"];
     if let Some(scope) = part.strip_suffix(b".scope") {
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// Groups of a VM of libvirt 9.0 without systemd, on a host with both versions of cgroups.
+    /// Cgroups of a VM of libvirt 9.0 without systemd, on a host with both versions of cgroups.
     const WITHOUT_SYSTEMD: &[u8] = b"9:name=systemd:/
 8:pids:/
 7:blkio:/machine/qemu-1-myvm2ndab.libvirt-qemu

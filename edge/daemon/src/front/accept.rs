@@ -26,13 +26,17 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use super::body::{BusyBody, No};
+use super::browser::{self, Door, Visitor};
 use super::caller::Caller;
 use super::limits::{Full, HeldSlot, Limits, Owner};
+use super::page::{self, PageSite};
 use super::patience::{Patience, WatchedStream};
+use super::sessions::Session;
 use super::tls::{certificate_of, token_in};
 use super::{Front, Remote, pages, peer};
 
-/// Time limit for a request and its answer, except for streams.
+/// Time limit from the start of a request to the end of its answer. Event streams have no time
+/// limit.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 
 /// Maximum number of headers of a request.
@@ -57,6 +61,9 @@ const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// Maximum number of connections to the loopback address for metrics.
 const SCRAPERS: usize = 8;
+
+/// Maximum number of connections of browsers to the loopback address of the page.
+const BROWSERS: usize = 24;
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
@@ -126,8 +133,28 @@ pub(super) async fn accept_scrapers(
         // Closed without an answer if there is no place.
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
             let (who, owner, role) = (CallerIdentity::Loopback, Owner::Loopback, Role::Viewer);
-            let from = Origin::Here(Caller { who, owner, role, until: Instant::now() });
+            let until = Instant::now();
+            let from = Origin::Here(Caller { who, owner, role, until, session: None });
             tokio::spawn(serve(stream, from, place, Arc::clone(front), router.clone()));
+        }
+    }
+}
+
+/// Serves the page to browsers of this host, forever. Waits forever without a socket for them.
+///
+/// # Errors
+/// If the socket cannot be waited for.
+pub(super) async fn accept_browsers(site: Option<PageSite>, front: &Arc<Front>) -> io::Result<()> {
+    let Some(PageSite { listener, .. }) = site else { return std::future::pending().await };
+    let listener = asynchronous(listener)?;
+    let router = pages::router(front);
+    let places = Arc::new(Semaphore::new(BROWSERS));
+    loop {
+        let (stream, _) = next(|| listener.accept()).await;
+        // Closed without an answer if there is no place, since its caller is not identified yet.
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let _ = stream.set_nodelay(true);
+            tokio::spawn(serve(stream, Origin::Page, place, Arc::clone(front), router.clone()));
         }
     }
 }
@@ -190,9 +217,35 @@ enum Origin {
     Here(Caller),
     /// A client on another host. The caller is identified by its credentials.
     Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<HeldSlot> },
+    /// A browser on this host. The caller is identified by a session.
+    Page,
 }
 
 impl Origin {
+    fn door(&self) -> Door {
+        match self {
+            Origin::Here(_) => Door::Socket,
+            Origin::Elsewhere { .. } => Door::Tls,
+            Origin::Page => Door::Loopback,
+        }
+    }
+
+    /// Identifies the caller of a session by asking the core for its present role.
+    async fn caller_of(
+        &self,
+        session: &Session,
+        front: &Front,
+        until: Instant,
+    ) -> Result<Caller, Response> {
+        let role = page::role_of(front, session, until).await;
+        let role = role.map_err(IntoResponse::into_response)?;
+        if let Origin::Elsewhere { held, .. } = self {
+            held.let_in();
+        }
+        let (who, owner) = (session.who.clone(), session.owner.clone());
+        Ok(Caller { who, owner, role: role.into(), until, session: Some(session.key.clone()) })
+    }
+
     /// Identifies the caller of a request. Returns `None` if the credentials are unknown.
     async fn caller(
         &self,
@@ -203,6 +256,7 @@ impl Origin {
         let (address, certificate, held) = match self {
             Origin::Here(caller) => return Ok(Caller { until, ..caller.clone() }),
             Origin::Elsewhere { address, certificate, held } => (*address, certificate, held),
+            Origin::Page => return Err(browser::no_session().into_response()),
         };
         let mut headers = request.headers().get_all(http::header::AUTHORIZATION).iter();
         let who = match (headers.next(), headers.next(), certificate) {
@@ -218,7 +272,8 @@ impl Origin {
             CallerIdentity::User { .. } | CallerIdentity::Loopback => String::new(),
         };
         // Rights are not decided here, since the core checks each request.
-        let mut caller = Caller { who, owner: Owner::Proof(known), role: Role::Viewer, until };
+        let (owner, role, session) = (Owner::Proof(known), Role::Viewer, None);
+        let mut caller = Caller { who, owner, role, until, session };
         match front.link.ask(caller.asks(None, Request::Whoami), until).await {
             Ok(Answer::You(role)) => {
                 caller.role = role.into();
@@ -270,7 +325,7 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u
     })?;
     let gids = front.people.that_matter(&gids);
     let (who, owner) = (CallerIdentity::User { uid, gids }, Owner::User(uid));
-    Ok((Caller { who, owner, role, until: Instant::now() }, held))
+    Ok((Caller { who, owner, role, until: Instant::now(), session: None }, held))
 }
 
 /// Writes a refusal to a connection and closes it.
@@ -300,7 +355,7 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
 
 /// Reads a request, up to the maximum size of a head, and ignores it.
 ///
-/// The runtime may wrongly report the stream as readable, so the read is repeated until data
+/// The runtime can wrongly report the stream as readable, so the read is repeated until data
 /// arrives.
 async fn discard_request(stream: &UnixStream) {
     loop {
@@ -339,6 +394,28 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin, P>(
     drop(place);
 }
 
+/// Returns the caller of a request, and its session if a browser sent it.
+async fn identify(
+    request: &http::Request<Incoming>,
+    visitor: Result<Visitor, No>,
+    (from, until): (&Origin, Instant),
+    front: &Front,
+) -> (Result<Caller, Response>, Option<Box<Session>>) {
+    match visitor {
+        Err(refusal) => (Err(refusal.into_response()), None),
+        Ok(Visitor::Program) => (from.caller(request, front, until).await, None),
+        Ok(Visitor::Public) => {
+            // The core answers nothing but metrics to it, and no page asks for them.
+            let (who, owner, role) = (CallerIdentity::Loopback, Owner::Visitor, Role::Viewer);
+            (Ok(Caller { who, owner, role, until, session: None }), None)
+        }
+        Ok(Visitor::Session(session)) => match page::check_path(request.uri().path()) {
+            Err(refusal) => (Err(refusal.into_response()), None),
+            Ok(()) => (from.caller_of(&session, front, until).await, Some(session)),
+        },
+    }
+}
+
 async fn answer(
     request: http::Request<Incoming>,
     (from, until): (&Origin, Instant),
@@ -352,11 +429,17 @@ async fn answer(
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
         limits.may_ask(owner, begun.into_std())
     };
-    let response = match from.caller(&request, front, until).await {
+    let visitor = browser::visitor(&request, from.door(), &front.sessions);
+    let is_program = matches!(visitor, Ok(Visitor::Program));
+    let (caller, session) = identify(&request, visitor, (from, until), front).await;
+    let mut response = match caller {
         Err(response) => response,
         Ok(caller) if may_ask(&caller.owner) => {
             let mut request = request.map(Body::new);
-            request.extensions_mut().insert(caller);
+            let extensions = request.extensions_mut();
+            extensions.insert(caller);
+            extensions.insert(from.door());
+            session.map(|session| extensions.insert(*session));
             let Ok(response) = router.call(request).await;
             response
         }
@@ -367,6 +450,9 @@ async fn answer(
             No(problem).into_response()
         }
     };
+    if !is_program {
+        page::protect(&mut response);
+    }
     let route = response.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let mut served = front.served.lock().unwrap_or_else(PoisonError::into_inner);
     served.count(route.unwrap_or("other"), response.status().as_u16(), begun.elapsed());

@@ -29,11 +29,11 @@ pub(super) struct Accounting {
     /// First hour or day: a time before now such as `7d`, or nanoseconds since 1970. Default:
     /// `24h`. The next page begins where the last entry ended.
     since: Option<String>,
-    /// Length of an entry: `hour` or `day`. Default: `hour`.
+    /// Time covered by one entry of the history: `hour` or `day`. Default: `hour`.
     by: Option<HistoryStep>,
 }
 
-/// Length of an entry of the history.
+/// Time covered by one entry of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

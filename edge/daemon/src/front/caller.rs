@@ -15,6 +15,8 @@ pub(super) struct Caller {
     pub(super) owner: Owner,
     pub(super) role: Role,
     pub(super) until: Instant,
+    /// Key of the browser's session, if the request belongs to one.
+    pub(super) session: Option<String>,
 }
 
 /// A request that the front sends to the core.

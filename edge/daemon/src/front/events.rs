@@ -27,7 +27,7 @@ use super::limits::{HeldSlot, Limits};
 
 /// Maximum number of parts of a stream that wait to be written. A client that reads too slowly is
 /// disconnected. It can reconnect with `Last-Event-ID`.
-const UNWRITTEN: usize = 64;
+pub(super) const UNWRITTEN: usize = 64;
 
 /// Interval at which a stream sends all reservations, and time limit for the core to return them.
 const EVERY: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ const ALIVE: u32 = 10;
 /// Maximum number of pages of past events that a stream sends when it begins.
 const LOOKED_BACK: usize = 10;
 
-/// Message to a client that has missed more events than a stream sends again. The older ones are
+/// Message to a client that has missed more events than a stream sends again. The older events are
 /// left out.
 #[derive(Debug, Serialize)]
 struct MissedEvents {
@@ -72,10 +72,7 @@ pub(super) async fn events(
     let after = id.map(str::parse::<u64>).transpose().map_err(|_| {
         No::bad("Last-Event-ID is not a number", "write the number of an event, such as 17")
     })?;
-    let held = Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
-        let detail = format!("this user has {most} event streams open, which is the limit");
-        No(Problem::new(Kind::TooMany, detail).hinting("close one of the streams"))
-    })?;
+    let held = slot(&front, &caller)?;
     let (to, parts) = mpsc::channel(UNWRITTEN);
     // Subscribed before past events are read, so that none is missed in between.
     let live = front.link.events();
@@ -84,11 +81,24 @@ pub(super) async fn events(
         // The stream has ended in any case, and no reader of the reason is left.
         let _ = teller.tell(live, after.is_some(), with_reservations).await;
     });
+    Ok(streamed(parts, held))
+}
+
+/// Takes a slot for a stream of this caller.
+pub(super) fn slot(front: &Front, caller: &Caller) -> Result<HeldSlot, No> {
+    Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
+        let detail = format!("this user has {most} event streams open, which is the limit");
+        No(Problem::new(Kind::TooMany, detail).hinting("close one of the streams"))
+    })
+}
+
+/// Returns a response that consists of the parts of a stream.
+pub(super) fn streamed(parts: mpsc::Receiver<Bytes>, held: HeldSlot) -> Response {
     let mut response = Response::new(Body::new(Parts { parts, _held: held }));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    response
 }
 
 /// Writer of one event stream.
@@ -101,7 +111,7 @@ struct Teller {
 }
 
 /// Signal that a stream must end, because its client has disconnected or reads too slowly.
-struct End;
+pub(super) struct End;
 
 impl Teller {
     async fn tell(
@@ -141,7 +151,7 @@ impl Teller {
         }
     }
 
-    /// Sends the events since the last one that the stream sent, up to [`LOOKED_BACK`] pages.
+    /// Sends the events since the last event that the stream sent, up to [`LOOKED_BACK`] pages.
     async fn look_back(&mut self) -> Result<(), End> {
         let (mut missed, mut before) = (Vec::new(), None);
         for _ in 0..LOOKED_BACK {
@@ -206,7 +216,7 @@ impl Teller {
     }
 }
 
-fn part<T: Serialize>(id: Option<u64>, kind: &str, data: &T) -> Bytes {
+pub(super) fn part<T: Serialize>(id: Option<u64>, kind: &str, data: &T) -> Bytes {
     let data = serde_json::to_string(data).expect("string keys serialize to JSON");
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("{id}event: {kind}\ndata: {data}\n\n").into()

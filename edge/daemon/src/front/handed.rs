@@ -16,7 +16,7 @@ use rustix::net::{
 /// Byte that is sent with the descriptor. A descriptor cannot be sent without data.
 const CARRIER: [u8; 1] = *b"\n";
 
-/// Sends a socket over the link.
+/// Sends a listening socket to the front over the link.
 ///
 /// # Errors
 /// If the kernel refuses to send it.

@@ -62,7 +62,9 @@ pub(super) enum Owner {
     User(u32),
     /// All processes of this host that use the loopback address for metrics.
     Loopback,
-    /// A remote client with these credentials.
+    /// All browsers without a session.
+    Visitor,
+    /// A remote client, identified by the hash of its credential.
     Proof(String),
 }
 
@@ -94,7 +96,7 @@ enum SlotKind {
     Remote(u64),
 }
 
-/// Reason why no connection is allowed now.
+/// Reason why a principal may not open another connection at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
     /// The principal has the maximum number of connections, which is this number.

@@ -25,7 +25,7 @@ const UNREAD: usize = 128;
 /// Maximum number of events that a stream may not have read yet. A slower stream is ended.
 const EVENTS: usize = 256;
 
-/// The front's end of the link.
+/// The front's end of the link between front and core.
 pub(super) struct Link {
     asks: mpsc::Sender<Vec<u8>>,
     waiting: Arc<Mutex<Waiting>>,

@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{accounts, events, pages, plans, recordings};
+use super::{accounts, events, grants, page, pages, plans, recordings, timeline};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -30,14 +30,18 @@ use super::{accounts, events, pages, plans, recordings};
         recordings::predictions,
         recordings::whatif,
         accounts::history,
-        pages::access,
-        pages::migrate_access,
-        pages::grant,
-        pages::revoke,
+        grants::access,
+        grants::migrate_access,
+        grants::grant,
+        grants::revoke,
         pages::api,
         pages::scrape,
         pages::health,
         events::events,
+        page::make_code,
+        page::session,
+        page::log_out,
+        timeline::timeline,
     )
 )]
 struct Api;

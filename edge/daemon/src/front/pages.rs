@@ -14,19 +14,17 @@ use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
 #[cfg(feature = "openapi")]
 use slackline_control::{
-    Access, AppliedChange, Apply, Change, Event, Health, Host, Machine, Reservation, Room,
+    AppliedChange, Apply, Change, Event, Health, Host, Machine, Reservation, Room,
 };
 use slackline_control::{
-    GangWord, Grant, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, ReservationParameters,
-    name_hint,
+    GangWord, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, ReservationParameters, name_hint,
 };
 use slackline_service::{Key, Name, Verb};
 
 use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
-use super::tls::certificate_in;
-use super::{accounts, events, metrics, plans, recordings};
+use super::{accounts, events, grants, metrics, page, plans, recordings, timeline};
 
 /// OpenAPI description that is stored in the repository. Within a version it may only get
 /// additions.
@@ -45,8 +43,11 @@ type Asking<T> = Result<Query<T>, QueryRejection>;
 
 pub(super) fn router(front: &Arc<Front>) -> Router {
     let one = get(show).put(reserve).patch(change).delete(release);
-    Router::new()
-        .route("/v1/host", get(host))
+    let page = if front.has_page { page::routes() } else { Router::new() };
+    page.route("/v1/host", get(host))
+        .route("/v1/page", post(page::make_code))
+        .route("/v1/session", get(page::session).delete(page::log_out))
+        .route("/v1/timeline", get(timeline::timeline))
         .route("/v1/machines", get(machines))
         .route("/v1/reservations", get(list))
         .route("/v1/reservations/{name}", one)
@@ -57,8 +58,8 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/plan", get(plans::plan))
         .route("/v1/gangs", post(gang))
         .route("/v1/room", get(room))
-        .route("/v1/access", get(access).post(migrate_access))
-        .route("/v1/access/{whom}", put(grant).delete(revoke))
+        .route("/v1/access", get(grants::access).post(grants::migrate_access))
+        .route("/v1/access/{whom}", put(grants::grant).delete(grants::revoke))
         .route("/v1/events", get(events::events))
         .route("/v1/log", get(log))
         .route("/v1/why/{name}", get(recordings::why))
@@ -114,13 +115,6 @@ impl Front {
         self.link.ask(caller.asks(key, request), caller.until).await.map_err(No)
     }
 
-    async fn change_access(&self, caller: &Caller, request: Request) -> Reply {
-        match self.ask(caller, None, request).await? {
-            Answer::Access(all) => all.first().map(body::json).ok_or_else(No::bug),
-            _ => Err(No::bug()),
-        }
-    }
-
     /// Sends a request that changes a reservation, and returns the changed reservation.
     async fn write(&self, caller: &Caller, headers: &HeaderMap, request: Request) -> Reply {
         let key = body::key(headers)?;
@@ -134,7 +128,7 @@ impl Front {
     }
 }
 
-/// Returns the reservation's name in the path of a request. Refuses an invalid one.
+/// Returns the reservation's name in the path of a request. Refuses an invalid name.
 fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
@@ -200,7 +194,7 @@ pub(super) async fn machines(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Only reservations after this name, which is the last one of the previous page.
+    /// Only reservations after this name, which is the last reservation of the previous page.
     after: Option<String>,
 }
 
@@ -462,88 +456,6 @@ pub(super) async fn log(
         Answer::Events(events) => Ok(body::json(&events)),
         _ => Err(No::bug()),
     }
-}
-
-/// Lists the grants of users and remote clients. Administrators only.
-#[cfg_attr(feature = "openapi", utoipa::path(
-    get, path = "/v1/access", responses(
-    (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]
-pub(super) async fn access(State(front): Shared, Extension(caller): Who) -> Reply {
-    caller.may(Verb::Access)?;
-    match front.ask(&caller, None, Request::ListAccess).await? {
-        Answer::Access(all) => Ok(body::json(&all)),
-        _ => Err(No::bug()),
-    }
-}
-
-/// Adds or replaces the grant of a local user or a remote client. Administrators only.
-///
-/// The grant of a local user replaces the role of the user's groups. A user in none of these groups
-/// gets no access by a grant. A remote client is identified by its certificate, or by a new token
-/// that only the answer to this request contains.
-#[cfg_attr(feature = "openapi", utoipa::path(
-    put, path = "/v1/access/{whom}", request_body = Grant,
-    params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
-    responses(
-    (status = 200, body = Access), (status = "default", body = Problem))))]
-pub(super) async fn grant(
-    State(front): Shared,
-    Extension(caller): Who,
-    whom: Named,
-    sent: Sent,
-) -> Reply {
-    caller.may(Verb::Access)?;
-    let whom = whom_of(whom)?;
-    let example = r#"{"role":"operator","cpu":"1.5cpu","machines":4,"users":[64055]}"#;
-    let mut grant: Grant = body::read(sent, caller.until, example).await?;
-    if let Some(pem) = &grant.certificate {
-        let known = certificate_in(pem);
-        let wrong =
-            || No::bad("the certificate is not PEM", "begin it with -----BEGIN CERTIFICATE-----");
-        grant.certificate = Some(known.ok_or_else(wrong)?);
-    }
-    front.change_access(&caller, Request::Grant { whom, grant }).await
-}
-
-/// Makes members of the group `slackline` who have no grant tenants. With a ledger of an older
-/// version they are operators until this request. Administrators only.
-#[cfg_attr(feature = "openapi", utoipa::path(
-    post, path = "/v1/access", responses(
-    (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]
-pub(super) async fn migrate_access(
-    State(front): Shared,
-    Extension(caller): Who,
-    sent: Sent,
-) -> Reply {
-    caller.may(Verb::Access)?;
-    body::read_nothing(sent, caller.until).await?;
-    match front.ask(&caller, None, Request::MigrateAccess).await? {
-        Answer::Access(all) => Ok(body::json(&all)),
-        _ => Err(No::bug()),
-    }
-}
-
-/// Removes a grant. Administrators only.
-#[cfg_attr(feature = "openapi", utoipa::path(
-    delete, path = "/v1/access/{whom}",
-    params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
-    responses(
-    (status = 200, body = Access), (status = "default", body = Problem))))]
-pub(super) async fn revoke(
-    State(front): Shared,
-    Extension(caller): Who,
-    whom: Named,
-    sent: Sent,
-) -> Reply {
-    caller.may(Verb::Access)?;
-    let whom = whom_of(whom)?;
-    body::read_nothing(sent, caller.until).await?;
-    front.change_access(&caller, Request::Revoke { whom }).await
-}
-
-fn whom_of(path: Named) -> Result<String, No> {
-    let wrong = || No::bad("the user is not UTF-8 text", "write it as /v1/access/1000");
-    path.map(|Path(text)| text).map_err(|_| wrong())
 }
 
 /// Returns this OpenAPI description.

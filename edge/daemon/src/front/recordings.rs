@@ -17,7 +17,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 
-/// Time limit of a prediction: that of its worker, and some more.
+/// Time limit of a request for a prediction: the time limit of the worker, plus a margin.
 const PREDICTED_WITHIN: Duration = Duration::from_secs(12);
 
 /// Shows what kept a VM from running in the last minute.

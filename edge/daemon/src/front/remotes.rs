@@ -56,8 +56,8 @@ impl Remotes {
         self.of.values().filter(|remote| remote.address == address).count()
     }
 
-    /// Gives a slot to a new connection, if needed by taking it from another one. `is_full` is true
-    /// if the front has the maximum number of connections.
+    /// Gives a slot to a new connection, if needed by taking it from another connection. `is_full`
+    /// is true if the front has the maximum number of connections.
     ///
     /// Returns the number of the connection, and a notification for when it loses its slot. `None`
     /// if there is no slot.
@@ -107,10 +107,10 @@ impl Remotes {
         at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
     }
 
-    /// Returns the connection that loses its slot to a new one. Only connections from unknown
-    /// addresses whose caller is not identified can lose it. The oldest connection of the address
-    /// with the most of them is chosen. The only connection of an address keeps its slot for
-    /// [`SOON`].
+    /// Returns the connection that loses its slot to a new connection. Only connections from
+    /// unknown addresses whose caller is not identified can lose it. The oldest connection of the
+    /// address with the most of them is chosen. The only connection of an address keeps its slot
+    /// for [`SOON`].
     fn victim(&self, now: Instant) -> Option<u64> {
         let may_lose =
             |remote: &&RemoteConnection| !remote.is_let_in && !self.is_known(remote.address, now);

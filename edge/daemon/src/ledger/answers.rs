@@ -51,7 +51,7 @@ impl Answers {
     }
 
     /// Notes the answers that a commit adds. The same commit deletes the older rows that the new
-    /// ones displace.
+    /// rows displace.
     pub(super) fn note(&mut self, kept: &[KeptAnswer], now: SystemTime) {
         let at = since_1970(now).unwrap_or(0);
         for KeptAnswer { principal, key, .. } in kept {
@@ -64,7 +64,7 @@ impl Answers {
         self.surplus.extend(self.order.add(at, principal, key));
     }
 
-    /// Deletes rows that new ones have displaced, and up to `most` extra rows of an older version.
+    /// Deletes rows that new rows have displaced, and up to `most` extra rows of an older version.
     /// Returns true if no such rows are left.
     pub(super) fn drop_old(
         &mut self,

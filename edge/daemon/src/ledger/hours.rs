@@ -122,8 +122,8 @@ impl Hours {
         Ok(self.delete(change, sql, params![DELETED_AT_ONCE])? > 0)
     }
 
-    /// Runs a statement that deletes rows and returns the length of the name in each. Subtracts the
-    /// bytes of these rows.
+    /// Runs a statement that deletes rows and returns the length of the name in each deleted row.
+    /// Subtracts the size of these rows from `bytes`.
     fn delete(
         &mut self,
         change: &Connection,

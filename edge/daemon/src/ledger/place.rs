@@ -63,7 +63,7 @@ impl LedgerFolder {
         self.folder.join("ledger.db-shm")
     }
 
-    /// Returns the path of a complete new ledger that is about to replace the current one.
+    /// Returns the path of a complete new ledger that is about to replace the current ledger.
     fn next(&self) -> PathBuf {
         self.folder.join("ledger.db.next")
     }

@@ -254,7 +254,7 @@ pub(super) fn write(
     Ok(new)
 }
 
-/// Statement that inserts an event. A row with the event's number may exist already: an earlier
+/// Statement that inserts an event. A row with the event's number can exist already: an earlier
 /// attempt of the same commit was written but reported as failed. It is left as it is.
 const EVENT: &str = "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (seq) DO NOTHING";

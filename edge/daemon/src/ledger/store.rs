@@ -2,7 +2,7 @@
 //!
 //! Commits go to a write-ahead log and are synced (`synchronous=FULL`), so they survive a loss of
 //! power. If the disk fails during a commit, the commit is reported as failed. After a crash such a
-//! commit may still exist, as a whole.
+//! commit can still exist, as a whole.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};

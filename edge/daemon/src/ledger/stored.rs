@@ -60,8 +60,8 @@ pub(super) fn wrong(says: impl Into<String>) -> FromSqlError {
     FromSqlError::Other(says.into().into())
 }
 
-/// Converts a number to a stored one. Only numbers below 2^63 can be stored, so that SQL statements
-/// can compare them.
+/// Converts a number to its stored form. Only numbers below 2^63 can be stored, so that SQL
+/// statements can compare them.
 pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError> {
     i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
 }
@@ -77,7 +77,7 @@ pub(super) fn after_1970(ns: i64) -> SystemTime {
     if ns < 0 { SystemTime::UNIX_EPOCH - span } else { SystemTime::UNIX_EPOCH + span }
 }
 
-/// Returns the terms from their stored parts.
+/// Builds the terms of a reservation from the values stored in the ledger.
 pub(super) fn terms(
     (slice_ns, period_ns, phase_ns): (u64, u64, Option<u64>),
     (exact, by_use): (bool, bool),

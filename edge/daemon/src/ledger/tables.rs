@@ -65,8 +65,8 @@ CREATE TABLE answer (
 CREATE INDEX answer_by_age ON answer (at);
 ";
 
-/// Migration that adds the user who owns the VM of a reservation. In older rows it is the user who
-/// owns the reservation.
+/// Migration that adds the user who owns the VM of a reservation. In rows of older versions, the
+/// owner of the reservation takes the place of that user.
 const WHOSE: &str = "
 ALTER TABLE reservation ADD COLUMN user INTEGER NOT NULL DEFAULT 0;
 UPDATE reservation SET user = CAST(substr(owner, 5) AS INTEGER) WHERE owner LIKE 'uid %';

@@ -116,7 +116,7 @@ pub struct HoursQuery {
     /// Name of the reservation.
     pub name: Name,
     /// Start of the history, in nanoseconds since 1970. The hour or day that contains it is the
-    /// first one in the reply.
+    /// first entry of the reply.
     pub since_ns: u64,
     /// True if the reply has one row per day, with the sum of its hours.
     pub by_day: bool,

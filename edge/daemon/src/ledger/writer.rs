@@ -141,7 +141,7 @@ impl Writer {
         self.store.backup_due().max(QUIET)
     }
 
-    /// Waits for an order up to the given time. Returns true if there is one.
+    /// Waits for an order, for at most `at_most`. Returns true if there is one.
     fn wait(&self, at_most: Duration) -> bool {
         let timeout = Timespec {
             tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),

@@ -117,7 +117,7 @@ fn identities_of_vms_are_forgotten_after_a_reboot_of_the_host() {
 }
 
 #[test]
-fn events_in_the_ledger_are_returned_newest_first_by_name_and_number() {
+fn ledger_query_selects_events_by_name_and_number_newest_first() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let begun = SystemTime::now();

@@ -14,5 +14,6 @@ mod ledger_bounds;
 mod ledger_history;
 mod ledger_versions;
 mod openapi;
+mod page;
 mod remote;
 mod scrape;

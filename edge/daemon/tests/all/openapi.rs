@@ -1,5 +1,5 @@
-//! Test that the stored OpenAPI description equals the one generated from the code. So every change
-//! of it is visible in review.
+//! Test that the stored OpenAPI description equals the description generated from the code. So
+//! every change of the description is visible in review.
 
 use slackline_daemon::front::{STORED, built};
 

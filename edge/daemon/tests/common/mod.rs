@@ -53,13 +53,22 @@ impl Front {
         remote: Option<front::Remote>,
         metrics: Option<TcpListener>,
     ) -> Front {
+        Front::with_all(says, remote, (metrics, None))
+    }
+
+    /// Starts a front that also serves metrics and the page on loopback sockets.
+    pub fn with_all(
+        says: Says,
+        remote: Option<front::Remote>,
+        (metrics, page): (Option<TcpListener>, Option<front::PageSite>),
+    ) -> Front {
         let gid = rustix::process::getgid().as_raw();
         let people = People { operators: Some(OPERATORS), administrators: Some(gid) };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let sockets = front::FrontSockets { listener, remote, metrics };
+        let sockets = front::FrontSockets { listener, remote, metrics, page };
         thread::spawn(move || front::serve(theirs, sockets, people).unwrap());
         let (tell, asked) = channel();
         let core = ours.try_clone().unwrap();
@@ -82,6 +91,19 @@ impl Front {
     /// Returns true if the core received a request that the test has not read yet.
     pub fn has_asked(&self) -> bool {
         self.asked.lock().unwrap().try_recv().is_ok()
+    }
+
+    /// Returns the next request that the core has received, if there is one.
+    pub fn next_heard(&self) -> Option<Ask> {
+        self.asked.lock().unwrap().try_recv().ok()
+    }
+
+    /// Sends a request to the socket with this host in its head. Returns status and body.
+    pub fn until_host(&self, host: &str) -> (u16, String) {
+        let request = format!("GET /v1/host HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let (text, _) = self.until_closed(request.as_bytes());
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        (status(head), body.to_owned())
     }
 
     /// Sends an event to the front, as the core does.

@@ -83,7 +83,8 @@ impl Hierarchies {
 }
 
 impl Membership {
-    /// Returns the paths of the cgroup and of those above it, up to the mounted one.
+    /// Returns the path of the cgroup, and the paths of the cgroups above it up to the mounted
+    /// cgroup.
     fn upward(&self) -> impl Iterator<Item = &Path> {
         self.group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists())
     }
@@ -104,9 +105,9 @@ impl Membership {
         others.filter_map(|folder| Some((folder.to_path_buf(), quota(folder)?))).collect()
     }
 
-    /// Returns this cgroup, or the nearest one above it, that another program has frozen. `None` if
-    /// none is. `tree` and cgroups that Slackline made are skipped, since their freezes are checked
-    /// elsewhere.
+    /// Returns this cgroup, or the nearest cgroup above it, that another program has frozen. `None`
+    /// if none is. `tree` and cgroups that Slackline made are skipped, since their freezes are
+    /// checked elsewhere.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         let (file, frozen) = match self.version {
             Version::V2 => ("cgroup.freeze", "1"),
@@ -137,7 +138,7 @@ impl Surroundings {
     }
 
     /// Returns the former and the present cgroup in the first hierarchy in which the thread was
-    /// moved since `before`. `None` if there is none.
+    /// moved since `before`. `None` if the thread was moved in no hierarchy.
     #[must_use]
     pub fn moved<'a>(
         &'a self,
@@ -152,7 +153,8 @@ impl Surroundings {
         })
     }
 
-    /// Returns the first limit of CPU time that did not apply in `before`. `None` if there is none.
+    /// Returns the first limit of CPU time that did not apply in `before`. `None` if there is no
+    /// such limit.
     #[must_use]
     pub fn limited(&self, before: &Surroundings) -> Option<&(PathBuf, String)> {
         self.quotas.iter().find(|quota| !before.quotas.contains(quota))

@@ -20,7 +20,7 @@ use crate::thread::ThreadRef;
 /// Cpuset that applies to a thread or to a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpuset {
-    /// Folder of the cgroup whose cpuset it is.
+    /// Folder of the cgroup that defines the cpuset.
     pub group: PathBuf,
     /// File that sets the CPUs of the cpuset.
     pub file: PathBuf,
@@ -46,8 +46,8 @@ impl Cpuset {
         Ok(found)
     }
 
-    /// Returns the cpuset that applies in a cgroup: its own, or that of the nearest cgroup above
-    /// that has one.
+    /// Returns the cpuset that applies in a cgroup: its own cpuset, or the cpuset of the nearest
+    /// cgroup above that has a cpuset.
     fn at(version: Version, group: &Path) -> Option<Cpuset> {
         let (file, granted) = match version {
             Version::V1 => ("cpuset.cpus", "cpuset.effective_cpus"),
@@ -84,11 +84,11 @@ impl Place {
         }
     }
 
-    /// Creates the cgroup without members. It allows those of the CPUs that the cgroup above
-    /// allows.
+    /// Creates the cgroup without members. It allows the CPUs in `cpus` that the cgroup above
+    /// allows too.
     ///
     /// # Errors
-    /// If the kernel refuses, or the group above has none of the CPUs. No group is left behind.
+    /// If the kernel refuses, or the cgroup above has none of the CPUs. No cgroup is left behind.
     pub fn make_cpuset(&self, cpus: CpuSet) -> Result<(), CgroupError> {
         self.make()?;
         let set = || {

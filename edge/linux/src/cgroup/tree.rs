@@ -1,6 +1,6 @@
 //! Version 2 cgroups for process trees: whole processes and all processes that they start. All
 //! members are frozen, listed and counted together, because every process that is started in the
-//! group stays in it.
+//! cgroup stays in it.
 //!
 //! For a process and its descendants, Slackline makes a new cgroup below their current one. An
 //! existing cgroup, such as that of a systemd unit, is used unchanged.
@@ -41,7 +41,7 @@ impl TreePlace {
     /// Returns the place for a new cgroup of a process and its descendants. Creates nothing yet.
     ///
     /// # Errors
-    /// If no cgroups of version 2 are mounted, or the group of the process is not visible.
+    /// If no cgroups of version 2 are mounted, or the cgroup of the process is not visible.
     pub fn of_process(root: &ThreadRef) -> Result<TreePlace, CgroupError> {
         let place = Place::find_in(Version::V2, root, Controller::Freezer)?;
         Ok(TreePlace { group: place.group, origin: Some(place.origin) })
@@ -50,7 +50,7 @@ impl TreePlace {
     /// Returns an existing cgroup, from its folder or its path in the kernel.
     ///
     /// # Errors
-    /// If there is no such group, or this process is in it.
+    /// If there is no such cgroup, or this process is in it.
     pub fn existing(named: &Path) -> Result<TreePlace, CgroupError> {
         let groups = read(Path::new("/proc/self/cgroup"))?;
         let mounts = mounted()?;
@@ -69,10 +69,10 @@ impl TreePlace {
         Ok(TreePlace { group, origin: None })
     }
 
-    /// Returns the group of a systemd unit.
+    /// Returns the cgroup of a systemd unit.
     ///
     /// # Errors
-    /// If there is no group of this name, or several.
+    /// If there is no cgroup of this name, or several.
     pub fn of_unit(unit: &str) -> Result<TreePlace, CgroupError> {
         let mut found = BTreeSet::new();
         for mount in mounted()? {
@@ -92,7 +92,7 @@ impl TreePlace {
     /// must not exist yet.
     ///
     /// # Errors
-    /// If the group has no freezer or is frozen, or a group that is to be made exists already.
+    /// If the cgroup has no freezer or is frozen, or a cgroup that is to be made exists already.
     pub fn check(&self) -> Result<(), CgroupError> {
         if self.origin.is_some() {
             let is_there = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -110,7 +110,7 @@ impl TreePlace {
     /// remove the cgroup.
     ///
     /// # Errors
-    /// If the kernel refuses, or the group has no freezer. No group is left behind.
+    /// If the kernel refuses, or the cgroup has no freezer. No cgroup is left behind.
     pub fn make(&self) -> Result<(), CgroupError> {
         if self.origin.is_none() {
             return Ok(());
@@ -143,7 +143,7 @@ impl TreePlace {
         self.group.join("cpu.stat")
     }
 
-    /// Moves a process and all its descendants into the group.
+    /// Moves a process and all its descendants into the cgroup.
     ///
     /// # Errors
     /// If a process is in another cgroup than the first process, is this process itself, or cannot
@@ -183,7 +183,7 @@ impl TreePlace {
         Err(CgroupError::refused(Step::Move, &self.group, io::ErrorKind::TimedOut.into()))
     }
 
-    /// Moves a process back into the group.
+    /// Moves a process back into the cgroup.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -191,7 +191,7 @@ impl TreePlace {
         write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move)
     }
 
-    /// Returns the threads in the group and in the groups below it.
+    /// Returns the threads in the cgroup and in the cgroups below it.
     ///
     /// # Errors
     /// If the kernel refuses to list them.
@@ -199,7 +199,7 @@ impl TreePlace {
         self.list(THREADS)
     }
 
-    /// Returns the processes in the group and in the groups below it.
+    /// Returns the processes in the cgroup and in the cgroups below it.
     ///
     /// # Errors
     /// If the kernel refuses to list them.
@@ -213,7 +213,7 @@ impl TreePlace {
         Ok(found)
     }
 
-    /// Returns true if the group has members. A group that does not exist has none.
+    /// Returns true if the cgroup has members. A cgroup that does not exist has none.
     #[must_use]
     pub fn is_populated(&self) -> bool {
         let events = fs::read_to_string(self.events());
@@ -227,7 +227,7 @@ impl TreePlace {
         self.group.is_dir()
     }
 
-    /// Asks the kernel to freeze the group, or to thaw it.
+    /// Asks the kernel to freeze the cgroup, or to thaw it.
     ///
     /// # Errors
     /// If the kernel refuses.

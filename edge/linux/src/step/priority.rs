@@ -32,7 +32,7 @@ impl Ladder {
     /// Lowest priority that is assigned. [`FifoPriority::CHOSEN`] is the highest.
     pub const LEAST: FifoPriority = FifoPriority(FifoPriority::CHOSEN.0 + 1 - Ladder::ROOM);
 
-    /// Starts to assign priorities to a queue of `count` threads. `count` must not exceed the
+    /// Starts assigning priorities to a queue of `count` threads. `count` must not exceed the
     /// number of priorities.
     #[must_use]
     pub fn new(count: usize) -> Ladder {
@@ -58,7 +58,8 @@ pub struct Priority {
     thread: ThreadRef,
     original: SchedulingOf,
     now: SchedulingOf,
-    /// True if an order has changed the scheduling of the thread, and none has restored it since.
+    /// True if an order has changed the scheduling of the thread, and no later order has restored
+    /// it.
     is_ordered: bool,
 }
 
@@ -200,7 +201,7 @@ pub struct Pin {
     original: CpuSet,
     now: CpuSet,
     /// True if an order has set the affinity of the thread and no order has restored it since. The
-    /// affinity may equal the original one.
+    /// affinity can equal the original one.
     is_ordered: bool,
 }
 

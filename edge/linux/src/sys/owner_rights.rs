@@ -23,7 +23,7 @@ pub struct OwnerRights {
 
 impl OwnerRights {
     /// Parses the text of a process's `status` file. `None` if the process has several different
-    /// user ids. Its command line may then come from another user than its rights.
+    /// user ids. Its command line can then come from another user than its rights.
     #[must_use]
     pub fn parse(status: &[u8]) -> Option<OwnerRights> {
         let of = |field: &str| -> Option<Vec<u32>> {

@@ -237,7 +237,7 @@ pub enum CountTarget<'a> {
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread, `EBADF` or `EINVAL` if the kernel cannot count for such a
-/// group, otherwise as for [`open_holder`].
+/// cgroup, otherwise as for [`open_holder`].
 pub fn open_use(counted: CountTarget<'_>, cpu: CpuId, every: Span) -> io::Result<OwnedFd> {
     let (id, config, way) = match counted {
         CountTarget::Thread(tid) => (tid.raw(), TASK_CLOCK, 0),

@@ -33,7 +33,7 @@ pub struct Counts {
     /// Number of dropped frames: malformed, about a vCPU that does not exist, or not newer than the
     /// last frame.
     pub dropped: u64,
-    /// Number of frames replaced by a later one before they were passed on, because the agent
+    /// Number of frames replaced by a later frame before they were passed on, because the agent
     /// exceeded [`RATE`].
     pub overtaken: u64,
     /// Number of claims (reports of urgent work) that lapsed because the agent reported nothing for
@@ -62,7 +62,7 @@ struct Claim {
     vcpu: u16,
     kind: Kind,
     told: Time,
-    /// Time of the next check if the claim lapses.
+    /// Time of the next check, at which the claim can lapse.
     due: Time,
     /// True if the guest was running at the last check of the claim.
     ran: bool,
@@ -98,7 +98,8 @@ pub(super) struct Hearing {
     rest: Vec<u8>,
     /// Number of vCPUs of the guest.
     vcpus: u16,
-    /// Sequence number and time of the last frame of each kind.
+    /// Sequence number and arrival time of the last frame of each kind. The first entry is for
+    /// reports of tasks, the second for reports of pending I/O.
     last: [Option<(u32, Time)>; 2],
     bad: u32,
     claims: Vec<Claim>,
@@ -122,7 +123,8 @@ impl Hearing {
         (ahead > SAVED).then(|| now + (ahead - SAVED))
     }
 
-    /// Returns the time when the next claim may lapse. `None` if there is no claim.
+    /// Returns the time when the next claim (report of urgent work) can lapse. `None` if there is
+    /// no claim.
     pub(super) fn lapses(&self) -> Option<Time> {
         self.claims.iter().map(|claim| claim.due).min()
     }
@@ -444,7 +446,7 @@ mod tests {
     }
 
     /// Generates frames about four vCPUs. They resemble each other, so that the start of one frame
-    /// and the end of another may form a valid frame.
+    /// and the end of another can form a valid frame.
     fn told() -> impl Strategy<Value = Frame> {
         let class = (0..3_u8, 1..3_u8, any::<bool>());
         let classes = (prop::collection::btree_set(0..140_u8, 5), prop::array::uniform5(class));

@@ -19,7 +19,7 @@ use super::realtime::limit;
 use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
 
 /// Period of the deadline reservations that the probe asks for. The bandwidth of a thread that
-/// exits may remain allocated for one period. The shortest period that kernels allow is 100 us.
+/// exits can remain allocated for one period. The shortest period that kernels allow is 100 us.
 const PERIOD: Span = Span::from_ms(10);
 /// Resolution of the search for the largest share, in millionths of a CPU.
 const STEP: u32 = 1_000;

@@ -50,11 +50,11 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     });
     let v1 = own(&|kind| kind.controls("freezer")).map(|place| try_v1(&place));
     Ok(match v1 {
-        Some(Ok(())) => Verdict::limited(format!("version 1 only (version 2: {v2})"))
-            .hint("use version 2: version 1 is slower, and its frozen threads cannot be killed"),
-        Some(Err(error)) => Verdict::missing(format!("version 2: {v2}; version 1: {error}"))
+        Some(Ok(())) => Verdict::limited(format!("cgroup version 1 only (version 2: {v2})"))
+            .hint("mount version 2: version 1 is slower, and its frozen threads cannot be killed"),
+        Some(Err(error)) => Verdict::missing(format!("cgroup v2: {v2}; cgroup v1: {error}"))
             .hint("run as root, with cgroups mounted writable"),
-        None => Verdict::missing(format!("version 2: {v2}; version 1: not mounted"))
+        None => Verdict::missing(format!("cgroup v2: {v2}; cgroup v1: not mounted"))
             .hint("run as root, with cgroups mounted writable"),
     })
 }

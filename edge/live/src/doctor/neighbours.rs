@@ -1,4 +1,4 @@
-//! Probe for real-time threads of other programs, which may delay vCPUs.
+//! Probe for real-time threads of other programs, which can delay vCPUs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -112,8 +112,8 @@ pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
 }
 
 impl Hierarchy {
-    /// Returns the directory of this process's own group in this hierarchy. `cgroup` is the text of
-    /// `/proc/self/cgroup`. `None` if the cgroup is outside of the mounted part.
+    /// Returns the directory of this process's own cgroup in this hierarchy. `cgroup` is the text
+    /// of `/proc/self/cgroup`. `None` if the cgroup is outside of the mounted part.
     pub(super) fn own_directory(&self, cgroup: &str) -> Option<PathBuf> {
         let group = own_group(cgroup, &self.kind)?;
         let below = group.strip_prefix(&self.root).ok()?;

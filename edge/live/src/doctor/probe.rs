@@ -126,7 +126,7 @@ impl Host {
         self.config.as_ref().map(|config| config.value(option).is_some()).map_err(Clone::clone)
     }
 
-    /// Returns true if this kernel has version `major.minor` or a later one.
+    /// Returns true if this kernel has version `major.minor` or a later version.
     pub(super) fn is_at_least(&self, major: u32, minor: u32) -> Result<bool, ProbeError> {
         let at_least = |version: &KernelVersion| *version >= KernelVersion { major, minor };
         self.version.as_ref().map(at_least).map_err(Clone::clone)

@@ -81,8 +81,9 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
 /// Process id of a VM, and the largest real-time budget that the cgroup of its vCPUs could get.
 type MachineRoom = (i32, Result<BudgetLimit, String>);
 
-/// Returns for each VM on this host the smallest of its vCPUs' largest possible real-time budgets.
-/// Only VMs whose vCPU threads have names and are in cgroups with budgets are listed.
+/// Returns the VMs on this host with their largest possible real-time budgets. The budget of a VM
+/// is that of the vCPU for which it is smallest. Only VMs whose vCPU threads have names and are in
+/// cgroups with budgets are listed.
 fn budgets_of_machines() -> Vec<MachineRoom> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -128,8 +129,8 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
         return Verdict { found, ..own };
     }
     Verdict { state: State::Limited, ..Verdict::good(found) }.hint(
-        "reduce real-time budgets of sibling cgroups: together they have at most that of their \
-         parent",
+        "reduce real-time budgets of sibling cgroups: together they have at most the budget of \
+         their parent",
     )
 }
 

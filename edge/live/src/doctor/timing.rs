@@ -112,7 +112,7 @@ pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
         let there = read_if_there(format!("{DIRECTORY}/available_clocksource"))?;
         let there = there.unwrap_or_default();
         Verdict::limited(found).hint(format!(
-            "boot with `clocksource=` one of {there}: the current one is slow to read"
+            "boot with `clocksource=` one of {there}: the current clock is slow to read"
         ))
     };
     Ok(verdict.figure("clock_reading_ns", each.ns()))
@@ -152,8 +152,8 @@ pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
     let percent = format!("{}.{:02} %", ppm / 10_000, ppm / 100 % 100);
     let verdict = if ppm >= NOTICED_PPM {
         Verdict::limited(format!("{percent} of all CPU time since boot was stolen")).hint(
-            "reserve CPU for this host in its hypervisor: a share here is a share of what that \
-                 gives",
+            "reserve CPU for this host in its hypervisor: shares here are shares of the CPU time \
+                 that it gives",
         )
     } else if guest {
         Verdict::good(format!("this host is a VM; {percent} of all CPU time was stolen"))

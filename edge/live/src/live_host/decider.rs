@@ -19,7 +19,7 @@ use crate::watch::ThreadEventKind;
 use crate::way::{FailedAssignment, VcpuHandle};
 use slackline_linux::sys::Tid;
 
-/// Minimum time between two checks if a vCPU in line behind the chosen one has been running
+/// Minimum time between two checks if a vCPU in line behind the chosen vCPU has been running
 /// unnoticed.
 const GLANCE: Span = Span::from_ms(1);
 
@@ -53,7 +53,7 @@ pub(super) struct Decider {
     pub(super) records: Recording,
     /// vCPUs whose threads have all ended. They are about to be removed.
     gone: Vec<VcpuId>,
-    /// vCPUs of which a thread was seen running on a CPU that is not managed.
+    /// vCPUs with a thread that events have shown to run on an unmanaged CPU.
     pub(super) away: Vec<VcpuId>,
     /// vCPUs for which the kernel refused an order since [`take_refused`](Decider::take_refused)
     /// was last called.
@@ -66,7 +66,7 @@ pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
     pub(super) threads: BTreeMap<Tid, ThreadRecord>,
-    /// True for a process tree, whose threads may start and end while it is scheduled.
+    /// True for a process tree, whose threads can start and end while it is scheduled.
     pub(super) is_tree: bool,
     /// True if this vCPU has threads on several CPUs at once. Their CPU time is counted as if it
     /// came from one CPU.
@@ -104,7 +104,7 @@ pub(super) struct ThreadRecord {
     /// True if the thread has run since it woke. If it has not run, it may have been woken only
     /// because its cgroup was thawed.
     pub(super) has_run: bool,
-    /// True if the thread was last seen running on a CPU that is not managed.
+    /// True if the thread runs on an unmanaged CPU, according to its latest event.
     pub(super) is_elsewhere: bool,
 }
 
@@ -245,7 +245,7 @@ impl Decider {
     }
 
     /// Returns the longest slice per `period` that one more vCPU with affinity `allowed` could
-    /// reserve. `None` if the policy has no reservations or admits any.
+    /// reserve. `None` if the policy has no reservations or admits any slice.
     pub(super) fn room(
         &mut self,
         period: Span,

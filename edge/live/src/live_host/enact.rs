@@ -12,7 +12,7 @@ use crate::vcpu_threads::Home;
 use crate::way::{Assignment, Place};
 use slackline_fence::Timeslice;
 
-/// Maximum number of real-time vCPUs on a CPU, including the chosen one. A further vCPU would cost
+/// Maximum number of real-time vCPUs on a CPU, including the chosen vCPU. A further vCPU would cost
 /// a system call, and would run only if all vCPUs of higher priority blocked between two passes.
 const READY: usize = 4;
 

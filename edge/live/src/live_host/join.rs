@@ -20,14 +20,14 @@ pub(crate) struct Joining {
     pub(crate) share: Values,
     /// CPUs on which the vCPU may run. `None` allows all managed CPUs.
     pub(crate) cpus: Option<CpuSet>,
-    /// Slice of the vCPU if it has a hard limit. `None` if it has none.
+    /// Slice of the vCPU if it has a hard limit. `None` if it has no hard limit.
     pub(crate) exact_slice: Option<Span>,
 }
 
 /// Result of adding a group of vCPUs. The error names the vCPU that could not join, and the reason.
 pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
 
-/// Error of replacing vCPUs by a group.
+/// Error of replacing vCPUs by a group of other vCPUs.
 #[derive(Debug)]
 pub(crate) struct NotReplaced {
     /// vCPU of the group that could not join, so that the group was not added.
@@ -90,7 +90,7 @@ impl LiveHost {
     }
 
     /// Returns the longest slice per `period` that one more vCPU with affinity `allowed` could
-    /// reserve. `None` if the policy has no reservations or admits any.
+    /// reserve. `None` if the policy has no reservations or admits any slice.
     pub(crate) fn room(
         &self,
         period: Span,

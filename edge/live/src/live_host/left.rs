@@ -125,7 +125,7 @@ impl Decider {
         }
     }
 
-    /// Charges the CPU time of each vCPU that is pinned to a CPU but runs on other ones, as if it
+    /// Charges the CPU time of each vCPU that is pinned to a CPU but runs on other CPUs, as if it
     /// had run on its own CPU since that CPU's last pass. So its timeslice ends when its slice is
     /// used, on whichever CPUs. `now` is the monotonic time.
     pub(super) fn count_elsewhere(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {

@@ -25,7 +25,7 @@ impl Recording {
         self.keeps_exchanges = true;
     }
 
-    /// Moves all records since the last call to `into`.
+    /// Moves the records made since the last call into `into`.
     pub(super) fn take(&mut self, into: &mut Vec<Entry>) {
         into.clear();
         std::mem::swap(&mut self.entries, into);

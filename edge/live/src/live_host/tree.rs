@@ -21,7 +21,7 @@ use slackline_linux::sys::Tid;
 const MOST_WOKEN: usize = 8;
 
 impl LiveHost {
-    /// Starts to deliver the events of a vCPU's threads. Returns the initial state of each thread.
+    /// Starts delivering the events of a vCPU's threads. Returns the initial state of each thread.
     pub(super) fn known(
         &self,
         threads: Vec<(Tid, UsedClock, Span)>,
@@ -39,7 +39,7 @@ impl LiveHost {
         Ok(NewcomerVcpu { home, known, is_tree: false, is_wide: false })
     }
 
-    /// Starts to deliver the events of a process tree's threads. Returns the initial state of each
+    /// Starts delivering the events of a process tree's threads. Returns the initial state of each
     /// thread.
     pub(super) fn known_tree(
         &self,
@@ -65,7 +65,7 @@ impl LiveHost {
         }
     }
 
-    /// Starts to deliver the events of some threads of a process tree. Returns the initial state of
+    /// Starts delivering the events of some threads of a process tree. Returns the initial state of
     /// each thread.
     pub(super) fn known_threads(
         &self,

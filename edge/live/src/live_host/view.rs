@@ -64,17 +64,17 @@ impl CpuView {
         CpuView { cpu, seen: Mutex::new(seen), inbox: Mutex::default(), round: AtomicU64::new(0) }
     }
 
-    /// Starts to deliver the events of a thread.
+    /// Starts delivering the events of a thread.
     pub(super) fn add(&self, thread: &Arc<WatchedThread>) {
         self.seen().threads.insert(thread.tid, Arc::clone(thread));
     }
 
-    /// Stops to deliver the events of the thread with this id.
+    /// Stops delivering the events of the thread with this id.
     pub(super) fn remove(&self, tid: Tid) {
         self.seen().threads.remove(&tid);
     }
 
-    /// Stops to deliver the events of a thread, unless its id belongs to another thread by now.
+    /// Stops delivering the events of a thread, unless its id belongs to another thread by now.
     pub(super) fn remove_this(&self, thread: &Arc<WatchedThread>) {
         let threads = &mut self.seen().threads;
         if threads.get(&thread.tid).is_some_and(|it| Arc::ptr_eq(it, thread)) {

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn anonymised_recording_keeps_only_the_vm_names_it_is_told_to() {
+    fn anonymised_recording_keeps_only_the_listed_vm_names() {
         let at = Time::START;
         let mut anonymised =
             Anonymiser::new(Vec::<Entry>::new()).keeping(&BTreeSet::from(["web".to_owned()]));

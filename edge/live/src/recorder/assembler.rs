@@ -9,9 +9,8 @@
 //!   It counts as such if no other wake follows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
-use slackline_linux::sys::{Tid, thread_cpu_time};
+use slackline_linux::sys::Tid;
 use slackline_linux::thread::Stat;
 use slackline_trace::{
     HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink, VcpuName, WakeMark,
@@ -32,7 +31,7 @@ const IDENTITY_AGE: Span = Span::from_secs(1);
 /// Maximum number of times that the identity of a thread is read.
 const IDENTITY_READINGS: u32 = 3;
 
-/// Longest run interval that is recorded in one piece. A longer one is split.
+/// Longest run interval that is recorded in one piece. A longer interval is split.
 const PIECE: Span = Span::from_secs(1);
 
 /// Interval at which the kernel's count of each vCPU's CPU time is recorded.
@@ -242,6 +241,15 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
+    /// Returns the thread on each CPU, if it is known, and the start of its time there that is not
+    /// recorded yet.
+    pub fn occupants(&self) -> impl Iterator<Item = (CpuId, HostThreadId, Time)> {
+        self.cpus.values().filter_map(|cpu| {
+            let (tid, since) = cpu.occupant?;
+            Some((cpu.index, self.threads.get(&tid)?.id, self.of_trace(since)))
+        })
+    }
+
     fn of_trace(&self, at: Time) -> Time {
         Time::START + at.since(self.origin)
     }
@@ -258,11 +266,12 @@ impl<I: Identify> Assembler<I> {
         self.threads.remove(&tid.raw());
         self.vcpus.insert(tid.raw(), watched);
         self.row(tid, at, sink);
-        let stat = self.process_of(tid).and_then(|process| Stat::of(process, tid).ok());
-        if stat.is_some_and(Stat::runnable) {
-            self.woken(tid, at, None, sink);
-        } else {
-            self.set_state(tid, ThreadState::Blocked(at));
+        let stat = self.process_of(tid).and_then(|process| self.identify.stat(process, tid));
+        match stat.map(Stat::runnable) {
+            Some(true) => self.woken(tid, at, None, sink),
+            Some(false) => self.set_state(tid, ThreadState::Blocked(at)),
+            // Its first event tells it.
+            None => {}
         }
     }
 
@@ -520,7 +529,7 @@ impl<I: Identify> Assembler<I> {
                 continue;
             };
             let stat = row.identity.process.zip(Tid::new(tid));
-            let stat = stat.and_then(|(process, tid)| Stat::of(process, tid).ok());
+            let stat = stat.and_then(|(process, tid)| self.identify.stat(process, tid));
             if stat.is_some_and(Stat::stopped) {
                 row.halted = Some(since);
             }
@@ -532,8 +541,7 @@ impl<I: Identify> Assembler<I> {
         for (&tid, row) in &mut self.threads {
             let known = row.vcpu.and(row.identity.process.zip(Tid::new(tid)));
             let Some((process, tid)) = known else { continue };
-            let Some(ready) = ready_of(process, tid) else { continue };
-            let Ok(used) = thread_cpu_time(tid) else { continue };
+            let Some((used, ready)) = self.identify.counted(process, tid) else { continue };
             if let Some((from, used_before, ready_before)) = row.counted {
                 let (used, ready) = (used.left_after(used_before), ready.left_after(ready_before));
                 sink.record(&Record::Counted { thread: row.id, from, to, used, ready });
@@ -541,11 +549,4 @@ impl<I: Identify> Assembler<I> {
             row.counted = Some((to, used, ready));
         }
     }
-}
-
-/// Returns the time that a thread has waited on run queues, as the kernel counts it. `None` if it
-/// cannot be read.
-fn ready_of(process: Tid, tid: Tid) -> Option<Span> {
-    let text = fs::read_to_string(format!("/proc/{process}/task/{tid}/schedstat")).ok()?;
-    text.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_ns)
 }

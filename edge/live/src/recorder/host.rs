@@ -23,7 +23,7 @@ pub struct HostRecorder {
     assembler: Assembler<Procfs>,
     origin: Time,
     cpus: Vec<CpuId>,
-    /// Events whose order is not final, because another CPU may still report an earlier one.
+    /// Events whose order is not final, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
     drained: Time,
     lost: u64,
@@ -33,7 +33,7 @@ impl HostRecorder {
     /// Opens the recorder. The time of the recording begins now.
     ///
     /// # Errors
-    /// If the kernel or a missing right does not allow it, or tracefs is not available.
+    /// If the kernel does not allow it, this process lacks a right, or tracefs is not available.
     pub fn open(identities: Procfs) -> Result<HostRecorder, WatchError> {
         let mut watch = HostWatch::open(RING_BYTES)?;
         // Drops the events from before all CPUs were open.

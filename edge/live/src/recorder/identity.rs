@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use slackline_linux::sys::Tid;
+use slackline_linux::sys::{Tid, thread_cpu_time};
 use slackline_linux::thread::Stat;
 use slackline_trace::HostThreadKind;
+use slackline_units::Span;
 
 /// Identity of a thread, as read from procfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,17 @@ pub trait Identify {
     /// Returns the identity of the thread with this id. If the thread has ended, `parent` is the
     /// process that started it.
     fn identify(&mut self, tid: Tid) -> Identity;
+
+    /// Returns the state of a thread now. `None` if it is unknown, as in a recording of the past.
+    fn stat(&mut self, _process: Tid, _tid: Tid) -> Option<Stat> {
+        None
+    }
+
+    /// Returns the CPU time of a thread and its time on run queues, as the kernel counts them.
+    /// `None` if they are unknown.
+    fn counted(&mut self, _process: Tid, _tid: Tid) -> Option<(Span, Span)> {
+        None
+    }
 }
 
 /// Reader of thread identities from procfs.
@@ -70,6 +82,16 @@ impl Procfs {
 }
 
 impl Identify for Procfs {
+    fn stat(&mut self, process: Tid, tid: Tid) -> Option<Stat> {
+        Stat::of(process, tid).ok()
+    }
+
+    fn counted(&mut self, process: Tid, tid: Tid) -> Option<(Span, Span)> {
+        let text = fs::read_to_string(format!("/proc/{process}/task/{tid}/schedstat")).ok()?;
+        let ready = text.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_ns)?;
+        Some((thread_cpu_time(tid).ok()?, ready))
+    }
+
     fn identify(&mut self, tid: Tid) -> Identity {
         let status = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
         let status = String::from_utf8_lossy(&status);
@@ -122,8 +144,8 @@ fn name_of(file: &str) -> Option<String> {
     Some(text.trim_end_matches('\n').chars().map(clean).collect())
 }
 
-/// Returns the systemd unit in the text of a `cgroup` file. If there is none, returns the path of
-/// the version 2 cgroup. Empty for the root cgroup.
+/// Returns the systemd unit in the text of a `cgroup` file. If the text names no unit, returns the
+/// path of the version 2 cgroup. Empty for the root cgroup.
 fn unit(text: &str) -> String {
     let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
     let of = |start: &str| text.lines().find(|line| line.starts_with(start)).and_then(path);

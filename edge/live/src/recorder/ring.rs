@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_ring_stays_within_its_size_limit_and_reports_its_interval() {
+    fn recording_ring_keeps_its_size_limit_and_states_the_recorded_interval() {
         assert_eq!(ring(usize::MAX, Span::from_ms(25)).covers(), Some((at(70), at(100))));
         let small = ring(400, Span::from_secs(60));
         assert!(small.bytes() <= 400, "{}", small.bytes());

@@ -47,7 +47,7 @@ impl Endings {
         Ok(Endings { epoll, told, asked, doubted })
     }
 
-    /// Starts to detect the end of a member.
+    /// Starts watching for the end of a member.
     pub(super) fn add(&mut self, id: JoinId, row: &Row) {
         if row.is_nobody() {
             return;

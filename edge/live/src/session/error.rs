@@ -64,12 +64,12 @@ pub enum RequestError {
     Unnoticed {
         /// Slice in the request, which is a hard limit.
         slice: Span,
-        /// Overhead of a dispatcher pass.
+        /// CPU time of a dispatcher pass.
         look: Span,
         /// Reason why the kernel does not count the CPU time.
         why: io::Error,
     },
-    /// A thread of the target has exited, or is one that must not be scheduled.
+    /// A thread of the target has exited, or must not be scheduled.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// The fence refuses a thread: its original state cannot be recorded, or its journal entry
@@ -116,7 +116,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Returns advice for the user. `None` if there is no advice.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -227,7 +227,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Returns advice for the user. `None` if there is no advice.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -1,4 +1,5 @@
-//! Pausing and resuming of members, either by request or because they left their CPUs too often.
+//! Pausing and resuming of members (scheduled vCPUs). A member is paused on request, or because its
+//! threads left their CPUs too often.
 
 use slackline_units::Time;
 

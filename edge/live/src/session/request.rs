@@ -478,8 +478,8 @@ impl Session {
         Ok(())
     }
 
-    /// Removes the means to stop a member, after its threads have been resumed. If that fails they
-    /// remain, which does no harm.
+    /// Removes the means to stop a member, after its threads have been resumed. If the removal
+    /// fails, the means remain, which does no harm.
     pub(super) fn drop_stop(&mut self, id: JoinId) {
         let first = self.members.get(id).and_then(|row| row.threads.first());
         let Some(tid) = first.map(ThreadRef::tid) else { return };

@@ -23,7 +23,7 @@ pub enum HearError {
 }
 
 impl Session {
-    /// Starts to read reports from the agent of a guest, whenever it listens on the socket `path`.
+    /// Starts reading reports from the agent of a guest, whenever it listens on the socket `path`.
     /// `ids` are the guest's vCPUs in the order of the CPUs in the guest. Reports go to the policy
     /// as hints. A report of urgent work that is not repeated expires after
     /// [`LEASE`](crate::agents::LEASE).
@@ -43,7 +43,7 @@ impl Session {
         Ok(())
     }
 
-    /// Starts to relay data between clients and the guest of a vCPU. The guest's virtual machine
+    /// Starts relaying data between clients and the guest of a vCPU. The guest's virtual machine
     /// monitor listens on the socket `guest`, and clients connect to the socket `outside`. The
     /// amount of data pending for the guest is reported to the policy.
     ///

@@ -31,7 +31,7 @@ impl QemuOptions {
         &self.0[0] // An empty value has one empty part.
     }
 
-    /// Returns the value of a key. If several parts of the option have the key, the first one
+    /// Returns the value of a key. If several parts of the option have the key, the first part
     /// counts.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&[u8]> {

@@ -44,8 +44,8 @@ impl HostWatch {
     /// Opens the events of all online CPUs, with a ring of `bytes` bytes for each.
     ///
     /// # Errors
-    /// If the kernel or a missing right does not allow it, tracefs is not available, or there is no
-    /// memory.
+    /// If the kernel does not allow it, this process lacks a right, tracefs is not available, or
+    /// there is not enough memory.
     pub fn open(bytes: usize) -> Result<HostWatch, WatchError> {
         if KernelVersion::of_host().is_ok_and(|version| version < KernelVersion::TELLS_READINESS) {
             return Err(WatchError::TooOld);
@@ -102,7 +102,7 @@ impl HostWatch {
 }
 
 /// Removes the events up to `until` and returns them in order of time. Later events remain, because
-/// another CPU may still report earlier ones.
+/// another CPU can still report earlier events.
 pub fn take_until(events: &mut Vec<Event>, until: Time) -> Vec<Event> {
     events.sort_by_key(|event| event.at);
     let end = events.partition_point(|event| event.at <= until);

@@ -19,15 +19,15 @@
 //! are in the order in which they happened. Limits of what the kernel can report:
 //!
 //! - A wake is recorded on the CPU on which it happens, often that of the waker, and not on the CPU
-//!   of the woken thread. So a wake may be read before the block that it ends.
+//! of the woken thread. So a wake may be read before the block that it ends.
 //! - A thread that is stopped, traced or frozen is switched out and not runnable, as if it blocked,
-//!   and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
+//! and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
 //! - The state of a thread before its first event is unknown.
 //! - A yield is not reported as such. A thread that is alone at its real-time priority, such as the
-//!   chosen one, continues without a switch. Any other thread that yields appears as preempted.
+//!   chosen thread, continues without a switch. Any other thread that yields appears as preempted.
 //! - Some wakes on an idle CPU are not recorded, if the woken thread can run at once. Virtual
-//!   machines have been seen whose second CPU recorded hardly any of them. The thread is then
-//!   switched in without a wake, and no reader is woken.
+//! machines have been seen whose second CPU recorded hardly any of them. The thread is then
+//! switched in without a wake, and no reader is woken.
 //! - CPUs that come online later are not covered.
 //!
 //! Some reported wakes do not end a block: the thread was about to block and had not blocked yet.
@@ -67,7 +67,7 @@ const RANGES: usize = 32;
 /// with such an id wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
-/// Reason why threads cannot be watched.
+/// Reason why the events of threads cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The kernel has no perf events, or a sandbox hides them.
@@ -230,7 +230,7 @@ impl PerfWatch {
         Ok((PerfWatch { wakes, cpus, threads, trees, ranges }, rings))
     }
 
-    /// Starts to watch a thread on all CPUs. The first call may take tens of milliseconds, while
+    /// Starts watching a thread on all CPUs. The first call can take tens of milliseconds, while
     /// the kernel activates its tracepoint.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl PerfWatch {
         self.add_all(&[tid], Vec::new())
     }
 
-    /// Starts to watch existing threads, and the threads of trees. The filter is replaced once for
+    /// Starts watching existing threads, and the threads of trees. The filter is replaced once for
     /// all of them, which takes as long as for one thread.
     ///
     /// # Errors
@@ -263,7 +263,7 @@ impl PerfWatch {
         if is_renewed { self.renew(newest) } else { Ok(()) }
     }
 
-    /// Starts to watch the threads that a process tree has at present, and stops to watch those
+    /// Starts watching the threads that a process tree has at present, and stops watching those
     /// that have left it. The filter also covers the threads that the tree starts next, since the
     /// kernel assigns ids in order.
     ///
@@ -275,7 +275,7 @@ impl PerfWatch {
         newest.map_or(Ok(()), |newest| self.renew(Some(*newest)))
     }
 
-    /// Stops to watch a tree. The filter still covers the tree's threads until it is replaced the
+    /// Stops watching a tree. The filter still covers the tree's threads until it is replaced the
     /// next time.
     pub(crate) fn remove_tree(&mut self, vcpu: VcpuId) {
         self.trees.remove(&vcpu);
@@ -285,8 +285,8 @@ impl PerfWatch {
         self.ranges.iter().any(|range| range.contains(&tid.raw()))
     }
 
-    /// Replaces the kernel's filter by one that covers all watched threads and the ids that follow
-    /// `newest`.
+    /// Replaces the kernel's filter by a filter that covers all watched threads and the ids that
+    /// follow `newest`.
     fn renew(&mut self, newest: Option<Tid>) -> Result<(), WatchError> {
         let of_trees = self.trees.values().flatten();
         let mut ranges = ranges(&self.threads.iter().chain(of_trees).copied().collect());
@@ -296,7 +296,7 @@ impl PerfWatch {
         Ok(())
     }
 
-    /// Stops to watch a thread. The filter still covers the thread until it is replaced the next
+    /// Stops watching a thread. The filter still covers the thread until it is replaced the next
     /// time.
     pub fn remove(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
@@ -304,7 +304,7 @@ impl PerfWatch {
 
     /// Returns one descriptor per CPU. They stay the same for the lifetime of this watch. A
     /// descriptor becomes readable after a wake on its CPU, and when the ring is half full. Polling
-    /// resets it, but reading the ring does not. So the first poll after a read may return without
+    /// resets it, but reading the ring does not. So the first poll after a read can return without
     /// new events.
     pub fn wake_fds(&self) -> impl Iterator<Item = (CpuId, BorrowedFd<'_>)> {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
@@ -318,7 +318,7 @@ impl PerfWatch {
 
     /// Requests that the kernel records the wakes of threads with ids in these ranges.
     ///
-    /// A filter cannot be changed, so the new events are opened before the old ones are closed. A
+    /// A filter cannot be changed, so the new events are opened before the old events are closed. A
     /// wake that both record does no harm, because its thread is switched in only once.
     fn note(&mut self, ranges: &[RangeInclusive<i32>]) -> Result<(), WatchError> {
         // The kernel's internal priority is 99 less the FIFO priority.
@@ -447,7 +447,8 @@ fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[0]), tid, cpu, what: ThreadEventKind::Woke })
 }
 
-/// Returns a condition in the kernel's filter language: the field is in one of these ranges.
+/// Returns a condition in the kernel's filter language that is true if the field is in one of these
+/// ranges.
 fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
     let one = |range: &RangeInclusive<i32>| {
         let (first, last) = (range.start(), range.end());
@@ -492,7 +493,7 @@ pub(super) fn check_namespace() -> Result<(), WatchError> {
     Err(WatchError::Namespace { namespace: namespace.display().to_string() })
 }
 
-/// Finds the tracepoint of wakes, and the offsets of those of its fields that are read.
+/// Finds the tracepoint of wakes, and the offsets of the fields that are read.
 fn find_wakes() -> Result<Tracepoint<2>, WatchError> {
     wakes_of("sched/sched_wakeup", "sched_wakeup")
 }

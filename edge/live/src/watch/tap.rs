@@ -35,7 +35,7 @@ impl Tap {
         Tap { is_on: AtomicBool::new(false), cpus }
     }
 
-    /// Starts to copy the events of all CPUs.
+    /// Starts copying the events of all CPUs.
     pub fn turn_on(&self) {
         self.is_on.store(true, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
 //! Enforcement with `SCHED_FIFO`. Entitled vCPUs are real-time: the chosen vCPU has the highest
-//! priority, and those in line after it have lower ones. A vCPU that must not run is stopped or
-//! frozen.
+//! priority, and the vCPUs that would be picked after it have lower priorities. A vCPU that must
+//! not run is stopped or frozen.
 
 use slackline_units::CpuId;
 

@@ -189,7 +189,7 @@ fn into_period(clock: &WallClock, session: &Session, at: Time) -> Span {
 }
 
 /// Returns for each VM the offset from the start of its period at which it begins to run. It is the
-/// median of many periods, since a busy hypervisor may delay the VMs in some.
+/// median of many periods, since a busy hypervisor can delay the VMs in some.
 fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     let (from, mut all) = (session.now(), Vec::new());
     while session.now() < from + LONG * 20 {
@@ -217,8 +217,8 @@ fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     })
 }
 
-/// Asserts that the first VM begins to run at the start of its period, and the second one when the
-/// first has used up its slice.
+/// Asserts that the first VM begins to run at the start of its period, and the second VM when the
+/// first VM has used up its slice.
 fn are_in_phase(begins: [Span; 2]) {
     let (first, second) = (begins[0].min(begins[1]), begins[0].max(begins[1]));
     assert!(first < Span::from_ms(3), "{begins:?}");

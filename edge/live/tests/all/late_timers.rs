@@ -32,8 +32,8 @@ const DEAR: Timers = Timers {
     unsteady: 8,
 };
 
-/// Values measured on one virtual host: half of the timers are 34 us late or more, one in a hundred
-/// 60 to 70 us, and a pass takes 23 us.
+/// Virtual host with measured values: half of the timers are at least 34 us late, one in a hundred
+/// is 60 to 70 us late, and a pass takes 23 us.
 const DEARER: Timers = Timers {
     look: 23,
     late: |round| match round * 7919 % 100 {
@@ -54,8 +54,8 @@ struct Kernel {
     timers: Timers,
     now: Time,
     round: u64,
-    /// vCPUs in the order in which the kernel runs them: first the real-time ones by priority, then
-    /// the one with the highest ordinary priority.
+    /// vCPUs in the order in which the kernel runs them: first the real-time vCPUs by priority,
+    /// then the vCPU with the highest ordinary priority.
     line: Vec<VcpuId>,
     /// Run intervals so far: vCPU, start and end.
     ran: Vec<(VcpuId, Time, Time)>,

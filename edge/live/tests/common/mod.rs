@@ -129,7 +129,7 @@ pub fn begin() -> Option<Turn> {
     Some(Turn::on_all_cpus())
 }
 
-/// Returns at most `most` CPUs of this host, starting with the last one.
+/// Returns at most `most` CPUs of this host, starting with the last CPU.
 pub fn cpus(most: usize) -> Vec<CpuId> {
     let online: Vec<CpuId> = online_cpus().expect("CPUs").iter().collect();
     online.into_iter().rev().take(most).collect()
@@ -310,7 +310,7 @@ impl Target {
     }
 
     /// Asserts that the threads that never block are frozen. A thread that is just being frozen or
-    /// stopped may still use a little CPU time.
+    /// stopped can still use a little CPU time.
     #[track_caller]
     pub fn rests_frozen(&self) {
         let before = self.used();

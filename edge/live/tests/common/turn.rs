@@ -1,5 +1,5 @@
-//! Turns of live tests. A test has the whole host to itself, or one CPU while another test has
-//! another CPU. Live tests of the crate `slackline` use this file too.
+//! Permission for live tests to run, one after the other. A test has either the whole host, or one
+//! CPU while other tests have other CPUs. Live tests of the crate `slackline` use this file too.
 
 use std::env;
 use std::fs::File;
@@ -7,23 +7,24 @@ use std::fs::File;
 use slackline_linux::sys::online_cpus;
 use slackline_units::CpuId;
 
-/// Permission to schedule CPUs of this host. It ends when dropped, also if the test panics.
+/// Permission to schedule CPUs of this host. It ends when this value is dropped, also if the test
+/// panics.
 pub struct Turn {
-    /// The CPU to schedule: the last CPU of the host if the test has all CPUs.
+    /// CPU that the test may schedule. If the test has all CPUs, it is the last CPU.
     pub cpu: CpuId,
-    /// Locks on files in the folder of temporary files, shared by all test programs.
+    /// Locks on files in the folder for temporary files, which all test programs share.
     _locks: [File; 2],
 }
 
 impl Turn {
-    /// Waits until no other live test runs.
+    /// Waits until no other live test runs. The test then has all CPUs.
     pub fn on_all_cpus() -> Turn {
         let queue = locked("queue");
         let host = locked("host");
         Turn { cpu: last_cpu(), _locks: [queue, host] }
     }
 
-    /// Waits until no test has all CPUs and one CPU is free.
+    /// Waits until a CPU is free and no test has all CPUs. The test then has that CPU.
     pub fn on_one_cpu() -> Turn {
         // A test that waits for all CPUs holds this lock, so tests that come later wait behind it.
         let queue = locked("queue");

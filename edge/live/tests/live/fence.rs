@@ -286,7 +286,7 @@ fn groups(pid: Tid, tid: Tid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).unwrap()
 }
 
-/// Returns true if a process has ended. It may remain a zombie for a long time, since this process
+/// Returns true if a process has ended. It can remain a zombie for a long time, since this process
 /// cannot reap it.
 fn is_gone(process: Tid) -> bool {
     TaskFd::open(process).map_or(true, |held| held.has_exited().unwrap())

@@ -73,7 +73,7 @@ fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
 }
 
 /// The kernel gives 50 ms of each second to ordinary threads, during which no real-time thread
-/// runs. The tree catches up on that time. One of three runs must show it, since a hypervisor may
+/// runs. The tree catches up on that time. One of three runs must show it, since a hypervisor can
 /// take the CPU and so delay a slice beyond the end of a second.
 #[test]
 fn exact_process_tree_receives_its_share_each_second_beside_a_fifo_spinner() {

@@ -12,7 +12,8 @@ use std::thread;
 
 use slackline_live::vcpus::{FindError, QmpError, find};
 
-/// A process of another user. Its command line is like that of a QEMU with this monitor.
+/// A process of another user, with a command line like that of a QEMU that has a given monitor
+/// socket.
 struct Stranger(Child);
 
 impl Stranger {
@@ -75,7 +76,7 @@ fn monitor_socket_that_the_user_of_the_vm_may_not_open_is_refused() {
     assert_eq!(heard, b"", "nothing was said to it");
 }
 
-/// The socket is not opened, whichever way the command line names it and wherever its symbolic
+/// Slackline does not open the socket, however the command line names it and wherever symbolic
 /// links lead.
 #[test]
 fn monitor_socket_is_never_opened_if_the_user_of_the_vm_may_not_open_it() {
@@ -123,8 +124,8 @@ fn monitor_socket_is_never_opened_if_the_user_of_the_vm_may_not_open_it() {
     }
 }
 
-/// A symbolic link leads to a monitor of its own user while it is checked, and to root's socket
-/// afterwards.
+/// While the path is checked, a symbolic link leads to a monitor of the VM's own user. Afterwards
+/// it leads to root's socket.
 #[test]
 fn monitor_link_changed_to_a_socket_of_another_user_is_not_written_to() {
     if !rustix::process::geteuid().is_root() {

@@ -1,5 +1,5 @@
-//! The threads or processes of a target that counts as one vCPU receive equal parts of its CPU
-//! time. Needs root.
+//! Tests that the threads or processes of a target that is scheduled as one vCPU receive equal
+//! parts of its CPU time. Needs root.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -17,7 +17,7 @@ use slackline_units::{CpuSet, Span};
 /// Number of threads or processes of a target.
 const MEMBERS: usize = 5;
 
-/// Period of the reservations. A delay on a busy test machine is short compared with it.
+/// Period of the reservations. It is long compared with the delays on a busy test machine.
 const PERIOD: Span = Span::from_ms(100);
 
 /// Number of consecutive periods over which each member receives its equal share.
@@ -32,8 +32,8 @@ fn spin(nice: i32) -> ! {
     }
 }
 
-/// Runs as a target whose threads or processes always have work, if this process was started as
-/// one. Each of them prints its thread id.
+/// Runs as a target whose threads or processes compute all the time, if a test has started this
+/// program as one. Each of them prints its thread id.
 #[test]
 fn helper_process_runs_as_busy_target() {
     let Ok(part) = std::env::var(common::PART) else { return };
@@ -61,15 +61,15 @@ fn helper_process_runs_as_busy_target() {
     }
 }
 
-/// A target process whose threads or child processes, its members, always have work.
+/// A target process whose threads or child processes (members) compute all the time.
 struct Members {
     child: Child,
     tids: Vec<Tid>,
 }
 
 impl Members {
-    /// Starts the members as `threads` or `processes`. Each has a nice value that is higher by
-    /// `step` than the one before.
+    /// Starts the members as `threads` or `processes`. The nice value of each member is higher by
+    /// `step` than that of the previous one.
     fn start(kind: &str, step: i32) -> Members {
         let mut command = common::again("rotation::helper_process_runs_as_busy_target");
         command.env(common::PART, format!("members {kind} {step}"));
@@ -104,25 +104,25 @@ impl Drop for Members {
 struct Held {
     kind: &'static str,
     nice_step: i32,
-    /// CPU time in each period for all members together, on each CPU.
+    /// Slice that all members together receive in each period, on each CPU.
     slice: Span,
     cpus: usize,
     is_exact: bool,
     is_group: bool,
 }
 
-/// Distances between the CPU time of each member of a target and an equal share.
+/// Differences between the CPU time of a target's members and an equal share.
 struct Unevenness {
-    /// Largest distance of any member from an equal share in any ten consecutive periods.
+    /// Largest difference of any member from an equal share, in any ten consecutive periods.
     worst: Span,
-    /// Least CPU time that any member received in the whole run.
+    /// Smallest CPU time that a member received in the whole run.
     least: Span,
-    /// Equal share of a member in the whole run.
+    /// CPU time of an equal share in the whole run.
     even: Span,
 }
 
-/// Schedules a target and measures how its members share its CPU time. `None` without cgroups of
-/// version 2.
+/// Schedules a target and measures how its members share its CPU time. `None` if the host has no
+/// version 2 cgroups.
 fn unevenness(held: Held) -> Option<Unevenness> {
     let members = Members::start(held.kind, held.nice_step);
     let group = if held.is_group { Some(Group::with(members.pid())?) } else { None };
@@ -182,9 +182,9 @@ const HELD: Held = Held {
     is_group: false,
 };
 
-/// Asserts that each member of a target on one CPU is within one slice of an equal share. A target
-/// with a hard limit receives CPU time only in slices, one for one member in each period. On
-/// several CPUs each member must receive at least half of an equal share.
+/// Asserts that each member of a target on one CPU is within one slice of an equal share. With a
+/// hard limit, one member receives a whole slice in each period. On several CPUs each member must
+/// receive at least half of an equal share.
 fn is_even(held: Held) {
     let Some(Unevenness { worst, least, even }) = unevenness(held) else {
         println!("skipped: needs cgroups of version 2 that can be written");

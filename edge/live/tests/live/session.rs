@@ -1,5 +1,5 @@
-//! A session without a scenario: vCPUs join, change parameters, are paused and moved, and leave. A
-//! request that fails changes nothing. Needs root.
+//! Tests of a session without a scenario: vCPUs join, change parameters, are paused and migrated,
+//! and leave. A request that fails changes nothing. Needs root.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Open {
         self.session.join(vec![request]).unwrap()[0]
     }
 
-    /// Continues the session for this long. Returns the members that ended in that time.
+    /// Continues the session for a length of time. Returns the members that ended in that time.
     fn go_on(&mut self, length: Span) -> Vec<JoinId> {
         let until = self.session.now() + length;
         let mut ended = Vec::new();
@@ -46,7 +46,7 @@ impl Open {
         ended
     }
 
-    /// Returns the changes by other programs that the session undoes in its next two audits.
+    /// Returns the changes by other programs that the session undoes in its next two checks.
     fn undone(&mut self) -> Vec<(JoinId, ForeignChange)> {
         let until = self.session.now() + Span::from_ms(110);
         let mut undone = Vec::new();
@@ -58,7 +58,8 @@ impl Open {
         undone
     }
 
-    /// Returns the CPU time that a member has used since an instant, and the CPUs on which it ran.
+    /// Returns the CPU time that a member has used since a time of the session, and the CPUs on
+    /// which it ran.
     fn ran(&self, id: JoinId, since: Time) -> (Span, CpuSet) {
         let mut ran = (Span::ZERO, CpuSet::NONE);
         for record in &self.records {
@@ -83,8 +84,8 @@ impl Open {
 
 const NOW: Time = Time::START;
 
-/// Maximum excess of CPU time over the share. On a busy test machine the timer of a stop may be
-/// late by this much, and the excess is paid back only afterwards.
+/// Maximum excess of CPU time over the share. On a busy test machine a vCPU may be stopped late by
+/// this amount, and the excess is paid back only afterwards.
 const LATE: Span = Span::from_ms(50);
 
 #[test]
@@ -113,7 +114,7 @@ fn vcpu_in_a_session_is_limited_to_its_share_until_it_leaves() {
     assert!(matches!(records.last(), Some(Entry::Record(Record::Ended { .. }))));
 }
 
-/// Two sessions that did not know about each other would reserve the same time of a CPU twice.
+/// If two sessions scheduled the same CPU, both would reserve the same CPU time.
 #[test]
 fn second_session_on_a_cpu_that_is_already_managed_is_refused() {
     let Some(_alone) = begin() else { return };
@@ -196,7 +197,7 @@ fn vcpu_paused_in_a_session_uses_no_cpu_time_until_resumed() {
     }
 }
 
-/// A vCPU that is woken while it is paused is runnable when it is resumed.
+/// A vCPU that is woken during its pause is runnable when it is resumed.
 #[test]
 fn vcpu_that_is_blocked_can_be_paused_and_resumed() {
     let Some(_alone) = begin() else { return };
@@ -450,8 +451,8 @@ fn session_reports_ended_vcpus_and_replaces_dead_keeper_processes() {
     other.is_given_back();
 }
 
-/// A thread of a target exits while the target is scheduled. The other threads are still stopped
-/// and resumed.
+/// A thread of the target exits while the target is scheduled. The remaining threads are still
+/// stopped and resumed.
 #[test]
 fn target_stays_limited_after_one_of_its_threads_exits() {
     let Some(_alone) = begin() else { return };
@@ -510,8 +511,9 @@ fn hundred_vcpus_in_a_session_on_one_cpu_stay_within_their_shares() {
 }
 
 /// A member with 100 ms in every second changes its slice by a millisecond up and down, ten times a
-/// second. It gets its reservation and one slice, and not half of the CPU, as it would with a whole
-/// slice at each change. Half as much again is allowed for a test machine that stops it late.
+/// second. It receives its reservation and at most one additional slice. With a whole slice at each
+/// change it would receive half of the CPU. A tolerance of 50 % allows for a test machine that
+/// stops it late.
 #[test]
 fn vcpu_that_changes_its_slice_ten_times_a_second_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };

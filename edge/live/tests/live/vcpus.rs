@@ -1,4 +1,4 @@
-//! vCPU threads are found by name, over QMP, and in a real QEMU process.
+//! Tests of finding vCPU threads by name, over QMP, and in a real QEMU process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,15 +18,15 @@ const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": ["oob"]}}"#;
 const DONE: &str = r#"{"return": {}}"#;
 const EVENT: &str = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "RESUME"}"#;
 
-/// Steps of the scripted monitor, in order.
+/// A step of the scripted monitor.
 enum Step {
     /// Sends a line of text.
     Say(String),
-    /// Waits for a line that contains this text.
+    /// Waits for a line from the client that contains this text.
     Hear(&'static str),
-    /// Sends bytes without an end of line.
+    /// Sends bytes without a line break.
     Begin(Vec<u8>),
-    /// Sends this line until the client has closed the connection.
+    /// Sends this line repeatedly until the client has closed the connection.
     Repeat(&'static str),
     /// Sends nothing until the client closes the connection.
     Silence,
@@ -87,7 +87,7 @@ fn follow(script: &[Step], mut stream: UnixStream) {
     }
 }
 
-/// Returns a monitor that sends its greeting and gives this answer to the question about vCPUs.
+/// Returns a monitor that sends a greeting, and answers the query for vCPUs with `answer`.
 fn answering(answer: &str) -> Monitor {
     let ask = Step::Hear(r#"{"execute":"query-cpus-fast"}"#);
     Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities"), say(DONE), ask, say(answer)])
@@ -232,7 +232,7 @@ fn error_about_a_missing_qmp_socket_states_its_path() {
     assert!(matches!(error, FindError::Qmp { source: QmpError::Connect(_), .. }), "{error:?}");
 }
 
-/// Threads of this process that do nothing until the test ends them.
+/// Threads of this process that only wait until the test ends them.
 struct Threads {
     threads: Vec<(i32, JoinHandle<()>)>,
     end: Vec<Sender<()>>,
@@ -271,7 +271,8 @@ fn this_process() -> i32 {
     i32::try_from(std::process::id()).expect("a process id")
 }
 
-/// A single test, because all tests of this file share the process whose threads are examined.
+/// All names are tested in a single test, because all tests in this file share the process whose
+/// threads are examined.
 #[test]
 fn vcpu_threads_are_found_by_the_thread_names_of_each_hypervisor() {
     // In reverse order, so that neither age nor the alphabet puts vCPU 10 after vCPU 9.
@@ -319,7 +320,7 @@ fn vcpu_search_in_a_process_that_does_not_exist_is_an_error() {
     assert!(matches!(find(pid), Err(FindError::NoProcess { pid: gone }) if gone == pid));
 }
 
-/// The user who starts a VM must not be able to pass off another user's thread as a vCPU.
+/// A user who starts a VM must not be able to present another user's thread as a vCPU.
 #[test]
 fn thread_of_another_process_that_a_qmp_monitor_reports_is_refused() {
     let cpus = r#"{"return": [{"cpu-index": 0, "thread-id": TID}]}"#;
@@ -341,7 +342,7 @@ fn thread_of_another_process_that_a_qmp_monitor_reports_is_refused() {
     assert_eq!(tid, this_process());
 }
 
-/// A QEMU process that has its vCPU threads but does not run them. It is killed when this is
+/// A QEMU process that has its vCPU threads but does not run them. It is killed when this value is
 /// dropped.
 struct Qemu {
     process: Child,
@@ -356,7 +357,8 @@ impl Drop for Qemu {
 }
 
 impl Qemu {
-    /// Starts QEMU. `None` if it is not installed. `SOCKET` in an argument becomes a fresh path.
+    /// Starts QEMU. `None` if it is not installed. `SOCKET` in an argument is replaced by a new
+    /// path.
     fn with(arguments: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         let mut qemu = Command::new("qemu-system-x86_64");
@@ -381,7 +383,7 @@ impl Qemu {
         Some(qemu)
     }
 
-    /// Waits until QEMU answers a command, which it does only once the whole VM has been created.
+    /// Waits until QEMU answers a command. It does so only after the whole VM has been created.
     fn wait_until_up(&mut self) {
         let input = self.process.stdin.as_mut().expect("a pipe");
         input.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("QEMU listens");

@@ -1,5 +1,5 @@
-//! Ping clients. A client either sends each packet after the answer to the previous one, or sends
-//! packets at a fixed rate without waiting for answers.
+//! Ping clients. A client either sends each packet after the answer to the previous packet, or
+//! sends packets at a fixed rate without waiting for answers.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ use crate::net::{PING, here};
 
 /// Time after which a packet without an answer counts as lost.
 const TIMEOUT: Span = Span::from_secs(5);
-/// Time from a lost packet to the next one. If no process listens, the loss is known at once;
+/// Time from a lost packet to the next packet. If no process listens, the loss is known at once;
 /// without this delay the client would retry in a busy loop.
 const RETRY: Span = Span::from_secs(1);
 
@@ -120,7 +120,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Sends packets at the intervals `every`, without waiting for the answers to earlier ones.
+    /// Sends packets at the intervals `every`, without waiting for the answers to earlier packets.
     pub(super) fn pings(&mut self, every: &Draw) -> Result<(), LoadError> {
         let mut way = self.way()?;
         let mut next = self.began.after(self.draws.draw(every));

@@ -47,7 +47,7 @@ enum RequestState {
 
 /// Rule for the time of the next request.
 enum Pace<'a> {
-    /// Requests are sent at these intervals, whether or not earlier ones are answered.
+    /// Requests are sent at these intervals, even if earlier requests are still unanswered.
     Open(&'a Draw),
     /// The next request is sent when this think time has passed since an answer.
     Closed(&'a Draw),
@@ -132,7 +132,8 @@ impl Client<'_> {
         }
     }
 
-    /// Starts a request. Returns `None` if it is lost at once, as when no process listens.
+    /// Starts a request. Returns `None` if the request is lost at once, for example because no
+    /// process listens.
     fn request(&mut self, timeout: Span) -> Result<Option<Pending>, LoadError> {
         let asked = monotonic();
         self.done.asked += 1;
@@ -146,8 +147,8 @@ impl Client<'_> {
     }
 }
 
-/// Schedules the next request of a closed client at `at`. For an open client, whose requests come
-/// at a fixed rate, it does nothing.
+/// Schedules the next request of a closed client at `at`. Does nothing for an open client, whose
+/// requests come at a fixed rate.
 fn again(pace: &Pace<'_>, due: &mut BinaryHeap<Reverse<Time>>, at: Time) {
     if matches!(pace, Pace::Closed(_)) {
         due.push(Reverse(at));

@@ -269,7 +269,7 @@ fn http_answer_that_is_incomplete_or_unsuccessful_counts_as_lost() {
 }
 
 #[test]
-fn stream_sent_by_a_load_arrives_to_the_last_byte() {
+fn stream_sent_by_a_load_arrives_completely() {
     let from = SystemClients { inward: true, ..SystemClients::default() };
     let server = Server::start(serving("work = { kind = \"sink\" }", from));
     let mut sent = 0;

@@ -14,7 +14,7 @@ use slackline_live::session::{JoinId, JoinTarget, Options, Request, RequestedId,
 /// Part of the CPU that is never reserved. It is smaller if the requested limit itself leaves less.
 const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
 
-/// The dispatcher while it runs.
+/// A limit that Slackline's own dispatcher enforces.
 #[derive(Debug)]
 pub(super) struct OwnLimit {
     session: Session,

@@ -52,13 +52,13 @@ impl Sample {
     }
 }
 
-/// Maximum wait until the measured thread is off its CPU. A thread limited to 90 % may stay on it
+/// Maximum wait until the measured thread is off its CPU. A thread limited to 90 % can stay on it
 /// for slices of 100 ms.
 const PATIENCE: Span = Span::from_ms(120);
 /// Interval at which the sampler checks if the measured thread is off its CPU.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Measurement of one process.
+/// Measurement of the CPU time of one process, by samples.
 #[derive(Debug)]
 pub struct Sampler {
     pid: Tid,
@@ -102,7 +102,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Returns true if readings are exact. Otherwise they may be late by up to a tick.
+    /// Returns true if readings are exact. Otherwise readings can be late by up to a tick.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         matches!(self.clocks, Clocks::One(_, Some(_)))
@@ -120,7 +120,7 @@ impl Sampler {
     }
 
     /// Waits until the next sample is due, and takes it. A sample is due when the sum of all
-    /// requested lengths has passed since the start, so a late sample does not delay later ones.
+    /// requested lengths has passed since the start, so a late sample does not delay later samples.
     ///
     /// # Errors
     ///

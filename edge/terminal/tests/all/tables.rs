@@ -1,11 +1,12 @@
-//! Tables of single runs and of runs side by side.
+//! Tests of tables of single runs, and of several runs side by side.
 
 use crate::script::{Script, us, vcpu, web_servers};
 use slackline_terminal::{Paint, side_by_side, summary};
 use slackline_trace::Record;
 use slackline_units::Time;
 
-/// Compares texts line by line, so that a difference can be read.
+/// Asserts that two texts are equal. They are compared line by line, so that a difference can be
+/// read.
 fn assert_text(found: &str, expected: &str) {
     let expected = expected.strip_prefix('\n').unwrap_or(expected);
     assert!(found == expected, "found:\n{found}\nexpected:\n{expected}");

@@ -1,4 +1,4 @@
-//! Timelines and lists of run intervals.
+//! Tests of timelines, and of lists of run intervals.
 
 use slackline_terminal::{Glyphs, Listing, Paint, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
@@ -38,8 +38,9 @@ fn promised(vcpu: VcpuId, slice: u64, period: u64) -> Record {
     Record::Promised { at: us(0), vcpu, reservation, exact: false, phase: None }
 }
 
-/// Records of 40 ms. `web` has 4 ms in 10 ms reserved, and blocks when its work is done. `db` has 2
-/// ms in 20 ms, always has work, and receives only 1 ms at first. `batch` uses the slack.
+/// Records of 40 ms. `web` reserves 4 ms in every 10 ms and blocks when its work is done. `db`
+/// reserves 2 ms in every 20 ms and always has work, but receives only 1 ms in its first period.
+/// `batch` uses the slack.
 fn records() -> Vec<Record> {
     use RanEnd::{Blocked, Limit, Over, Preempted};
     let mut records = vec![promised(WEB, 4, 10), promised(DB, 2, 20)];
@@ -195,7 +196,7 @@ fn run_list(name: &str) -> Result<String, RunListError> {
     Ok(String::from_utf8(text).expect("text"))
 }
 
-/// The last block is not over at the end of the run, so its length is unknown.
+/// The vCPU is still blocked at the end of the run, so the length of its last block is unknown.
 #[test]
 fn csv_list_of_a_vcpu_has_its_run_and_block_times() {
     let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
@@ -243,7 +244,7 @@ fn csv_list_of_a_vcpu_counts_a_wake_without_cpu_time_as_blocked() {
     assert_eq!(String::from_utf8_lossy(&text), expected);
 }
 
-/// If the host could not observe blocking, no table is made.
+/// The host that made the trace could not observe blocking, so no CSV is made.
 #[test]
 fn csv_list_of_a_trace_without_block_records_is_refused() {
     let header = header(Knowledge {

@@ -1,12 +1,12 @@
-//! Tables of XenMon's metrics.
+//! Tests of the tables of XenMon's metrics.
 
 use slackline_metrics::{Point, XenMonDomain, XenMonSummary};
 use slackline_terminal::{Paint, xenmon};
 use slackline_trace::Knowledge;
 use slackline_units::Span;
 
-/// Returns a domain with gotten, allocated, blocked and waited times in milliseconds, in one
-/// execution of 100 ms.
+/// Returns a domain with these gotten, allocated, blocked and waited times in milliseconds. It has
+/// one execution of 100 ms.
 fn domain(name: &str, times: [u64; 4], io: u64) -> XenMonDomain {
     let [gotten, allocated, blocked, waited] = times.map(Span::from_ms);
     let total = Point { gotten, allocated, blocked, waited, executions: 1, sliced: 1, io };

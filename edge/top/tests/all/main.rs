@@ -1,4 +1,4 @@
-//! Screens as text, and the keys that change them.
+//! Tests of the screen as text, and of the keys that change it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use ratatui::backend::TestBackend;
 use slackline_top::{CpuLine, Key, Snapshot, SortKey, View, VmRow, draw};
 use slackline_units::Span;
 
-/// Returns a row of a VM that reserves this many percent of a CPU and uses that many.
+/// Returns a row for a VM that reserves `reserved` percent of a CPU and uses `used` percent.
 fn row(name: &str, reserved: u64, used: u64, missed: u64) -> VmRow {
     VmRow {
         name: name.into(),
@@ -46,7 +46,7 @@ fn snapshot() -> Snapshot {
     }
 }
 
-/// Draws a screen. Spaces at the ends of lines are removed.
+/// Draws a screen and returns it as text. Spaces at the ends of lines are removed.
 fn screen(width: u16, snapshot: &Snapshot, view: &View) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, 14)).unwrap();
     terminal.draw(|frame| draw(frame, snapshot, view)).unwrap();
@@ -59,7 +59,7 @@ fn screen(width: u16, snapshot: &Snapshot, view: &View) -> String {
     text
 }
 
-/// Asserts that a screen equals the file of its name. With `UPDATE=1` the file is written.
+/// Asserts that a screen equals the saved file called `name`. With `UPDATE=1`, writes the file.
 #[track_caller]
 fn is_as_saved(name: &str, screen: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/all/screens/{name}.txt"));
@@ -127,7 +127,7 @@ fn top_screen_keeps_the_selected_vm_when_rows_change_places() {
     assert_eq!(view.selected.as_deref(), Some("web"));
 }
 
-/// A daemon that does not answer leaves the last numbers on the screen.
+/// If the daemon does not answer, the screen keeps the last numbers.
 #[test]
 fn top_screen_shows_an_error_above_the_last_numbers_received() {
     let mut snapshot = snapshot();

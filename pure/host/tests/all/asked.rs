@@ -21,7 +21,7 @@ fn ms(slot: u32, ms: u64) -> (VcpuId, Span) {
 }
 
 #[test]
-fn event_reschedules_its_cpu_and_those_named_by_the_policy() {
+fn event_reschedules_its_cpu_and_the_cpus_named_by_the_policy() {
     let share = no_share();
     let told = VcpuHint::Tasks(Tasks::default());
     for (fact, cpus) in [
@@ -111,7 +111,7 @@ fn woken_vcpu_that_started_on_a_cpu_is_not_offered_to_a_second_idle_cpu() {
 }
 
 #[test]
-fn cpus_are_rescheduled_for_a_vcpu_no_longer_refused_only_if_it_waits() {
+fn vcpu_that_hardware_allows_again_causes_rescheduling_only_while_waiting() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
@@ -231,7 +231,7 @@ fn host_lists_the_next_reserved_vcpus_in_dispatch_order() {
     assert_eq!(story.hardware.on, [Some(vcpu(2))]);
 }
 
-/// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait may get that
+/// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait can get that
 /// CPU. Under Xen's rules CPU 1 looks for work only once per slice, so a waiting vCPU is offered to
 /// CPU 2.
 #[test]

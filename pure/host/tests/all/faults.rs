@@ -266,7 +266,7 @@ fn policy_pick_that_violates_the_affinity_of_the_vcpu_is_refused() {
 }
 
 #[test]
-fn policy_that_picks_again_a_vcpu_that_hardware_refused_is_an_error() {
+fn policy_that_picks_a_vcpu_after_hardware_refused_it_is_an_error() {
     let mut story = Story::scripted(2);
     story.wants(CPU1, run(3, 1));
     story.hardware.refuses = true;

@@ -219,7 +219,7 @@ fn cpu_time_of_a_vcpu_that_the_policy_did_not_pick_is_recorded_as_slack() {
 }
 
 #[test]
-fn cpu_time_used_after_a_timeslice_has_ended_is_not_compared_with_its_limit() {
+fn cpu_time_used_after_a_timeslice_is_not_compared_with_the_timeslice_limit() {
     let mut story = one_runs();
     story.wants(CPU0, Pick::Idle);
     story.step_at(at(4), Fact::Blocked(vcpu(0)));

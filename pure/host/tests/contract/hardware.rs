@@ -179,9 +179,10 @@ pub(crate) struct ScriptHardware<'a> {
 pub(crate) struct Run {
     pub(crate) told: Vec<(Time, Told)>,
     pub(crate) history: History,
-    /// vCPU that could have run after the last step and did not. `None` if there is none.
+    /// vCPU that was eligible to run after the last step but did not run. `None` if every eligible
+    /// vCPU ran.
     pub(crate) forgotten: Option<VcpuId>,
-    /// CPU whose pick had changed and that was not rescheduled. `None` if there is none.
+    /// CPU whose pick had changed and that was not rescheduled. `None` if there is no such CPU.
     pub(crate) unasked: Option<Breach>,
 }
 
@@ -234,7 +235,7 @@ impl<'a> ScriptHardware<'a> {
         Ok(Run { told: self.body.told, history: self.history, forgotten, unasked: self.unasked })
     }
 
-    /// Returns true if the vCPU may have excess over the fluid rate from earlier parameters. With a
+    /// Returns true if the vCPU can have excess over the fluid rate from earlier parameters. With a
     /// small reservation it can take longer to pay back the excess than any script lasts.
     fn may_owe(&self, who: VcpuId) -> bool {
         let of_it = self.history.lives.iter().filter(|life| life.vcpu == who);
@@ -242,7 +243,7 @@ impl<'a> ScriptHardware<'a> {
     }
 
     /// Returns a vCPU that still waits after all vCPUs that ran in the meantime were blocked. A
-    /// vCPU with a small share may wait longer than any script lasts, but not once the vCPUs with
+    /// vCPU with a small share can wait longer than any script lasts, but not once the vCPUs with
     /// large shares are blocked. A capped vCPU waits until its cap is lifted and its debt is paid
     /// back.
     fn find_forgotten(&mut self) -> Result<Option<VcpuId>, Breach> {

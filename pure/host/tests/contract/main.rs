@@ -187,7 +187,7 @@ fn contract_check_detects_a_policy_that_starves_a_vcpu() {
 }
 
 #[test]
-fn contract_check_detects_slices_of_a_wrong_length() {
+fn contract_check_detects_short_and_long_slices() {
     assert_caught(Wrong::ChargesTwice, "ShortSlice");
     assert_caught(Wrong::GivesTooMuch, "OverSlice");
 }

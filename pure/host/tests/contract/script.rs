@@ -33,7 +33,7 @@ impl Script {
     }
 }
 
-/// Quality of the simulated hardware.
+/// Precision of the simulated hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Timers expire on time, every order is carried out, and the vCPU on a CPU gets all of its

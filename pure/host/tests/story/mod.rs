@@ -40,7 +40,7 @@ pub(crate) fn run(slot: u32, ms: u64) -> Pick {
     Pick::Run { vcpu: vcpu(slot), limit, entitlement: Entitlement::Due }
 }
 
-/// Hardware that carries out orders, unless `refuses` is set for the next one.
+/// Hardware that carries out orders, unless `refuses` is set for the next order.
 pub(crate) struct TestHardware {
     pub(crate) now: Time,
     /// vCPU that occupies each CPU.

@@ -2,7 +2,7 @@
 
 use slackline_units::Time;
 
-/// Intervals in any order that may overlap. `settle` sorts them and makes them disjoint before they
+/// Intervals in any order that can overlap. `settle` sorts them and makes them disjoint before they
 /// are queried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Intervals(Vec<(Time, Time)>);

@@ -81,7 +81,7 @@ fn unknown_metric_name_is_refused_with_the_nearest_known_name() {
 }
 
 #[test]
-fn summary_fields_keep_their_names_and_name_their_unit() {
+fn summary_field_names_are_stable_and_end_in_their_unit() {
     let run = web_servers();
     let names = |fields: Vec<(&'static str, FieldValue)>| {
         fields.iter().map(|field| field.0).collect::<Vec<_>>().join(" ")

@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn admission_counts_dispatch_overhead_and_a_refusal_states_it() {
+    fn admission_counts_dispatch_overhead_and_refusals_state_the_overhead() {
         let ms =
             |slice, period| Reservation::new(Span::from_us(slice), Span::from_us(period)).unwrap();
         let capacity = Some(CpuShare::from_ppm(950_000));

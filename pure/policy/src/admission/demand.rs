@@ -1,12 +1,12 @@
 //! Processor-demand test: decides exactly whether EDF meets all deadlines on one CPU, starting from
-//! the CPU's current state. Deadlines may be earlier than the ends of their periods. Sources:
+//! the CPU's current state. Deadlines can be earlier than the ends of their periods. Sources:
 //! Baruah, Mok and Rosier, RTSS 1990, for the test. Zhang and Burns, IEEE Transactions on Computers
 //! 2009, for the times to examine (quick processor-demand analysis, cited as [QPA]).
 //!
 //! All deadlines are met if both hold:
 //! - From the current state, the work that is due by any later time fits before that time.
 //! - From any other state that can follow, the work that is released and due within an interval
-//!   fits into the interval.
+//! fits into the interval.
 //!
 //! A vCPU that blocks only demands less CPU time, or the same time later.
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_bound_of_a_task_with_deadline_at_period_end_is_its_utilization() {
+    fn demand_bound_equals_utilization_if_deadlines_are_at_period_ends() {
         let mut demand = Demand::default();
         assert_eq!(demand.bound(), 0);
         demand.add(one(((0, 0), (1, 4, 4), 0)));

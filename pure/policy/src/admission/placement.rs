@@ -18,8 +18,8 @@ pub(crate) enum Packing {
     Spread,
     /// The first CPU that can take the vCPU.
     Pack,
-    /// The best CPU. If no CPU can take the whole vCPU, it is split over several, under policies
-    /// that split.
+    /// The best CPU. If no CPU can take the whole vCPU, it is split over several CPUs, under
+    /// policies that split vCPUs.
     Split,
 }
 
@@ -36,7 +36,8 @@ pub(crate) struct Request<F, B> {
 }
 
 impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
-    /// Returns the CPU that takes the vCPU. If none can, the error is the best allowed one.
+    /// Returns the CPU that takes the vCPU. If no CPU can take the vCPU, the error is the best CPU
+    /// that the affinity allows.
     pub(crate) fn place(&self, packing: Packing) -> Result<CpuId, CpuId> {
         let can = |cpu: &CpuId| self.allowed.contains(*cpu) && (self.fits)(*cpu);
         if let Some(home) = self.home.filter(can) {
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_keeps_its_cpu_in_placement_if_affinity_allows_and_it_fits() {
+    fn placement_keeps_a_vcpu_on_its_cpu_if_affinity_and_capacity_allow() {
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1, 2, 3, 4]), Ok(3));
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1]), Ok(1));
         assert_eq!(place(Packing::Pack, Some(0), &[0, 2, 3]), Ok(2));

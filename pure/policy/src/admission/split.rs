@@ -4,7 +4,7 @@
 //! cited as [C=D].
 //!
 //! The relative deadline of each subtask except the last equals its execution time (C=D). The first
-//! subtask begins with the period, each later one at the deadline of its predecessor. A subtask
+//! subtask begins with the period, each later subtask at the deadline of its predecessor. A subtask
 //! with C=D precedes all other work on its CPU, so it ends exactly at its deadline. The last
 //! subtask has the end of the period as its deadline. A CPU can have one subtask with C=D, so there
 //! are at most as many splits as CPUs less one. Whole vCPUs never migrate. A split vCPU migrates
@@ -210,7 +210,7 @@ struct Search<'a> {
     period: Span,
 }
 
-/// First subtasks of an incomplete plan. Each one ends when the next one begins.
+/// First subtasks of an incomplete plan. Each one ends when the next subtask begins.
 #[derive(Clone, Debug, Default)]
 struct SplitPrefix {
     parts: Vec<Subtask>,
@@ -236,7 +236,7 @@ const CPUS: usize = 8;
 /// Number of incomplete plans of each length that the search continues with.
 const BEGINNINGS: usize = 4;
 
-/// Shortest subtask. A shorter one would not be worth the migration that it costs.
+/// Shortest subtask. A shorter subtask would not be worth the migration that it costs.
 const LEAST: Span = Span::from_us(10);
 
 /// Share of each CPU with the demand test that is never reserved, since that test takes very long

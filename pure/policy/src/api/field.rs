@@ -15,7 +15,7 @@ use crate::api::nearest::nearest;
 pub struct Field {
     /// Name that users type.
     pub name: &'static str,
-    /// Type and range of its value.
+    /// Type and range of the parameter's value.
     pub kind: Kind,
     /// Default value as a user would write it. `None` if the parameter is required.
     pub default: Option<&'static str>,
@@ -425,8 +425,7 @@ impl Values {
 
     /// Returns the default values of a table.
     ///
-    /// # Errors
-    /// If a field has no default. Names the first such field.
+    /// # Errors If a field has no default. The error names the first such field.
     pub fn defaults(fields: &'static [Field]) -> Result<Values, FieldError> {
         Values::read(fields, core::iter::empty())
     }
@@ -613,7 +612,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::type_complexity)] // A table of input, message, hint.
-    fn error_about_an_invalid_parameter_names_it_and_gives_a_hint() {
+    fn error_about_an_invalid_parameter_names_the_parameter_and_gives_a_hint() {
         let cases: &[(&[(&str, RawValue<'_>)], &str, &str)] = &[
             (&[], "`period` is missing: how often", "write period = \"10ms\""),
             (

@@ -87,7 +87,7 @@ pub enum TopologyError {
     Missing(Level, CpuId),
     /// Two CPUs share a group of one level, but no group of a wider level.
     Torn {
-        /// Level of the group that they share.
+        /// Level of the group that the two CPUs share.
         level: Level,
         /// The two CPUs that share the group.
         cpus: (CpuId, CpuId),

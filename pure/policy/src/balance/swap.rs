@@ -1,7 +1,7 @@
 //! Selection of the vCPUs that two CPUs swap to bring their taus closer together. [Diestelhorst
 //! §4.2.2]
 //!
-//! *Tau* is CPU time per weight. `hot` is the CPU with the lower tau, `idle` the other one. The
+//! *Tau* is CPU time per weight. `hot` is the CPU with the lower tau, `idle` the other CPU. The
 //! weight that should migrate from the hot to the idle CPU is *w_ideal*, `(t_idle w_hot - t_hot
 //! w_idle) / (t_hot + t_idle)` with the weights before the swap. (The thesis prints this formula
 //! with the weights after the swap, which contradicts its examples.) The weight marked to migrate
@@ -32,12 +32,12 @@ pub(crate) struct SwapRules {
     /// True if CPUs with equal CPU time per weight are ordered by the greatest lead of their vCPUs,
     /// where a lead is CPU time received beyond the fair share. [balancer §1.8, 2]
     pub(crate) by_lead: bool,
-    /// True if a CPU that found no vCPUs to swap with one CPU may try another CPU in the same run.
+    /// True if a CPU that found no vCPUs to swap with one CPU can try another CPU in the same run.
     /// [balancer §1.8, 3]
     pub(crate) retries: bool,
 }
 
-/// vCPUs that migrate from the hot CPU to the idle one (`there`) and from the idle one to the hot
+/// vCPUs that migrate from the hot CPU to the idle CPU (`there`) and from the idle CPU to the hot
 /// CPU (`back`), in order of id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Swap {

@@ -14,11 +14,11 @@
 //!
 //! Holds after every call:
 //! - A runnable vCPU is in one of its CPU's queues: ready, unblocked, or waiting with its budget
-//!   exhausted. A waiting vCPU with the extra-time flag takes part in the turns of slack.
+//! exhausted. A waiting vCPU with the extra-time flag takes part in the turns of slack.
 //! - Natural periods follow each other from admission or the last change of parameters, even while
-//!   the vCPU is blocked.
+//! the vCPU is blocked.
 //! - CPU time beyond the budget, in a timeslice that ran on budget, is deducted from the next
-//!   slices.
+//! slices.
 //!
 //! A full CPU has no deadline misses for this reason: by the end of each of its shorter periods, a
 //! vCPU that woke demands at most slice/period of the time since the wake. It demands nothing for
@@ -26,10 +26,10 @@
 //!
 //! Departs from Xen's Atropos:
 //! - Natural periods do not move when a vCPU wakes, so that a reservation can be verified from
-//!   outside.
+//! outside.
 //! - The next shorter period begins as soon as a budget is exhausted, not only when the period
-//!   ends.
-//! - A timeslice may be shorter than the quantum of slack.
+//! ends.
+//! - A timeslice can be shorter than the quantum of slack.
 //! - Debt survives a long block.
 //! - There is admission control.
 //! - The faults for which Xen removed Atropos are not reproduced.
@@ -54,7 +54,7 @@ use crate::{
 const ADMISSION: Field = Field::choice(
     "admission",
     &["exact", "off"],
-    "refuse what does not fit, or accept everything as Xen did",
+    "refuse slices that do not fit, or accept everything as Xen did",
 );
 const RESERVE: Field =
     Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
@@ -71,7 +71,8 @@ const PERIOD: Field =
     Field::required_span("period", "length of a period; the slice is due by its end");
 const LATENCY: Field =
     Field::span("latency", "0s", "first period after a long block; 0s for none, at most `period`");
-const EXTRA: Field = Field::flag("extra", "takes part in slack; false is a hard limit");
+const EXTRA: Field =
+    Field::flag("extra", "the vCPU may use slack; false makes the slice a hard limit");
 
 /// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
@@ -182,7 +183,7 @@ struct AtroposServer {
     period_end: Time,
     /// Start of the time for which the vCPU accrues budget in this natural period.
     from: Time,
-    /// Length of the current period, which may be shorter than the natural period.
+    /// Length of the current period, which can be shorter than the natural period.
     period: Span,
     /// End of the current period.
     deadline: Time,

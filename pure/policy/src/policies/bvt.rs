@@ -494,7 +494,7 @@ impl<S: Source> Bvt<S> {
     }
 
     /// Moves all clocks of a CPU back, as Xen does before they overflow. The clocks of blocked
-    /// vCPUs may wrap [Xen].
+    /// vCPUs can wrap [Xen].
     fn rebase(&mut self, at: &Moment, cpu: CpuId) {
         let floor = self.line(cpu).floor;
         self.lines[cpu.index()].floor = self.rules.rebased(floor);

@@ -10,7 +10,7 @@
 //!
 //! Events request passes. A *pass* chooses the vCPU that runs on a CPU and the end of its
 //! timeslice. The decision is stored, and `pick` returns it until the next pass, so that repeated
-//! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best one. If
+//! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best vCPU. If
 //! that vCPU starts, it becomes the chosen one.
 //!
 //! Holds after every call: a runnable vCPU is in one list, or is chosen for one CPU, or is parked
@@ -136,7 +136,7 @@ pub(crate) struct Credit {
 #[derive(Clone, Copy, Debug)]
 struct CreditCpu {
     chosen: Option<VcpuId>,
-    /// Class of the vCPU chosen for the CPU. [`Class::Idle`] if there is none.
+    /// Class of the vCPU chosen for the CPU. [`Class::Idle`] if no vCPU is chosen.
     class: Class,
     from: Time,
     /// Time of the next pass: the end of the timeslice, or the end of idling if idling is limited.
@@ -372,7 +372,7 @@ impl Policy for Credit {
 /// Reason for a scheduling pass. If a pass is requested for several reasons, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PassReason {
-    /// Another vCPU may precede the chosen one.
+    /// Another vCPU may precede the chosen vCPU.
     Preempted,
     /// The timeslice has ended, or no vCPU is chosen.
     Over,
@@ -467,8 +467,8 @@ impl Credit {
         }
     }
 
-    /// Makes a vCPU the chosen one because it started in place of a chosen vCPU that is not
-    /// eligible.
+    /// Makes a vCPU the chosen vCPU of its CPU because it started in place of a chosen vCPU that is
+    /// not eligible.
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
         self.put_back(at, cpu, PassReason::Preempted);

@@ -395,7 +395,7 @@ impl Gedf {
 
     /// Returns the CPU that should run the waiting `vcpu` now: an idle CPU, preferably the one that
     /// the vCPU ran on last. Otherwise the CPU of the running vCPU with the worst rank, if `vcpu`
-    /// has a better one. CPUs that will be rescheduled anyway are left out.
+    /// has a better rank. CPUs that will be rescheduled anyway are left out.
     fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
         if !self.order.waits(vcpu) {
             return None;
@@ -411,7 +411,7 @@ impl Gedf {
     }
 
     /// Marks a CPU for rescheduling and returns it. If its occupant can continue on an idle CPU,
-    /// returns that CPU too. The newcomer may be unable to run there, while the occupant is able.
+    /// returns that CPU too. The newcomer can be unable to run there, while the occupant is able.
     fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
@@ -435,7 +435,7 @@ impl Gedf {
         self.periods.insert(cpu.index(), self.servers[vcpu].period_end, vcpu);
     }
 
-    /// Enters a runnable vCPU among the running or the waiting ones, by its current rank.
+    /// Enters a runnable vCPU among the running or the waiting vCPUs, by its current rank.
     fn requeue(&mut self, at: &Moment, vcpu: VcpuId) {
         self.order.put(at, vcpu, rank_of(&self.servers, vcpu));
     }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{DomId, VcpuId};
 
-/// Index of the node that stands before the first vCPU and behind the last one.
+/// Index of the node that stands before the first vCPU and behind the last vCPU.
 const ENDS: usize = 0;
 
 /// FIFO queue of vCPUs. All operations cost O(1) except iteration.

@@ -176,7 +176,7 @@ impl<K: Ord + Copy> Queues<K> {
         self.insert(queue, key, vcpu);
     }
 
-    /// Removes `vcpu` from its queue if it is in one.
+    /// Removes `vcpu` from its queue if the vCPU is in a queue.
     #[inline]
     pub(crate) fn remove(&mut self, vcpu: VcpuId) {
         match self.places.get_mut(vcpu.slot()) {

@@ -6,8 +6,8 @@ use toml::de::DeValue;
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, decimal};
 
-/// Units of data with their sizes in bytes. A unit whose name is the end of another one comes
-/// later.
+/// Units of data with their sizes in bytes. A unit whose name is the end of another unit's name
+/// comes after that unit.
 const BYTES: [(&str, u64); 7] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),

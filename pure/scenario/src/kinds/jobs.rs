@@ -18,7 +18,7 @@ const FOREVER: &str = "forever";
 enum Times {
     /// Time at which the job is ready, counted from joining.
     Ready,
-    /// Time to sleep before the job, counted from the end of the job before it.
+    /// Time to sleep before the job, counted from the end of the previous job.
     Think,
 }
 
@@ -117,7 +117,7 @@ fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mis
     Ok(Program::once(steps))
 }
 
-/// Returns the release step of a job. `None` if the job before it has the same ready time.
+/// Returns the release step of a job. `None` if the previous job has the same ready time.
 fn release(before: Option<Span>, ready: Span) -> Option<Step> {
     let none = Draw::Fixed(Span::ZERO);
     let period = before.map_or(Span::from_ns(1), |before| ready - before);

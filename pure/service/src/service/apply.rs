@@ -3,7 +3,7 @@
 //! A request lists reservations as they should be. Capacity is freed first and reserved after, in
 //! one step of the service, so the order of the list does not matter. If one of them is refused,
 //! the changes before it are undone in reverse order. All changes are written in one commit: after
-//! a crash, either all reservations have their old parameters or all have their new ones.
+//! a crash, either all reservations have their old parameters or all have their new parameters.
 
 use std::collections::BTreeSet;
 

@@ -90,7 +90,7 @@ impl Service {
         }))
     }
 
-    /// Returns a kept answer, with the current state of the reservation.
+    /// Returns a stored answer, with the current state of the reservation.
     fn again(&self, kept: KeptAnswer) -> Answer {
         let now = self.book.get(&kept.row.name).filter(|entry| entry.row.since == kept.row.since);
         let mut reservation = now.map_or_else(|| ended(kept.row.clone()), |entry| entry.listed());

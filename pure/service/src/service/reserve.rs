@@ -211,8 +211,7 @@ pub(super) fn check_run(
 
 /// Returns the binding of the only VM with this name.
 ///
-/// # Errors
-/// If there is no such VM, or more than one.
+/// # Errors If there is no such VM, or several such VMs.
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
     match (bindings.pop(), bindings.is_empty()) {
@@ -227,8 +226,7 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
 
 /// Returns the user who owns, or will own, the VM of a new reservation.
 ///
-/// # Errors
-/// If the caller may not reserve for that user, or another one was named.
+/// # Errors If the caller may not reserve for that user, or the request named another user.
 fn whose(
     asked: &ClientRequest,
     (binding, said): (&Binding, Option<u32>),
@@ -247,10 +245,12 @@ fn whose(
     }
 }
 
-/// Returns the VM. `None` if the VM does not exist but may still start.
+/// Returns the VM that the binding names. `None` if no such VM runs now, but one can be started
+/// under the same name later.
 ///
 /// # Errors
-/// If the binding refers to a process that does not exist, or the VM cannot be used.
+/// If the binding names a process id that no process has, the user may not use the VM, or the host
+/// cannot identify the VM.
 pub(super) fn found(
     (binding, user): (&Binding, u32),
     world: &mut impl World,

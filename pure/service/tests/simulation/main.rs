@@ -24,7 +24,7 @@ use slackline_service::{Amount, CpuLoad, Identity, Input, Principal, Request, Ro
 use slackline_units::{CpuId, CpuShare, DomId, Reservation, Span, Time};
 use world::Lie;
 
-/// Environment variable with the number of seeds, and the first one: `N` or `N from M`.
+/// Environment variable with the number of seeds, and the first seed: `N` or `N from M`.
 const SEEDS: &str = "SLACKLINE_SEEDS";
 
 /// Number of seeds by default, for a few seconds on one core.

@@ -82,7 +82,7 @@ fn reservation_does_not_follow_a_domain_with_another_uuid_or_user() {
 }
 
 #[test]
-fn reservation_bound_to_a_name_precedes_one_that_follows_a_renamed_vm() {
+fn reservation_bound_to_a_name_precedes_a_reservation_of_a_renamed_vm() {
     let mut run = off();
     reserve(&mut run, "shop");
     run.model.kernel.start_domain("shop", DAEMON, &uuid(1));

@@ -8,7 +8,7 @@ use slackline_policy::{
 use slackline_service::{Identity, Seats, Terms};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Reservation, Span, Time, VcpuId};
 
-/// Reserve of each CPU for everything else.
+/// Part of each CPU that reservations cannot use.
 pub(crate) const RESERVE: CpuShare = CpuShare::from_ppm(100_000);
 
 /// A reservation in the scheduler.

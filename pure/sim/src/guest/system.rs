@@ -362,7 +362,7 @@ impl<'a, D: Copy> System<'a, D> {
         }
     }
 
-    /// Makes a vCPU look for more urgent work. Returns it if it blocks or runs a task.
+    /// Makes a vCPU look for more urgent work. Returns the vCPU if it blocks or runs a task.
     fn alert(&mut self, number: usize) -> Option<VcpuId> {
         let vcpu = &mut self.vcpus[number];
         let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, ItemKind::Task(_)));
@@ -371,8 +371,8 @@ impl<'a, D: Copy> System<'a, D> {
     }
 
     /// Returns the next task of a vCPU. If no task is ready, returns the item for a search that
-    /// finds no work, unless `has_idled` says that it was done. Its cost is `idle` more than the
-    /// system's own.
+    /// finds no work, unless `has_idled` says that the search was done already. The cost of the
+    /// search is `idle` more than the system's own.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
         if let Some(task) = self.ready.pop() {

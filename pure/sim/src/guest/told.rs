@@ -80,7 +80,7 @@ impl TaskInfo {
     }
 
     /// Returns the report for a vCPU. It leaves out tasks that run on other vCPUs, for which
-    /// `are_others` returns true. `None` if the report equals the last one sent.
+    /// `are_others` returns true. `None` if the report equals the last report sent.
     pub(crate) fn news(&mut self, vcpu: usize, are_others: impl Fn(u16) -> bool) -> Option<Tasks> {
         let woken = self.woken.iter().map(|&task| TaskId::new(task));
         let now = Tasks {

@@ -14,7 +14,7 @@ use crate::guest::{Cause, SystemId, TaskOf};
 /// Work for devices that the first vCPU of an operating system does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceWork {
-    /// Handles an event that another domain sent to this one.
+    /// Handles an event that another domain sent to this domain.
     Event,
     /// Takes a packet to the task it is for.
     Receive(Packet),
@@ -167,7 +167,7 @@ impl<'a> Frontend<'a> {
         self.read.push_back(read);
     }
 
-    /// Returns true if the driver domain may hand another packet to the guest.
+    /// Returns true if the driver domain can hand another packet to the guest.
     pub(super) fn has_room(&self) -> bool {
         self.received.len() < self.spec.ring
     }
@@ -189,7 +189,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Takes the first request that a task may answer. If there is none, the task waits for one.
+    /// Takes the first request that a task may answer. If no request waits, the task waits for one.
     pub(super) fn take_request(&mut self, task: u16) -> Option<Packet> {
         let told_by = self.told_by(task);
         let may = |&(_, by): &(Packet, Option<TaskId>)| by.is_none() || by == told_by;

@@ -19,7 +19,7 @@ pub(super) enum PacketMessage {
     Close,
     /// Reply of the host to `Close`.
     Closed,
-    /// Message that a single packet answers, or that answer.
+    /// Message that fits into one packet and is answered by one packet (`Pong`).
     Ping,
     Pong,
     /// Request to a server outside the host, or a part of its answer.

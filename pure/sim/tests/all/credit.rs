@@ -113,7 +113,7 @@ fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> V
     used
 }
 
-/// Rules with and without gangs, for properties that hold with both.
+/// Rules with and without gangs, for properties that hold in both cases.
 fn gangs() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", "gang = \"relaxed\""])
 }
@@ -299,7 +299,7 @@ proptest! {
     }
 
     /// Under the rules of Xen an idle CPU looks for work at a wake, and one slice after it last
-    /// looked. It takes no vCPU that another CPU is still switching away from. So a vCPU may wait
+    /// looked. It takes no vCPU that another CPU is still switching away from. So a vCPU can wait
     /// beside an idle CPU for up to a slice after the last wake.
     #[test]
     fn xen_credit_vcpu_may_wait_one_timeslice_beside_an_idle_cpu(

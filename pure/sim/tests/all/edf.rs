@@ -93,7 +93,7 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// While a timer is late, a timer that is already due may replace it. The new timer cannot
+    /// While a timer is late, a timer that is already due can replace it. The new timer cannot
     /// expire before now, so simulated time advances.
     #[test]
     fn edf_simulated_time_never_goes_back_if_timers_are_very_late(tasks in set(7, 1_000_000)) {

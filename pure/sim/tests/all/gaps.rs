@@ -37,9 +37,9 @@ struct SetUp<'a> {
     tells: fn(usize) -> &'static str,
 }
 
-/// Set-up in which requests arrive at a fixed rate, whether or not earlier ones are answered. The
-/// driver domain also wakes for its own work, out of step with any tick. The paper's figures result
-/// only with both.
+/// Set-up in which requests arrive at a fixed rate, whether or not earlier requests are answered.
+/// The driver domain also wakes for its own work, out of step with any tick. The paper's figures
+/// result only with both.
 const B: SetUp<'static> = SetUp {
     policy: "name = 'gaps'",
     guests: 4,
@@ -488,8 +488,8 @@ impl Compared {
     }
 }
 
-/// A server in a guest that also computes is recognised without hints as well as with them, and no
-/// other task is.
+/// A server in a guest that also computes is recognised without hints as well as with hints. No
+/// other task is recognised as a server.
 #[test]
 fn gaps_infers_a_quick_server_without_hints_as_well_as_with_hints() {
     for asks in ["rate = 20", "rate = 300"] {

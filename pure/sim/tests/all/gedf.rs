@@ -64,7 +64,7 @@ proptest! {
 
     /// With `asleep = "trimmed"`, vCPUs that block do not keep others from their budgets.
     #[test]
-    fn gedf_vcpus_that_block_cost_others_nothing_with_trimmed_budgets(tasks in set(7, 1_000_000)) {
+    fn gedf_trimmed_budgets_of_waking_vcpus_cost_other_vcpus_nothing(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = tasks.into_iter().filter(|task| task.slice >= 10_000).collect();
         let parameters = "reserve = \"0cpu\", asleep = \"trimmed\"";
         let trace = crate::sets::run(&EXACT, &Rules { parameters, ..GEDF }, &tasks);

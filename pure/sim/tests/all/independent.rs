@@ -148,7 +148,7 @@ mod steps {
         sums
     }
 
-    /// Ends the timeslice that has expired and begins the next one.
+    /// Ends the timeslice that has expired and begins the next timeslice.
     fn choose(
         host: &Host,
         cpu: &mut Cpu,

@@ -1,5 +1,5 @@
 //! Order of events at one instant, on one CPU and on several, as in the original schedulers. CPUs
-//! reschedule last, in order of their number, and a timeslice may have no length. All numbers are
+//! reschedule last, in order of their number, and a timeslice can have no length. All numbers are
 //! computed by hand.
 
 use slackline_scenario::Scenario;

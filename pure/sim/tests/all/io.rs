@@ -217,7 +217,7 @@ fn simulated_client_rate_may_be_below_one_request_per_second() {
 
 /// Without costs, each of three connections is answered after two round trips of 2 ms each, and the
 /// next request on it begins 6 ms later. So there are three requests every 10 ms. The last answers
-/// arrive after 996 ms; the next ones would arrive at 1,006 ms.
+/// arrive after 996 ms; the next answers would arrive at 1,006 ms.
 #[test]
 fn simulated_client_waits_its_think_time_after_each_answer() {
     let count = |think: &str| {

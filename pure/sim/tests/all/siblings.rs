@@ -20,7 +20,8 @@ struct Family {
     period: u64,
     /// Time at which each vCPU of the domain wakes. A time after the end of the run means never.
     wakes: Vec<u64>,
-    /// Times to compute and to sleep in turn, for each vCPU. Empty for always runnable ones.
+    /// Times to compute and to sleep in turn, for each vCPU. Empty for vCPUs that are always
+    /// runnable.
     sleeps: Vec<(u64, u64)>,
     is_exact: bool,
     joins: u64,
@@ -258,8 +259,8 @@ proptest! {
         }
     }
 
-    /// A domain with a hard limit borrows budget. Since its vCPUs joined, it has received at most
-    /// the sum of its slices, plus one slice for each vCPU.
+    /// A domain with a hard limit borrows budget. At any time, the domain has received at most
+    /// share × time since its vCPUs joined, plus one slice for each of its vCPUs.
     #[test]
     fn hard_limited_domain_that_borrows_gets_at_most_one_extra_slice_per_vcpu(
         cpus in 1..=3_usize,
@@ -354,10 +355,11 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
     }
 }
 
-/// From 20 ms on, a loan of 4 ms accrues over 10 ms, and the borrower consumes it from 24 to 28 ms.
-/// A newcomer at 22 ms gets the lent capacity, and the accrued part of the loan stays. At 27 and 28
-/// ms, more of the loan is consumed than has accrued. So the lent capacity cannot be reserved until
-/// 30 ms without a deadline miss.
+/// A vCPU borrows 4 ms for its period from 20 to 30 ms, and uses the loan from 24 to 28 ms. The
+/// loan accrues evenly until 30 ms. A newcomer that joins at 21 or 22 ms is admitted: the borrower
+/// keeps the part of the loan that has accrued, and the rest is cut. At 27 and 28 ms the borrower
+/// has used more of the loan than has accrued. So a newcomer at these times is refused, and a
+/// newcomer at 30 ms is admitted.
 #[test]
 fn newcomer_may_reserve_lent_capacity_that_the_borrower_has_not_used_yet() {
     let ms = |ms| Time::START + Span::from_ms(ms);

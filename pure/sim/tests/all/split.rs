@@ -77,7 +77,7 @@ proptest! {
     }
 
     /// Reservations grow, shrink, are split or become unsplit at any time. Only the vCPU whose
-    /// reservation changes may get its new slice as late as from its second period on.
+    /// reservation changes can get its new slice as late as from its second period on.
     #[test]
     fn reservation_change_causes_no_deadline_miss_if_vcpus_may_be_split(
         (cpus, tasks, come) in sets(),

@@ -147,7 +147,7 @@ fn vcpu_with_a_sleep_that_ends_during_a_pause_wakes_when_resumed() {
 /// timeslices, other vCPUs have run for a long time, for 1 ms, or not at all. On another CPU none
 /// of the cache content is present.
 #[test]
-fn vcpu_refills_only_the_part_of_its_cache_that_others_evicted() {
+fn vcpu_refills_only_the_part_of_its_cache_that_other_vcpus_evicted() {
     let ends = |host: &str, a: &str, others: &str| {
         let records = records(
             ROUND_ROBIN,

@@ -94,7 +94,7 @@ fn shared_cache_is_evicted_by_each_cpu_that_shares_it() {
     assert_eq!(costs, [70, 100, 100]);
 }
 
-/// Each of two CPUs loses 1 ms of every 10 ms to ticks: both CPUs at once, or the second one 5 ms
+/// Each of two CPUs loses 1 ms of every 10 ms to ticks: both CPUs at once, or the second CPU 5 ms
 /// later.
 #[test]
 fn ticks_of_two_cpus_occur_together_or_staggered_as_configured() {

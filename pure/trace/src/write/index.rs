@@ -79,7 +79,7 @@ impl IndexBuilder {
     }
 
     /// Records that all entries so far are in the output, up to position `at`. Begins a new block
-    /// if the current one is long enough.
+    /// if the current block is long enough.
     pub(super) fn flushed(&mut self, at: Position) {
         if let Some((start, state)) = &self.start {
             let least = BLOCK.max(state.len() as u64 * BLOCK_PER_STATE);

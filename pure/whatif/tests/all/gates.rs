@@ -1,5 +1,5 @@
 //! Tests of the gate: it accepts recordings that their simulation repeats, and names a cause for
-//! others.
+//! other recordings.
 
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};

@@ -23,7 +23,7 @@ const SHAPE: &str = "SLACKLINE_SOAK_SHAPE";
 const WORK: Span = Span::from_us(500);
 const REST: Duration = Duration::from_millis(50);
 
-/// Shape of a fake VM.
+/// Number of threads and kind of work of a fake VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Number of vCPU threads. Zero for a process that has one reservation as a whole.

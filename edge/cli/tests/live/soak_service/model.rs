@@ -32,19 +32,20 @@ impl Row {
 pub struct Slot {
     /// Name of the reservation.
     pub name: String,
-    /// Name of the VM, which may differ from that of the reservation.
+    /// Name of the VM, which can differ from that of the reservation.
     pub called: String,
     pub shape: Shape,
     pub machine: Option<Machine>,
     /// Possible states of the reservation. There are several while the outcome of a request without
-    /// an answer is unknown. The last one is the most likely.
+    /// an answer is unknown. The last state is the most likely.
     pub may_be: Vec<Option<Row>>,
     /// Other states that are possible if the daemon dies, because later changes may not have been
     /// written to the disk.
     pub was: Vec<Option<Row>>,
     /// Number of times that the reservation was created under a new name.
     pub names: u64,
-    /// Time at which a VM that was bound by its process id last ended. `None` if none has.
+    /// Time at which a VM that was bound by its process id last ended. `None` if no such VM has
+    /// ended.
     went: Option<Instant>,
 }
 

@@ -463,8 +463,9 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Waits until the effects of the core's death at time `at` are over, and records the
-    /// durations. `with_keeper` is true if its keeper died too.
+    /// Handles the death of the core at time `at`: waits until all threads are restored, and starts
+    /// the daemon again. `with_keeper` is true if the keeper died too, so that `doctor` must
+    /// restore the threads.
     pub fn core_died(&mut self, at: Instant, with_keeper: bool) {
         self.core.wait().expect("is our child");
         self.note_growth();

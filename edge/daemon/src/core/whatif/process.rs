@@ -115,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// Sends what the pipe takes. Returns false if the worker has closed it.
+    /// Sends as many bytes as the pipe accepts. Returns false if the worker has closed the pipe.
     fn send(&mut self, unsent: &mut &[u8]) -> io::Result<bool> {
         while !unsent.is_empty() {
             match self.input.write(unsent) {
@@ -129,7 +129,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Reads what there is. Returns true if the worker has closed its output.
+    /// Reads all bytes that have arrived. Returns true if the worker has closed its output.
     fn receive(&mut self, answer: &mut Vec<u8>) -> Result<bool, WorkerFailure> {
         self.read_report();
         let mut bytes = [0; 64 * 1024];
@@ -147,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// Reads what the worker reports, so that it never waits for a reader.
+    /// Reads the worker's standard error, so that the worker never waits for a reader.
     fn read_report(&mut self) {
         let mut bytes = [0; LONGEST_REPORT];
         while let Ok(count @ 1..) = self.report.read(&mut bytes) {
@@ -177,7 +177,7 @@ impl Drop for Worker {
     }
 }
 
-/// Returns the message of a frame if all of it is there.
+/// Returns the message of a frame if the whole frame has arrived.
 fn whole(frame: &[u8]) -> Result<Option<Vec<u8>>, WorkerFailure> {
     let Some((length, rest)) = frame.split_first_chunk::<8>() else { return Ok(None) };
     let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
@@ -245,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn worker_that_answers_is_heard_although_it_reports_much() {
+    fn answer_of_a_worker_arrives_even_if_it_fills_standard_error() {
         let script = "head -c 1048584 >/dev/null; head -c 300000 /dev/zero >&2; \
                       printf '\\003\\000\\000\\000\\000\\000\\000\\000yes'";
         assert_eq!(ask(script, Duration::from_secs(10)).unwrap(), b"yes");
     }
 
     #[test]
-    fn worker_that_is_killed_or_out_of_memory_gives_a_clear_error() {
+    fn error_about_a_killed_worker_states_signal_or_memory_limit() {
         let killed = problem("kill -KILL $$");
         assert_eq!(killed.kind, Kind::NotNow);
         assert!(killed.detail.contains("signal: 9"), "{}", killed.detail);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_with_too_long_answer_or_absent_caller_is_given_up() {
+    fn worker_is_killed_if_its_answer_is_too_long_or_the_caller_left() {
         let within = Duration::from_secs(10);
         let script = "cat >/dev/null & head -c 9000000 /dev/urandom | tr '\\000-\\377' 'a'";
         assert!(matches!(ask(script, within), Err(WorkerFailure::TooLong)));

@@ -55,7 +55,8 @@ fn pair(times: (u64, u64), hot: &[(u64, u64)], idle: &[(u64, u64)]) -> [Balancer
     [load(0, times.0, 1, hot), load(1, times.1, next, idle)]
 }
 
-/// Returns a text that lists the vCPUs that migrate to the idle CPU and back.
+/// Returns a text that lists which vCPUs migrate from CPU 0 to CPU 1 ("there") and which migrate
+/// from CPU 1 to CPU 0 ("back").
 fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
     let moves = run(loads, rules, CpuSet::one);
     let going = |to: usize| {
@@ -171,7 +172,7 @@ fn balancer_rules_thrift_and_improves_change_the_vcpus_that_are_swapped() {
 
 /// Trap 13 of the reference on balancers: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU.
 /// A move of 0.68 is close to the ideal, w_ideal. But the CPU that takes it over would then have
-/// less CPU time per weight than the other one had.
+/// less CPU time per weight than the other CPU had.
 #[test]
 fn balancer_rule_improves_rejects_a_swap_that_lowers_minimum_time_per_weight() {
     let heavy = Weight((932 << PLACES) / 100);

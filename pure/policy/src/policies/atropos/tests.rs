@@ -103,7 +103,7 @@ fn atropos_divides_slack_in_quanta_of_5_ms() {
 /// The vCPU with the earliest deadline runs. Of equal deadlines the lower id runs. There is no
 /// slack.
 #[test]
-fn atropos_overloaded_without_admission_starves_the_later_deadline() {
+fn atropos_without_admission_starves_the_vcpu_with_the_later_deadline() {
     picture(
         "atropos admission=off",
         "

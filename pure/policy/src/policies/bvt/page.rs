@@ -19,8 +19,8 @@ Rules:
 - Weight: weight = 2 gets twice the CPU time of weight = 1. No CPU idles while a
   vCPU on it can run.
 - Allowance: the running vCPU goes on until its clock is `allowance` ahead of
-  that of the next vCPU. With a long allowance switches are rare, with a short
-  allowance waits are short.
+  the clock of the next vCPU. With a long allowance switches are rare, with a
+  short allowance waits are short.
 - Blocking: a vCPU that wakes starts at the earliest clock of the runnable
   vCPUs, or at its own clock if that is later. So a blocked vCPU saves nothing
   up.
@@ -40,7 +40,7 @@ Limits (rules of the paper):
 - The CPU times of two spinning vCPUs, divided by their weights, never differ by
   more than `allowance`.
 - Without warps, the longest wait of a runnable vCPU is a sum over the other
-  vCPUs on its CPU: each adds allowance x (1 + its weight / that of the waiting
-  vCPU).
+  vCPUs on its CPU: each adds allowance x (1 + its weight / weight of the
+  waiting vCPU).
 
 See also: `slackline help credit` (several CPUs, caps), `sedf` (reservations).";

@@ -289,7 +289,7 @@ fn ratio(policy: &str, advance: u64) -> u64 {
 }
 
 /// Results of the model in section 5.7 of the reference on BVT. A timeslice of 50 units is charged
-/// as 50 or 51, depending on the nanosecond at which it begins. So the ratio may differ by one part
+/// as 50 or 51, depending on the nanosecond at which it begins. So the ratio can differ by one part
 /// in 50, plus half of the last digit in the table.
 #[test]
 fn bvt_weights_lose_effect_if_each_run_is_charged_twice_as_in_xen() {

@@ -87,7 +87,7 @@ pub(crate) enum RequeuePosition {
     /// The tail of the queue. With the rule by which preemption does not end timeslices, a
     /// preempted vCPU keeps its place.
     Tail,
-    /// The place that the vCPU had before that timeslice.
+    /// The place that the vCPU had before its boosted timeslice.
     Kept,
 }
 

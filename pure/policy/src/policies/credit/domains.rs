@@ -53,7 +53,7 @@ pub(super) struct Domains {
     pub(super) rows: Vec<Domain>,
     by_id: BTreeMap<DomId, usize>,
     free: Vec<usize>,
-    /// Rows of the active VMs. The last one comes first.
+    /// Rows of the active VMs. The VM that became active last comes first.
     pub(super) list: Vec<usize>,
     /// Total weight of the active VMs.
     pub(super) weight: i64,

@@ -26,7 +26,7 @@ use super::{Credit, PassReason, nanoseconds};
 /// Invitations of gang siblings to CPUs, and the state that gangs need.
 pub(super) struct Gangs {
     /// Invitation for the next pass of each CPU: a waiting vCPU of a gang that runs there beside
-    /// its siblings. `None` if there is none.
+    /// its siblings. `None` if no such vCPU waits.
     invitations: Vec<Option<Invitation>>,
     /// CPUs to which a waiting vCPU of a gang is invited.
     spoken_for: CpuSet,

@@ -219,7 +219,7 @@ mod tests {
     /// with credit comes first, and then the place in the queue decides. A vCPU without a claim
     /// that counts is not in the order.
     #[test]
-    fn gaps_queue_puts_the_most_urgent_claim_first_and_omits_void_claims() {
+    fn gaps_queue_puts_the_most_urgent_claim_first_and_omits_inactive_claims() {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
         let counts = [OVER, UNDER, OVER, UNDER];
         for (slot, counts) in (0..).zip(counts) {

@@ -20,7 +20,7 @@ Rules:
   VM's CPU time, and a vCPU has at most one CPU.
 - Classes: a vCPU is UNDER while it has credit and OVER without credit. UNDER
   vCPUs run before OVER vCPUs, for one timeslice (a tick) each.
-- A CPU with no UNDER vCPU of its own takes one from another CPU.
+- A CPU with no UNDER vCPU of its own takes an UNDER vCPU from another CPU.
 - Boost: a vCPU that wakes UNDER runs before all others for up to one tick of
   CPU time. The vCPU pays credit for that time.
 - Cap: a limit for all vCPUs of the VM together in every period of three ticks,

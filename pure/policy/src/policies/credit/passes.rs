@@ -183,8 +183,8 @@ impl Credit {
         turn
     }
 
-    /// Returns the vCPU that a pass on this CPU chooses. Usually it is the first in the CPU's own
-    /// list.
+    /// Returns the vCPU that a pass on this CPU chooses. Usually it is the first vCPU in the CPU's
+    /// own list.
     #[inline(always)]
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         match self.queues.first(cpu) {
@@ -239,7 +239,7 @@ impl Credit {
         this.class
     }
 
-    /// Records the class of the vCPU chosen for a CPU, or `Idle` if there is none.
+    /// Records the class of the vCPU chosen for a CPU, or `Idle` if no vCPU is chosen.
     #[inline]
     pub(super) fn set_class_on(&mut self, cpu: CpuId, class: Class) {
         let before = core::mem::replace(&mut self.cpus[cpu.index()].class, class);

@@ -45,7 +45,8 @@ impl Class {
 }
 
 /// Number of list nodes of a CPU, which precede the nodes of vCPUs: one for each class, which
-/// closes the ring of its lane, then the mark, and two unused ones that make a power of two.
+/// closes the ring of its lane, then the mark, and two unused nodes that round the number up to a
+/// power of two.
 const OF_CPU: usize = 8;
 
 /// Number of classes of a vCPU.
@@ -75,7 +76,7 @@ pub(super) struct RunQueues {
     pub(super) nodes: Vec<LaneNode>,
     /// Number of list nodes of CPUs: the index of the first node of a vCPU.
     vcpus_from: usize,
-    /// CPUs that may have a waiting vCPU of a class, indexed by class.
+    /// CPUs that can have a waiting vCPU of a class, indexed by class.
     taken: [CpuSet; CLASSES],
     /// CPUs whose list may have a vCPU in a lane (the list of one class) that is not the lane of
     /// its class.
@@ -100,7 +101,7 @@ impl RunQueues {
         }
     }
 
-    /// Creates empty lists for `cpus` CPUs, in which vCPUs may have urgency claims.
+    /// Creates empty lists for `cpus` CPUs, in which vCPUs can have urgency claims.
     pub(super) fn with_order(cpus: usize, among: ClaimScope) -> RunQueues {
         RunQueues { order: Some(ClaimOrder::new(cpus, among)), ..RunQueues::new(cpus) }
     }
@@ -145,7 +146,7 @@ impl RunQueues {
         }
     }
 
-    /// Takes a vCPU out of its list, if it is in one.
+    /// Takes a vCPU out of its list, if the vCPU is in a list.
     #[inline(always)]
     pub(super) fn remove(&mut self, vcpu: VcpuId) {
         self.unlink(self.index(vcpu));
@@ -201,7 +202,7 @@ impl RunQueues {
         })
     }
 
-    /// Returns the CPUs in whose lists a vCPU of a higher class than `class` may wait. The result
+    /// Returns the CPUs in whose lists a vCPU of a higher class than `class` can wait. The result
     /// may contain CPUs without such a vCPU, but misses none.
     pub(super) fn with_any_above(&self, class: Class) -> CpuSet {
         let mut cpus = CpuSet::NONE;
@@ -224,8 +225,8 @@ impl RunQueues {
     }
 
     /// Returns the vCPU with the most urgent claim in the list of a CPU, among those that may run,
-    /// whose claims count and for which `holds` is true. Of equal claims the first one. `None` if
-    /// no such vCPU has a claim.
+    /// whose claims count and for which `holds` is true. Of several vCPUs with equal claims,
+    /// returns the first in the list. `None` if no such vCPU has a claim.
     pub(super) fn most_urgent(
         &self,
         cpu: CpuId,
@@ -340,7 +341,7 @@ impl RunQueues {
         }
     }
 
-    /// Takes a node out of its lane, if it is in one. Returns that lane, or `NOWHERE`.
+    /// Takes a node out of its lane, if the node is in a lane. Returns the lane, or `NOWHERE`.
     #[inline(always)]
     pub(super) fn unlink(&mut self, index: usize) -> u32 {
         let node = &mut self.nodes[index];

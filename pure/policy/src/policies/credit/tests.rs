@@ -30,7 +30,7 @@ fn credit_two_vcpus_that_never_block_alternate_every_30_ms() {
     );
 }
 
-/// Credit reference 13.3: a vCPU that wakes preempts one with as much credit only by a boost.
+/// Credit reference 13.3: a vCPU that wakes preempts a vCPU with as much credit only by a boost.
 #[test]
 fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     picture(
@@ -115,8 +115,8 @@ fn credit_cap_of_7_percent_becomes_10_percent_if_credits_field_is_ten() {
 }
 
 /// vCPU h has a cap of half a CPU and wakes at 5 ms. An accounting parks it at 30 ms, and another
-/// one unparks it at 60 ms. With `queue` both take effect at the next pass. With `pause` both take
-/// effect at once. With `budget`, h stops when its budget is exhausted.
+/// accounting unparks it at 60 ms. With `queue` both take effect at the next pass. With `pause`
+/// both take effect at once. With `budget`, h stops when its budget is exhausted.
 #[test]
 fn credit_park_field_decides_when_a_vcpu_that_reached_its_cap_stops() {
     picture(
@@ -190,8 +190,8 @@ fn credit_floor_field_decides_if_debt_beyond_a_period_is_forgiven() {
 }
 
 /// vCPU s saves up more than a period's credit while it is blocked. With `forfeit` it loses all
-/// credit, is in debt two ticks after its wake-up, and gets no boost at the next one. With `keep`
-/// it keeps a period's credit, and preempts h.
+/// credit, is in debt two ticks after its wake-up, and gets no boost at the next wake-up. With
+/// `keep` it keeps a period's credit, and preempts h.
 #[test]
 fn credit_leaving_field_decides_if_a_second_wake_is_boosted() {
     picture(
@@ -395,7 +395,7 @@ fn credit_vcpu_with_credit_never_waits_if_three_vcpus_share_two_cpus() {
     );
 }
 
-/// After the first boosts, a vCPU with twice the weight has two timeslices for one of the other.
+/// After the first boosts, a vCPU with twice the weight gets two of every three timeslices.
 #[test]
 fn credit_vcpu_with_twice_the_weight_gets_twice_the_timeslices() {
     picture(
@@ -520,7 +520,7 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
 /// The host refuses to run the chosen vCPU. Its substitute has a whole timeslice: it keeps the CPU
 /// when the refused vCPU may run again.
 #[test]
-fn credit_vcpu_picked_because_another_is_refused_gets_a_whole_timeslice() {
+fn credit_vcpu_picked_in_place_of_a_refused_vcpu_gets_a_whole_timeslice() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
         let (mut policy, mut at, ids) = awake(version, 2);
         let turn = Span::from_ms(turn);
@@ -537,7 +537,7 @@ fn credit_vcpu_picked_because_another_is_refused_gets_a_whole_timeslice() {
 }
 
 /// After the first timeslice both vCPUs have more than a period's credit. With equal credit the
-/// first vCPU goes behind the other one. With a nanosecond more it continues.
+/// first vCPU goes behind the other vCPU. With a nanosecond more it continues.
 #[test]
 fn credit_vcpu_goes_behind_a_vcpu_of_equal_credit_after_its_timeslice() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {

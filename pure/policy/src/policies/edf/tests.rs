@@ -336,10 +336,10 @@ fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
     edf.on_wake(at, vcpu);
 }
 
-/// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it may still delay
+/// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it can still delay
 /// the others until the CPU is quiescent.
 #[test]
-fn edf_cpu_is_treated_as_split_until_quiescent_after_its_split_vcpu_leaves() {
+fn edf_cpu_stays_strict_until_quiescent_after_its_split_vcpu_leaves() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let share = ("6ms", "10ms");
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));

@@ -36,7 +36,7 @@ Rules:
 - rules = \"paper\" and \"paper-ro\" are GAPS as published, without a bound.
 
 Limits:
-- Under rules = \"paper\" a VM with the least urgent claim may get no CPU time.
+- Under rules = \"paper\" a VM with the least urgent claim can starve.
 - Each CPU compares the claims of the vCPUs in its own queue only.
 - The daemon schedules by `edf` and ignores reports of guests.
 

@@ -83,7 +83,7 @@ fn gaps_vcpu_with_the_lowest_of_four_claims_misses_four_timeslices_only() {
     assert_eq!([1, 2, 3, 4].map(turns), [501, 501, 501, 497]);
 }
 
-/// Returns four vCPUs that never block. The last one wakes 20 ms after the others and claims less
+/// Returns four vCPUs that never block. The last vCPU wakes 20 ms after the others and claims less
 /// urgency.
 fn starving() -> Vec<Hog> {
     let wakes = |(index, mut hog): (usize, Hog)| {
@@ -269,7 +269,7 @@ fn gaps_pending_io_reported_by_a_vms_own_devices_takes_effect_at_once() {
     assert_eq!(claims(&drivers, 2).last().map(String::as_str), Some("0"));
 }
 
-/// I/O was completed for a VM. Any task that I/O has woken may be its receiver, so all vCPUs of the
+/// I/O was completed for a VM. Any task that I/O has woken can be its receiver, so all vCPUs of the
 /// VM claim the urgency of the most urgent of these tasks. A report of any vCPU changes the claim
 /// of all.
 #[test]

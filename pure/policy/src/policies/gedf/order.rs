@@ -4,7 +4,7 @@
 //! The host does not notify a policy when a vCPU loses its CPU. The policy finds out when another
 //! vCPU starts on that CPU, or when it handles an event of the vCPU. Until then the vCPU counts as
 //! running although it has no CPU. Only a vCPU that is out of budget or barred can lose its CPU in
-//! this way. Neither may be picked, so its absence among the waiting vCPUs changes no decision.
+//! this way. Neither can be picked, so its absence among the waiting vCPUs changes no decision.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -36,7 +36,8 @@ pub(super) struct RankOrder {
     /// CPU of each running vCPU, by slot.
     places: Roster<CpuId>,
     /// CPUs that are marked for rescheduling and have not been rescheduled yet. Each of them takes
-    /// the best waiting vCPU, so its occupant is no candidate for preemption by another one.
+    /// the best waiting vCPU, so its occupant is no candidate for preemption by another waiting
+    /// vCPU.
     told: CpuSet,
 }
 
@@ -110,7 +111,7 @@ impl RankOrder {
         Some((rank, cpu))
     }
 
-    /// Enters a runnable vCPU among the running or the waiting ones. `rank` is `None` if it is out
+    /// Enters a runnable vCPU among the running or the waiting vCPUs. `rank` is `None` if it is out
     /// of budget. A vCPU whose affinity no longer allows its CPU waits.
     pub(super) fn put(&mut self, at: &Moment, vcpu: VcpuId, rank: Option<Rank>) {
         self.take_out(vcpu);

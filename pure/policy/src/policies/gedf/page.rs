@@ -25,9 +25,10 @@ Rules:
   higher level is runnable. It returns to the top level with its next period.
   Without `extra` a vCPU is throttled until its next period.
 - Blocking: unused budget is kept until the period ends and is lost then (a
-  deferrable server). So a vCPU that wakes late in its period may make others
-  late. With asleep = \"trimmed\" a vCPU that wakes has the larger of two budgets:
-  its budget less the blocked time, or budget/period of the rest of the period.
+  deferrable server). So a vCPU that wakes late in its period can make other
+  vCPUs late. With asleep = \"trimmed\" a vCPU that wakes has the larger of two
+  budgets: its budget less the blocked time, or budget/period of the rest of the
+  period.
 - A late budget keeps its deadline, so it has precedence until it is used. With
   misses = \"forgotten\" a late budget is lost, as in RTDS: three vCPUs that never
   block, each with 6 ms in 10 ms, have 60, 50 and 50 % of two CPUs, not 60 %

@@ -145,7 +145,7 @@ impl XenRoundRobin {
         }
     }
 
-    /// Removes a vCPU from its queue. If it was the current one, the next vCPU takes its place.
+    /// Removes a vCPU from its queue. If it was the current vCPU, the next vCPU takes its place.
     fn retire(&mut self, at: &Moment, vcpu: VcpuId) {
         self.queues.remove(vcpu);
         let home = self.homes[vcpu];

@@ -19,10 +19,12 @@ Rules:
 - Each vCPU is bound to one CPU, where at most 1 - `reserve` is reserved.
 - Slack is used in quanta: first by vCPUs that lost budget by blocking or missed
   a deadline, then by vCPUs with `extra`, by `extra-weight` or slice/period.
-- `weight`: slices by weight divide what slices leave of 95 ms in every 100 ms.
+- `weight`: in every 100 ms, slices by weight divide the part of 95 ms that
+  fixed slices do not reserve.
 - A change of parameters starts a new period and yields no extra CPU time.
 - `balancer` migrates best-effort vCPUs, so that they share all CPUs evenly.
-- place = \"split\" runs a vCPU that fits on no CPU on several, part by part.
+- place = \"split\" divides a vCPU that fits on no single CPU among several CPUs,
+  which run its parts one after the other.
 
 Limits:
 - place = \"split\" needs admission \"exact\", unblocking \"proportional\" and

@@ -1,5 +1,5 @@
 //! Timelines that show the effect of each rule of unblocking, of each distribution of slack, and of
-//! each other rule. In those where a column is a quantum, the quantum is 1 ms.
+//! each other rule. In timelines whose columns are one quantum long, the quantum is 1 ms.
 
 use crate::picture::picture;
 
@@ -187,7 +187,7 @@ fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
 
 /// With too little budget left, rule `burst` makes the period as long as the interval of the
 /// device's wake-ups, 5 ms. The first short period is skipped for the time used before, and each
-/// further one is twice as long.
+/// further short period is twice as long.
 #[test]
 fn sedf_burst_unblocking_makes_the_interval_between_wakes_the_period() {
     picture(

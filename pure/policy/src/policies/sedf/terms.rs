@@ -42,11 +42,11 @@ const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
     "0",
     (0, MOST_WEIGHT),
-    "weight for slack, 128 is slice/period = 1; 0 is slice/period, or 1 without a slice",
+    "weight for slack; 128 counts as slice/period = 1; 0 is slice/period, or 1 without a slice",
 );
 
 const BALANCES: Field =
-    Field::flag("balances", "the vCPU pays for balancer calls: those due are made when it blocks");
+    Field::flag("balances", "the vCPU pays for the balancer, which is called when the vCPU blocks");
 
 /// Largest weight. Xen stores weights as signed 16-bit integers, without a range check. [Xen 3.0,
 /// §6.10]
@@ -285,7 +285,7 @@ impl CpuTally {
     }
 
     /// Returns the slice in 100 ms that a weight gives. [Xen 3.0, §6.9] In Xen the result is
-    /// negative if reservations exceed the capacity; here it is 1 ns.
+    /// negative if reservations exceed the capacity; in Slackline it is 1 ns.
     pub(super) fn slice_of(&self, weight: u64) -> Span {
         self.part_of(self.left(), weight).max(Span::from_ns(1))
     }

@@ -404,7 +404,7 @@ fn sedf_newcomer_with_weight_receives_its_slice_from_the_next_period_on() {
 }
 
 /// A vCPU used half of the CPU until 100 ms in the first 50 ms and then gave it up. Its share stays
-/// reserved while another vCPU may be due a slice: one that blocks at 60 ms with 10 ms left. After
+/// reserved while another vCPU can be due a slice: one that blocks at 60 ms with 10 ms left. After
 /// 10 more ms it would have used them. The CPU is then quiescent, and all of the share is
 /// available.
 #[test]
@@ -442,7 +442,7 @@ fn sedf_usage_is_remembered_if_a_slice_is_removed_and_restored() {
 /// A vCPU used 2 ms in 100 ms at once; 1.96 ms of that exceed the fluid rate. A smaller slice
 /// repays all of it: nine slices of 0.2 ms, and 0.16 ms of the tenth, whose period ends at 1002 ms.
 #[test]
-fn sedf_excess_from_a_large_slice_is_deducted_in_full_from_a_small_one() {
+fn sedf_excess_from_a_large_slice_is_deducted_in_full_from_small_slices() {
     let (large, small) = ("slice=2ms period=100ms", "slice=200us period=100ms");
     for leaves in [false, true] {
         let mut script = Script::new("");

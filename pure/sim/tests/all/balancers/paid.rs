@@ -210,7 +210,7 @@ fn balancer_with_calls_that_cost_nothing_leaves_the_trace_unchanged() {
     assert!(free == paid, "one CPU has nothing to balance");
 }
 
-/// A scenario may name a domain that makes the balancer's calls. The domain may be on any CPU, and
+/// A scenario can name a domain that makes the balancer's calls. The domain may be on any CPU, and
 /// makes calls only while it is present.
 #[test]
 fn domain_named_as_balancer_makes_the_balancer_calls_while_it_is_present() {

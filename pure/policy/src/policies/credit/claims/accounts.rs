@@ -73,7 +73,7 @@ impl Claims {
     }
 
     /// Charges the VM of a vCPU for a run in which the vCPU preceded others by its urgency claim.
-    /// Returns the VM if that used up the CPU time for which it may do so.
+    /// Returns the VM if the run used up the CPU time for which the VM may precede others.
     #[inline]
     pub(super) fn spend(&mut self, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let bound = self.belief.bound?;

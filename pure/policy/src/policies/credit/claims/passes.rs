@@ -139,7 +139,7 @@ impl Credit {
         }
     }
 
-    /// Returns the vCPU of a VM at an index. `None` beyond the last one.
+    /// Returns the vCPU of a VM at an index. `None` if the index is beyond the last vCPU.
     #[inline]
     fn of_domain(&self, domain: usize, index: usize) -> Option<VcpuId> {
         self.claims.as_ref()?.domains[domain].vcpus.get(index).copied()
@@ -263,7 +263,7 @@ impl Credit {
 
     /// Returns the CPU on which a vCPU would precede the chosen vCPU by its urgency claim. A CPU
     /// for which the vCPU is chosen itself counts if it could run there by its claim. `None` if
-    /// there is none.
+    /// there is no such CPU.
     fn claims_more_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
         let chosen = self.cpus[cpu.index()].chosen?;

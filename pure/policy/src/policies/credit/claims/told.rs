@@ -42,7 +42,8 @@ impl GuestReport {
         self.reckon(now, belief);
     }
 
-    /// Sets the tasks that the driver VM names. Returns true if they differ from the earlier ones.
+    /// Sets the tasks that the driver VM names. Returns true if they differ from the tasks that it
+    /// named before.
     #[inline]
     pub(super) fn mean(&mut self, tasks: &[Option<TaskId>; TASKS]) -> bool {
         core::mem::replace(&mut self.meant, *tasks) != *tasks

@@ -8,7 +8,7 @@
 //! the rate at which the level rises.
 //!
 //! A VM is limited if the pace, given the limited VMs known so far, is high enough for it. The last
-//! rise does not decide, since it may contain credit that others could not keep. The pace is
+//! rise does not decide, since it can contain credit that others could not keep. The pace is
 //! highest when all limited VMs are known: to miss a limited VM, or to limit one wrongly, lowers
 //! it. So no VM is limited wrongly for long, and those with the least use for their weight are
 //! found first. All are found when each VM has been visited as often as there are VMs.
@@ -77,8 +77,8 @@ struct Rise {
     cause: RiseInputs,
 }
 
-/// Inputs from which a rise of the level is computed. They are mostly the same as at the accounting
-/// before.
+/// Inputs from which a rise of the level is computed. They are mostly the same as at the previous
+/// accounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RiseInputs {
     /// CPU time that the limited VMs leave to the others, in millionths of a CPU.

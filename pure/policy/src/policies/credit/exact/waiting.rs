@@ -25,7 +25,7 @@ impl Credit {
         }
     }
 
-    /// Requests a pass on an idle CPU for a vCPU that waits. The CPU may be idle because no other
+    /// Requests a pass on an idle CPU for a vCPU that waits. The CPU can be idle because no other
     /// vCPU could run there. In Xen the vCPU waited until the idle CPU ran a pass for another
     /// reason.
     #[inline]

@@ -33,8 +33,8 @@ impl RunQueues {
         }
     }
 
-    /// Moves all vCPUs with credit ahead of those without, and leaves the order within both parts
-    /// unchanged.
+    /// Moves all vCPUs with credit ahead of vCPUs without credit, and leaves the order within both
+    /// parts unchanged.
     pub(in crate::policies::credit) fn sort(&mut self, cpu: CpuId) {
         if !self.unsorted.contains(cpu) {
             return;

@@ -33,7 +33,7 @@ pub(super) struct Grant {
     pub(super) comes_first: bool,
 }
 
-/// State of one accounting.
+/// State of the distribution of credits at one accounting.
 pub(super) struct Sharing {
     pool: Pool,
     credit: i64,

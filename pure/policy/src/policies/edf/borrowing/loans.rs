@@ -63,8 +63,8 @@ impl Loans {
         Loans { on: (0..cpus).map(|_| Vec::new()).collect(), ask: None }
     }
 
-    /// Returns the largest share of a CPU that may be lent to `who`, in 2^-64ths. `free` is the
-    /// unreserved share of the CPU.
+    /// Returns the largest share of the CPU `cpu` that the vCPU `who` can borrow at `now`, in
+    /// 2^-64ths of a CPU. `free` is the unreserved share of the CPU.
     pub(in crate::policies::edf) fn room(
         &self,
         cpu: CpuId,
@@ -117,7 +117,7 @@ impl Loans {
         }
     }
 
-    /// Requests rescheduling of CPUs on which a loan was cut, so that a timeslice may be too long.
+    /// Requests rescheduling of CPUs on which a loan was cut, so that a timeslice can be too long.
     pub(in crate::policies::edf) fn ask_about(&mut self, now: Time, cpus: CpuSet) {
         if !cpus.is_empty() {
             let before = self.ask.map_or(CpuSet::NONE, |(_, cpus)| cpus);

@@ -22,7 +22,7 @@ impl EdfServer {
         }
     }
 
-    /// Deducts slack from the urgent part of the debt, for which other vCPUs may still have to
+    /// Deducts slack from the urgent part of the debt, for which other vCPUs can still have to
     /// wait. That slack is the slack of the CPU since the last such deduction. The urgent part
     /// becomes zero if the CPU was quiescent since.
     fn count_urgent(&mut self, now: Time, spare_time: SpareTime) {
@@ -65,7 +65,7 @@ impl EdfServer {
         in_advance + paid
     }
 
-    /// Returns the part of the debt that is forgiven. The urgent part, for which other vCPUs may
+    /// Returns the part of the debt that is forgiven. The urgent part, for which other vCPUs can
     /// still have to wait, is never forgiven. For a vCPU with a hard limit it is all debt beyond
     /// the usual lateness of its stops. For a work-conserving vCPU a slice's worth more is kept.
     fn forgiven(&self, slice: Span, untold: Span) -> Span {

@@ -30,7 +30,7 @@ impl EdfServer {
         NextPeriod { unused, begins, slice, deadline: begins.after(period) }
     }
 
-    /// Returns the period that contains `now` for a vCPU with a phase. Only its first period may be
+    /// Returns the period that contains `now` for a vCPU with a phase. Only its first period can be
     /// shorter or longer than the others.
     #[inline(never)]
     fn coming_on_grid(&self, now: Time, clock: &GridClock) -> NextPeriod {

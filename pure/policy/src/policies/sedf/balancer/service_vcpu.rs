@@ -87,7 +87,7 @@ impl Sedf {
         self.balancer.iter_mut().for_each(|balancer| balancer.payers.all.push(vcpu));
     }
 
-    /// Makes a vCPU an ordinary one again. Returns true if it was a service vCPU.
+    /// Makes a vCPU an ordinary vCPU again. Returns true if it was a service vCPU.
     pub(in crate::policies::sedf) fn stop_paying(&mut self, vcpu: VcpuId) -> bool {
         let Some(balancer) = &mut self.balancer else { return false };
         let all = &mut balancer.payers.all;

@@ -129,10 +129,10 @@ fn sedf_subtask_that_cannot_run_is_continued_on_the_second_cpu_at_its_deadline()
     assert_eq!(host.sedf.servers[split].left_here(Span::from_ms(6)), Span::from_ms(6));
 }
 
-/// Other vCPUs may still be tardy because of CPU time that the split vCPU used, until the CPU is
+/// Other vCPUs can still be tardy because of CPU time that the split vCPU used, until the CPU is
 /// quiescent.
 #[test]
-fn sedf_cpu_is_treated_as_split_until_quiescent_after_its_split_vcpu_leaves() {
+fn sedf_cpu_stays_strict_until_quiescent_after_its_split_vcpu_leaves() {
     let (mut host, [one, _, split]) = Host::of_three();
     assert_eq!(host.left_over(), [false, false]);
     host.leave(split);

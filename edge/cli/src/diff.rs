@@ -1,0 +1,151 @@
+//! `slackline diff`: compares how two runs or recordings were scheduled.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use slackline_metrics::{
+    BLOCKS, Change, Difference, LEAST_SAMPLES, MetricUnit, Schedule, ScheduleMeter, difference,
+};
+use slackline_units::Time;
+
+use crate::args::DiffArgs;
+use crate::problem::Problem;
+use crate::{show, terminal};
+
+const FORMAT: &str = "slackline-diff-1";
+
+pub(crate) fn diff(args: &DiffArgs) -> Result<(), Problem> {
+    let runs = [schedule(&args.first)?, schedule(&args.second)?];
+    let all = difference([&runs[0], &runs[1]]);
+    let text = if args.json { as_json(args, &runs, &all) } else { as_text(args, &runs, &all) };
+    terminal::print(&text)?;
+    let worse = all.iter().filter(|it| is_worse(it)).count();
+    if args.check && worse > 0 {
+        return Err(Problem::Worse(worse));
+    }
+    Ok(())
+}
+
+/// Reads how a run was scheduled.
+fn schedule(file: &Path) -> Result<Schedule, Problem> {
+    let (mut trace, names) = show::open(file)?;
+    let begin = names.began.unwrap_or(Time::START);
+    let end = names.ended.unwrap_or(names.last);
+    let mut meter = ScheduleMeter::new(trace.header(), (begin, end));
+    let bad = |error| Problem::BadTrace { file: file.into(), error };
+    trace.pass_to(&mut meter).map_err(bad)?;
+    Ok(meter.finish())
+}
+
+fn is_worse(it: &Difference) -> bool {
+    it.change == Change::More && it.metric.is_worse_if_larger()
+}
+
+fn as_text(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String {
+    let (first, second) = (args.first.display(), args.second.display());
+    let mut text = format!(
+        "A: {first}, {}, {} CPUs\nB: {second}, {}, {} CPUs\n\n",
+        runs[0].length, runs[0].cpus, runs[1].length, runs[1].cpus
+    );
+    let name = |it: &Difference| it.vm.clone().unwrap_or_else(|| "all".into());
+    let width = all.iter().map(|it| name(it).chars().count()).max().unwrap_or(3).max(3);
+    let _ = writeln!(
+        text,
+        "{:width$}  {:21}  {:>11}  {:>11}  {:>12}  more than noise",
+        "VM", "", "A", "B", "B - A"
+    );
+    let mut last = None;
+    for it in all {
+        let name = name(it);
+        let shown = if last.as_ref() == Some(&name) { "" } else { &name };
+        let [before, after] = it.values.map(|value| written(value, it.metric.unit()));
+        let line = format!(
+            "{shown:width$}  {:21}  {before:>11}  {after:>11}  {:>12}  {}",
+            it.metric.name(),
+            change(it),
+            verdict(it)
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+        last = Some(name);
+    }
+    let (more, judged) = (count(all, is_certain), count(all, |it| it.interval.is_some()));
+    let _ = writeln!(
+        text,
+        "\n{more} of {judged} differences are more than noise: in at least 99 % of draws from {BLOCKS} \
+         blocks of time they have the same sign."
+    );
+    text
+}
+
+fn is_certain(it: &Difference) -> bool {
+    matches!(it.change, Change::More | Change::Less)
+}
+
+fn count(all: &[Difference], holds: impl Fn(&Difference) -> bool) -> usize {
+    all.iter().filter(|it| holds(it)).count()
+}
+
+fn verdict(it: &Difference) -> String {
+    match it.change {
+        Change::More if is_worse(it) => "more, worse".into(),
+        Change::More => "more".into(),
+        Change::Less if it.metric.is_worse_if_larger() => "less, better".into(),
+        Change::Less => "less".into(),
+        Change::Noise => String::new(),
+        Change::Unjudged => match it.counts {
+            [0, _] | [_, 0] => String::new(),
+            [one, other] => format!("only {} of {LEAST_SAMPLES} samples", one.min(other)),
+        },
+    }
+}
+
+fn change(it: &Difference) -> String {
+    let [Some(before), Some(after)] = it.values else { return "-".into() };
+    let by = written(Some(after.abs_diff(before)), it.metric.unit());
+    if by.starts_with("0.00 ") || by.starts_with("0.000 ") {
+        return "0".into();
+    }
+    format!("{}{by}", if after < before { "-" } else { "+" })
+}
+
+fn written(value: Option<u64>, unit: MetricUnit) -> String {
+    let Some(value) = value else { return "-".into() };
+    match unit {
+        MetricUnit::Time => format!("{}.{:03} ms", value / 1_000_000, value / 1_000 % 1_000),
+        MetricUnit::Part => format!("{}.{:02} %", value / 10_000, value % 10_000 / 100),
+    }
+}
+
+fn as_json(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String {
+    let run = |file: &Path, run: &Schedule| json!({ "file": file, "length_ns": run.length.ns(), "cpus": run.cpus });
+    let row = |it: &Difference| -> Value {
+        let unit = match it.metric.unit() {
+            MetricUnit::Time => "ns",
+            MetricUnit::Part => "ppm",
+        };
+        json!({
+            "vm": it.vm,
+            "metric": format!("{}_{unit}", it.metric.field()),
+            "a": it.values[0],
+            "b": it.values[1],
+            "samples": it.counts,
+            "interval_99": it.interval.map(|(least, most)| [least, most]),
+            "change": match it.change {
+                Change::More => "more",
+                Change::Less => "less",
+                Change::Noise => "noise",
+                Change::Unjudged => "unjudged",
+            },
+            "worse": is_worse(it),
+        })
+    };
+    let file = json!({
+        "format": FORMAT,
+        "a": run(&args.first, &runs[0]),
+        "b": run(&args.second, &runs[1]),
+        "blocks": BLOCKS,
+        "differences": all.iter().map(row).collect::<Vec<Value>>(),
+    });
+    format!("{file:#}\n")
+}

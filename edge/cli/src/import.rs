@@ -1,0 +1,143 @@
+//! `slackline import`, and recordings of other programs in place of traces.
+
+use std::fmt::Write as _;
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Read as _, Seek as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use slackline_import::{Import, Kind, Target, read};
+use slackline_live::recorder::anonymise::Anonymiser;
+use slackline_trace::Writer;
+
+use crate::args::ImportArgs;
+use crate::input;
+use crate::pending::Pending;
+use crate::places::Places;
+use crate::problem::Problem;
+use crate::terminal;
+
+/// Longest recording that is read, in bytes. It is held in memory.
+const LONGEST: u64 = 1 << 31;
+
+/// Mode of a file that shows what ran on a host.
+const MODE: u32 = 0o600;
+
+pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
+    let places = Places::of(&[("the recording", Some(&args.out))])?;
+    places.read("the file", &args.file)?;
+    let unreadable = |source| Problem::Unreadable { file: args.file.clone(), source };
+    let opened = input::open(&args.file).map_err(unreadable)?;
+    let bytes = bytes(&args.file, opened)?;
+    let kind = args.kind.kind();
+    let found = Kind::of(&bytes);
+    if found != Some(kind) {
+        return Err(not_of_kind(args, kind, found));
+    }
+    let import = parsed(&args.file, kind, &bytes, &args.r#for)?;
+    let (pending, out) = Pending::new(&args.out)?;
+    let unwritable = |source| Problem::Unwritable { file: args.out.clone(), source };
+    if out.get_ref().metadata().is_ok_and(|it| it.is_file()) {
+        out.get_ref().set_permissions(Permissions::from_mode(MODE)).map_err(unwritable)?;
+    }
+    pending.keep(write(&import, out, args.anonymise))?;
+    terminal::say(&summary(&import))
+}
+
+/// What a command tells about a recording of another program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tells {
+    /// Its VMs, and how they were recognised.
+    Vms,
+    /// Nothing, as the command has told it or draws on the whole screen.
+    Nothing,
+}
+
+/// Returns a file that is a trace: the file itself, or what a recording of another program says.
+pub(crate) fn as_trace(name: &Path, mut file: File, tells: Tells) -> Result<File, Problem> {
+    let unreadable = |source| Problem::Unreadable { file: name.into(), source };
+    let mut begin = Vec::new();
+    let most = slackline_import::BEGINS as u64;
+    (&mut file).take(most).read_to_end(&mut begin).map_err(unreadable)?;
+    file.rewind().map_err(unreadable)?;
+    let Some(kind) = Kind::of(&begin) else { return Ok(file) };
+    let import = parsed(name, kind, &bytes(name, file)?, &[])?;
+    if tells == Tells::Vms {
+        terminal::tell(&note(name, &import));
+    }
+    let copied = tempfile::tempfile().and_then(|mut copy| {
+        write(&import, BufWriter::new(copy.try_clone()?), false)?;
+        copy.rewind()?;
+        Ok(copy)
+    });
+    copied.map_err(|source| Problem::Unwritable { file: std::env::temp_dir(), source })
+}
+
+/// Says which VMs a recording has, and why.
+fn note(name: &Path, import: &Import) -> String {
+    let (name, vms) = (name.display(), import.vms());
+    let vms = if vms.is_empty() { "none".into() } else { vms.join(", ") };
+    let how = import.assumptions().into_iter().next().unwrap_or_default();
+    let mut text = format!("note:  VMs of {name}: {vms}; {how}\n");
+    if import.lost() > 0 {
+        let _ = writeln!(text, "note:  the recorder lost at least {} events", import.lost());
+    }
+    text
+}
+
+fn parsed(name: &Path, kind: Kind, bytes: &[u8], targets: &[Target]) -> Result<Import, Problem> {
+    read(kind, bytes, targets).map_err(|error| Problem::BadImport { file: name.into(), error })
+}
+
+fn bytes(name: &Path, file: File) -> Result<Vec<u8>, Problem> {
+    let mut bytes = Vec::new();
+    let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
+    read.map_err(|source| Problem::Unreadable { file: name.into(), source })?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(Problem::TooLong { file: name.into(), longest: LONGEST });
+    }
+    Ok(bytes)
+}
+
+fn write(import: &Import, out: BufWriter<File>, is_anonymous: bool) -> io::Result<()> {
+    let writer = Writer::new(out, &import.header());
+    if is_anonymous {
+        let mut sink = Anonymiser::new(writer);
+        import.pass_to(&mut sink);
+        return sink.into_sink().finish();
+    }
+    let mut writer = writer;
+    import.pass_to(&mut writer);
+    writer.finish()
+}
+
+fn not_of_kind(args: &ImportArgs, kind: Kind, found: Option<Kind>) -> Problem {
+    let file = args.file.display();
+    let message = match found {
+        Some(found) => format!("{file} is {}, not {}", found.name(), kind.name()),
+        None => format!("{file} is not {}", kind.name()),
+    };
+    let hint = match found {
+        Some(Kind::Perf) => "write `slackline import perf`",
+        Some(Kind::Ftrace) => "write `slackline import trace-cmd`",
+        None => {
+            "use perf.data of `perf sched record`, or the text of `trace-cmd report` or of tracefs"
+        }
+    };
+    Problem::BadOption { message, hint: Some(hint.into()) }
+}
+
+fn summary(import: &Import) -> String {
+    let header = import.header();
+    let mut text = format!("{}, {} CPUs\n", header.title, header.cpus);
+    let vms = import.vms();
+    let _ = match vms[..] {
+        [] => writeln!(text, "VMs:     none"),
+        _ => writeln!(text, "VMs:     {}", vms.join(", ")),
+    };
+    for assumption in import.assumptions() {
+        let _ = writeln!(text, "assumed: {assumption}");
+    }
+    let _ = writeln!(text, "lost:    {} events", import.lost());
+    text
+}

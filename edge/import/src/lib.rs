@@ -1,0 +1,68 @@
+//! Recordings that other programs made, as recordings of Slackline. Ours, not from a paper.
+//!
+//! Two kinds are read: `perf.data` of `perf sched record`, and the text of ftrace, as tracefs,
+//! `trace-cmd report` and `perf script` print it. Both tell which thread had which CPU, and when
+//! threads woke. They do not tell which threads are vCPUs, so that is assumed, or the caller says
+//! it. Everything assumed is a note in the head of the recording.
+//!
+//! `perf.data` is read here and not by the crate `linux-perf-data`. That crate reserves memory for
+//! counts that it reads from the file, so a damaged count ends the program.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod convert;
+mod error;
+mod foreign;
+mod ftrace;
+mod perf;
+mod targets;
+mod tracepoint;
+
+pub use convert::Import;
+pub use error::ImportError;
+pub use targets::{BadTarget, Target};
+
+/// Number of bytes that suffice to recognise a recording.
+pub const BEGINS: usize = 4096;
+
+/// Kind of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `perf.data` of `perf sched record`.
+    Perf,
+    /// Text of ftrace.
+    Ftrace,
+}
+
+impl Kind {
+    /// Recognises a recording by its first [`BEGINS`] bytes. `None` if it is neither kind.
+    #[must_use]
+    pub fn of(begin: &[u8]) -> Option<Kind> {
+        if perf::is_perf(begin) {
+            return Some(Kind::Perf);
+        }
+        ftrace::is_ftrace(begin).then_some(Kind::Ftrace)
+    }
+
+    /// Returns the name of the kind.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Perf => "perf.data",
+            Kind::Ftrace => "ftrace text",
+        }
+    }
+}
+
+/// Reads a recording. Without targets, VMs are recognised by the names of their threads.
+///
+/// # Errors
+/// If the recording is damaged, has no switches, or lacks a target.
+pub fn read(kind: Kind, bytes: &[u8], targets: &[Target]) -> Result<Import, ImportError> {
+    let foreign = match kind {
+        Kind::Perf => perf::read(bytes)?,
+        Kind::Ftrace => ftrace::read(bytes)?,
+    };
+    Import::new(foreign.checked()?, targets)
+}

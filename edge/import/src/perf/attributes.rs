@@ -1,0 +1,196 @@
+//! Events that a `perf.data` has, and the form of their samples.
+
+use std::collections::BTreeMap;
+
+use crate::bytes::Part;
+use crate::error::ImportError;
+
+/// Length of the description of a section: offset and size.
+const SECTION: u64 = 16;
+/// Type of an event that is a tracepoint.
+const TRACEPOINT: u32 = 2;
+/// Flag of an event: records other than samples tell time and CPU as well.
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+
+/// Parts of a sample, by bit.
+const IP: u64 = 1;
+const TID: u64 = 1 << 1;
+const TIME: u64 = 1 << 2;
+const ADDRESS: u64 = 1 << 3;
+const READ: u64 = 1 << 4;
+const CALL_CHAIN: u64 = 1 << 5;
+const ID: u64 = 1 << 6;
+const CPU: u64 = 1 << 7;
+const PERIOD: u64 = 1 << 8;
+const STREAM_ID: u64 = 1 << 9;
+const RAW: u64 = 1 << 10;
+const IDENTIFIER: u64 = 1 << 16;
+
+/// Parts of a value that was read, by bit.
+const TOTAL_TIMES: u64 = 3;
+const GROUP: u64 = 1 << 3;
+/// Parts that each value has: its id and its losses.
+const OF_EACH: u64 = 1 << 2 | 1 << 4;
+
+/// An event that was recorded.
+#[derive(Debug)]
+pub(crate) struct Attribute {
+    /// Id of the tracepoint. `None` if the event is none.
+    pub(crate) tracepoint: Option<u64>,
+    sample: u64,
+    read: u64,
+    has_trailers: bool,
+    ids: Vec<u64>,
+}
+
+impl Attribute {
+    /// Reads all events. Each has `size` bytes in the list.
+    pub(crate) fn all(
+        file: &[u8],
+        list: &Part<'_>,
+        size: u64,
+    ) -> Result<Vec<Attribute>, ImportError> {
+        let (what, least) = ("an event", 48 + SECTION);
+        let whole = usize::try_from(size).ok().filter(|_| size >= least);
+        let short = ImportError::Short { place: list.place(), what, found: size, least };
+        let whole = whole.ok_or(short)?;
+        let mut all = Vec::new();
+        for number in 0..list.len() / whole {
+            let entry = list.part(number * whole, whole, what)?;
+            let ids = (entry.u64(whole - 16)?, entry.u64(whole - 8)?);
+            let ids = Part::of_file(file, ids, "the ids of an event")?;
+            let ids = (0..ids.len() / 8).map(|index| ids.u64(index * 8));
+            all.push(Attribute {
+                tracepoint: (entry.u32(0)? == TRACEPOINT).then_some(entry.u64(8)?),
+                sample: entry.u64(24)?,
+                read: entry.u64(32)?,
+                has_trailers: entry.u64(40)? & SAMPLE_ID_ALL != 0,
+                ids: ids.collect::<Result<_, _>>()?,
+            });
+        }
+        if all.is_empty() {
+            let (place, found) = (list.place(), list.len() as u64);
+            let what = "the list of events";
+            return Err(ImportError::Short { place, what, found, least });
+        }
+        Ok(all)
+    }
+}
+
+/// Form of all samples and of the ends of other records.
+pub(crate) struct Layout {
+    attributes: Vec<Attribute>,
+    by_id: BTreeMap<u64, usize>,
+}
+
+/// A sample.
+pub(crate) struct Sample<'a> {
+    /// Index of its event.
+    pub(crate) event: usize,
+    pub(crate) at: u64,
+    pub(crate) cpu: u64,
+    pub(crate) raw: Part<'a>,
+}
+
+/// End of a record that is no sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trailer {
+    pub(crate) at: Option<u64>,
+    pub(crate) cpu: Option<u64>,
+}
+
+impl Layout {
+    pub(crate) fn of(attributes: &[Attribute]) -> Result<Layout, ImportError> {
+        let events = attributes.len();
+        let first = &attributes[0];
+        for (index, attribute) in attributes.iter().enumerate() {
+            let has = |bit: u64| attribute.sample & bit != 0;
+            let needed = [(TIME, "time"), (CPU, "CPU"), (RAW, "raw data")];
+            let needed = needed.into_iter().filter(|_| attribute.tracepoint.is_some());
+            if let Some((_, missing)) = needed.into_iter().find(|&(bit, _)| !has(bit)) {
+                return Err(ImportError::NoSampleField { event: index + 1, events, missing });
+            }
+            let is_told = has(IDENTIFIER) && first.sample & IDENTIFIER != 0;
+            let is_same = attribute.sample == first.sample && attribute.read == first.read;
+            if !is_told && !(is_same && (has(ID) || events == 1)) {
+                return Err(ImportError::Ambiguous { event: index + 1, events });
+            }
+        }
+        let ids = attributes.iter().enumerate();
+        let by_id = ids.flat_map(|(index, it)| it.ids.iter().map(move |&id| (id, index)));
+        let attributes = attributes.iter().map(|it| Attribute { ids: Vec::new(), ..*it });
+        Ok(Layout { by_id: by_id.collect(), attributes: attributes.collect() })
+    }
+
+    /// Reads a sample.
+    pub(crate) fn sample<'a>(&self, body: &Part<'a>) -> Result<Sample<'a>, ImportError> {
+        let event = self.event(body)?;
+        let Attribute { sample, read, .. } = self.attributes[event];
+        let has = |bit: u64| sample & bit != 0;
+        let words = |bits: u64| 8 * (sample & bits).count_ones() as usize;
+        let mut at = words(IDENTIFIER | IP | TID);
+        let time = if has(TIME) { body.u64(at)? } else { 0 };
+        at += words(TIME | ADDRESS | ID | STREAM_ID);
+        let cpu = if has(CPU) { u64::from(body.u32(at)?) } else { 0 };
+        at += words(CPU | PERIOD);
+        if has(READ) {
+            at += read_size(body, at, read)?;
+        }
+        if has(CALL_CHAIN) {
+            let calls = usize::try_from(body.u64(at)?).unwrap_or(usize::MAX);
+            at = at.saturating_add(calls.saturating_mul(8)).saturating_add(8);
+        }
+        let raw = match has(RAW) {
+            true => {
+                let size = usize::try_from(body.u32(at)?).unwrap_or(usize::MAX);
+                body.part(at.saturating_add(4), size, "the raw data of a sample")?
+            }
+            false => body.part(0, 0, "a sample")?,
+        };
+        Ok(Sample { event, at: time, cpu, raw })
+    }
+
+    fn event(&self, body: &Part<'_>) -> Result<usize, ImportError> {
+        let sample = self.attributes[0].sample;
+        let id = if sample & IDENTIFIER != 0 {
+            body.u64(0)?
+        } else if self.attributes.len() > 1 {
+            body.u64(8 * (sample & (IP | TID | TIME | ADDRESS)).count_ones() as usize)?
+        } else {
+            return Ok(0);
+        };
+        let events = self.attributes.len();
+        let unknown = ImportError::UnknownEvent { place: body.place(), id, events };
+        self.by_id.get(&id).copied().ok_or(unknown)
+    }
+
+    /// Reads time and CPU at the end of a record that is no sample.
+    pub(crate) fn trailer(&self, body: &Part<'_>) -> Result<Trailer, ImportError> {
+        let Attribute { sample, has_trailers, .. } = self.attributes[0];
+        if !has_trailers {
+            return Ok(Trailer::default());
+        }
+        let parts = [TID, TIME, ID, STREAM_ID, CPU, IDENTIFIER];
+        let size = 8 * parts.iter().filter(|&&bit| sample & bit != 0).count();
+        let from = body.len().saturating_sub(size);
+        let part = body.part(from, size, "the end of a record")?;
+        let place = |bit: u64| {
+            let before = parts.iter().take_while(|&&it| it != bit);
+            8 * before.filter(|&&it| sample & it != 0).count()
+        };
+        let at = (sample & TIME != 0).then(|| part.u64(place(TIME))).transpose()?;
+        let cpu = (sample & CPU != 0).then(|| part.u32(place(CPU))).transpose()?;
+        Ok(Trailer { at, cpu: cpu.map(u64::from) })
+    }
+}
+
+/// Returns the length of a value that was read with the sample.
+fn read_size(body: &Part<'_>, at: usize, read: u64) -> Result<usize, ImportError> {
+    let times = (read & TOTAL_TIMES).count_ones() as usize;
+    let each = 1 + (read & OF_EACH).count_ones() as usize;
+    let count = match read & GROUP {
+        0 => return Ok(8 * (times + each)),
+        _ => usize::try_from(body.u64(at)?).unwrap_or(usize::MAX),
+    };
+    Ok(count.saturating_mul(8 * each).saturating_add(8 * (times + 1)).min(body.len()))
+}

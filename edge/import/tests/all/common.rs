@@ -1,0 +1,66 @@
+//! Recordings of tests, and what they say.
+
+use slackline_import::{Import, ImportError, Kind, Target, read};
+use slackline_metrics::{Answer, CulpritFinder};
+use slackline_trace::{Entry, HostThread, Note, Record};
+use slackline_units::Span;
+
+/// `perf sched record -C 1` of two processes with vCPU threads and a third on one CPU, for 1.8 s.
+/// Paths, the host's name, and the names of other processes were removed.
+pub(crate) const PERF: &[u8] = include_bytes!("../fixtures/perf.data");
+/// tracefs' `trace` in part of the same time.
+pub(crate) const TRACEFS: &[u8] = include_bytes!("../fixtures/tracefs.txt");
+/// `trace-cmd report -t` of the same events.
+pub(crate) const TRACE_CMD: &[u8] = include_bytes!("../fixtures/trace-cmd.txt");
+
+/// Reads a recording whose kind is recognised.
+pub(crate) fn import(bytes: &[u8]) -> Result<Import, ImportError> {
+    read(Kind::of(bytes).expect("a recording"), bytes, &[])
+}
+
+/// Reads a recording with targets.
+pub(crate) fn import_for(bytes: &[u8], targets: &[&str]) -> Result<Import, ImportError> {
+    let targets: Vec<Target> =
+        targets.iter().map(|text| text.parse().expect("a valid target")).collect();
+    read(Kind::of(bytes).expect("a recording"), bytes, &targets)
+}
+
+pub(crate) fn entries(import: &Import) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    import.pass_to(&mut entries);
+    entries
+}
+
+pub(crate) fn records(import: &Import) -> Vec<Record> {
+    let mut records: Vec<Record> = Vec::new();
+    import.pass_to(&mut records);
+    records
+}
+
+pub(crate) fn notes(import: &Import) -> Vec<Note> {
+    let of = |entry| match entry {
+        Entry::Note(note) => Some(note),
+        _ => None,
+    };
+    entries(import).into_iter().filter_map(of).collect()
+}
+
+pub(crate) fn threads(import: &Import) -> Vec<HostThread> {
+    let of = |entry| match entry {
+        Entry::HostThread(thread) => Some(*thread),
+        _ => None,
+    };
+    entries(import).into_iter().filter_map(of).collect()
+}
+
+/// Returns who kept a VM from running.
+pub(crate) fn why(import: &Import, vm: &str) -> Answer {
+    let mut finder = CulpritFinder::new(vm);
+    import.pass_to(&mut finder);
+    finder.answer()
+}
+
+/// Returns the CPU time of a vCPU.
+pub(crate) fn used(import: &Import, vm: &str) -> Span {
+    why(import, vm).vcpus.iter().map(|it| it.ran).sum()
+}

@@ -1,0 +1,103 @@
+//! Threads of the host that run on the CPUs of a live run, as records of its trace.
+//!
+//! The session reports all switches and wakes on its CPUs. It makes the records of its vCPUs itself,
+//! so that only those of threads are added here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use slackline_linux::sys::{Tid, monotonic, process_of};
+use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
+use slackline_live::recorder::host::notes;
+use slackline_live::recorder::identity::Procfs;
+use slackline_live::session::Session;
+use slackline_live::watch::Event;
+use slackline_live::watch::host::{Loss, take_until};
+use slackline_live::watch::tap::Tap;
+use slackline_trace::{Entry, Sink, VcpuName, WakeMark};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+/// Age at which no CPU can report an earlier event any more. Dispatchers read events at least every
+/// 20 ms.
+const SETTLED: Span = Span::from_ms(60);
+
+/// Recorder of the threads on the CPUs of a session.
+#[derive(Debug)]
+pub(crate) struct HostThreads {
+    tap: Arc<Tap>,
+    cpus: Vec<CpuId>,
+    assembler: Assembler<Procfs>,
+    names: BTreeMap<VcpuId, (String, String)>,
+    threads: BTreeSet<(VcpuId, Tid)>,
+    /// Events that are kept until no earlier event of another CPU can follow.
+    waiting: Vec<Event>,
+    settled: Time,
+}
+
+impl HostThreads {
+    /// Starts to record the threads on these CPUs of the host.
+    pub(crate) fn new(session: &Session, cpus: &[CpuId], sink: &mut impl Sink) -> HostThreads {
+        let origin = session.origin();
+        let numbered = cpus.iter().enumerate().map(|(index, &real)| (real, CpuId::new(index)));
+        let mark = WakeMark::Wakeup;
+        notes(cpus, mark).iter().for_each(|note| sink.note(note));
+        HostThreads {
+            tap: session.tap(),
+            cpus: cpus.to_vec(),
+            assembler: Assembler::new(origin, numbered, (mark, Procfs::new(BTreeMap::new()))),
+            names: BTreeMap::new(),
+            threads: BTreeSet::new(),
+            waiting: Vec::new(),
+            settled: origin,
+        }
+    }
+
+    /// Learns the names of vCPUs from the records of the session.
+    pub(crate) fn learn(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            if let Entry::Named(VcpuName { vcpu, name, domain, .. }) = entry {
+                self.names.insert(*vcpu, (name.clone(), domain.clone()));
+            }
+        }
+    }
+
+    /// Records the events up to a short time ago.
+    pub(crate) fn take(&mut self, session: &Session, sink: &mut impl Sink) {
+        self.know(session.threads().collect());
+        let until = Time::START + monotonic().since(Time::START + SETTLED);
+        self.take_until(until, sink);
+    }
+
+    /// Records all events that are left, up to the end of the run.
+    pub(crate) fn finish(mut self, end: Time, sink: &mut impl Sink) {
+        self.take_until(end, sink);
+        self.assembler.finish(end.max(self.settled), sink);
+    }
+
+    fn take_until(&mut self, until: Time, sink: &mut impl Sink) {
+        let until = until.max(self.settled);
+        for Loss { cpu, events } in self.tap.take(&mut self.waiting) {
+            self.assembler.lost(cpu, (self.settled, until), events, sink);
+        }
+        let events = take_until(&mut self.waiting, until);
+        let is_ours = |event: &Event| self.cpus.contains(&event.cpu);
+        let events: Vec<Event> = events.into_iter().filter(is_ours).collect();
+        self.assembler.take(&events, sink);
+        self.assembler.tick(until, sink);
+        self.settled = until;
+    }
+
+    fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
+        for (_, tid) in self.threads.difference(&threads) {
+            self.assembler.forget(*tid);
+        }
+        for &(vcpu, tid) in threads.difference(&self.threads) {
+            let Some((name, domain)) = self.names.get(&vcpu).cloned() else { continue };
+            if let Ok(process) = process_of(tid) {
+                self.assembler.identities().add_vm(process, &domain);
+            }
+            self.assembler.know(RecordedVcpu { tid, vcpu, name, domain });
+        }
+        self.threads = threads;
+    }
+}

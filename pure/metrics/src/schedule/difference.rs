@@ -1,0 +1,313 @@
+//! Differences between two runs, and which of them are more than noise.
+//!
+//! The rule is a bootstrap over blocks of time. Of each run, as many blocks as it has are drawn
+//! with replacement, and the metric is computed from them. That is done [`DRAWS`] times with a
+//! fixed seed. A difference is more than noise if at least 99 % of the drawn differences have its
+//! sign. Blocks keep neighbouring samples together, so that a few long waits of one moment count
+//! once.
+
+use std::collections::BTreeSet;
+
+use slackline_units::Span;
+
+use super::samples::Samples;
+use super::{BLOCKS, Schedule, VmBlocks};
+
+/// Number of draws.
+const DRAWS: usize = 500;
+
+/// Number of draws, at each end, that the interval leaves out: together 1 %.
+const LEFT_OUT: usize = DRAWS / 200;
+
+/// Number of samples below which a difference is not judged.
+pub const LEAST_SAMPLES: u64 = 20;
+
+/// Metric of scheduling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Metric {
+    WakeP50,
+    WakeP99,
+    WakeStayedP99,
+    WakeMigratedP99,
+    PreemptedP50,
+    PreemptedP99,
+    SliceP50,
+    SliceP99,
+    Share,
+    BusiestShare,
+    BusySpread,
+    IdleQueue,
+}
+
+/// Unit of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricUnit {
+    /// Nanoseconds.
+    Time,
+    /// Millionths.
+    Part,
+}
+
+/// Metrics of a VM, in the order of tables.
+const OF_VMS: [Metric; 9] = [
+    Metric::Share,
+    Metric::WakeP50,
+    Metric::WakeP99,
+    Metric::WakeStayedP99,
+    Metric::WakeMigratedP99,
+    Metric::PreemptedP50,
+    Metric::PreemptedP99,
+    Metric::SliceP50,
+    Metric::SliceP99,
+];
+
+/// Metrics of the CPUs.
+const OF_CPUS: [Metric; 3] = [Metric::BusiestShare, Metric::BusySpread, Metric::IdleQueue];
+
+impl Metric {
+    /// Returns the name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Metric::WakeP50 => "wake latency p50",
+            Metric::WakeP99 => "wake latency p99",
+            Metric::WakeStayedP99 => "wake p99, same CPU",
+            Metric::WakeMigratedP99 => "wake p99, migrated",
+            Metric::PreemptedP50 => "preemption wait p50",
+            Metric::PreemptedP99 => "preemption wait p99",
+            Metric::SliceP50 => "slice p50",
+            Metric::SliceP99 => "slice p99",
+            Metric::Share => "CPU time",
+            Metric::BusiestShare => "busiest CPU's part",
+            Metric::BusySpread => "spread of busy time",
+            Metric::IdleQueue => "queue beside idle CPU",
+        }
+    }
+
+    /// Returns the field in JSON, without its unit.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            Metric::WakeP50 => "wake_latency_p50",
+            Metric::WakeP99 => "wake_latency_p99",
+            Metric::WakeStayedP99 => "wake_latency_same_cpu_p99",
+            Metric::WakeMigratedP99 => "wake_latency_migrated_p99",
+            Metric::PreemptedP50 => "preemption_wait_p50",
+            Metric::PreemptedP99 => "preemption_wait_p99",
+            Metric::SliceP50 => "slice_p50",
+            Metric::SliceP99 => "slice_p99",
+            Metric::Share => "cpu_time",
+            Metric::BusiestShare => "busiest_cpu_part",
+            Metric::BusySpread => "busy_spread",
+            Metric::IdleQueue => "queue_beside_idle_cpu",
+        }
+    }
+
+    /// Returns the unit.
+    #[must_use]
+    pub const fn unit(self) -> MetricUnit {
+        match self {
+            Metric::Share | Metric::BusiestShare | Metric::BusySpread | Metric::IdleQueue => {
+                MetricUnit::Part
+            }
+            _ => MetricUnit::Time,
+        }
+    }
+
+    /// Returns true if a larger value is worse, whatever the load is. The median of preemption
+    /// waits is not: it also rises if there are fewer short ones.
+    #[must_use]
+    pub const fn is_worse_if_larger(self) -> bool {
+        let is_neutral = matches!(
+            self,
+            Metric::PreemptedP50 | Metric::SliceP50 | Metric::SliceP99 | Metric::Share
+        );
+        !is_neutral
+    }
+}
+
+/// How a metric differs between two runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The second run has a larger value, by more than noise.
+    More,
+    /// The second run has a smaller value, by more than noise.
+    Less,
+    /// The difference may be noise.
+    Noise,
+    /// One of the runs has too few samples, or lacks the VM.
+    Unjudged,
+}
+
+/// Metric of a VM or of all in two runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Name of the VM. `None` for all VMs or the CPUs.
+    pub vm: Option<String>,
+    /// Metric that is compared.
+    pub metric: Metric,
+    /// Values in both runs, in the unit of the metric. `None` without samples.
+    pub values: [Option<u64>; 2],
+    /// Numbers of samples. For amounts of time, the number of blocks.
+    pub counts: [u64; 2],
+    /// Interval that contains 99 % of the drawn differences. `None` if it is not judged.
+    pub interval: Option<(i64, i64)>,
+    /// Verdict by the rule above.
+    pub change: Change,
+}
+
+/// Returns the differences between two runs: of all VMs together, of the CPUs, and of each VM.
+#[must_use]
+pub fn difference(runs: [&Schedule; 2]) -> Vec<Difference> {
+    let draws = [draws(1), draws(2)];
+    let compare = |vm: Option<&str>, metric: Metric| {
+        let of = |run: &Schedule| vm.map_or(Some(run.total.clone()), |vm| run.vms.get(vm).cloned());
+        let blocks = runs.map(of);
+        let counts = [0, 1].map(|run| count(metric, blocks[run].as_ref()));
+        let whole: Vec<usize> = (0..BLOCKS).collect();
+        let value =
+            |run: usize, drawn: &[usize]| value(metric, runs[run], blocks[run].as_ref()?, drawn);
+        let values = [value(0, &whole), value(1, &whole)];
+        let mut drawn: Vec<i64> = Vec::new();
+        if counts.iter().all(|&count| count >= least(metric)) {
+            let pairs = draws[0].iter().zip(&draws[1]);
+            drawn.extend(pairs.filter_map(|(one, other)| {
+                Some(signed(value(1, other)?).saturating_sub(signed(value(0, one)?)))
+            }));
+        }
+        drawn.sort_unstable();
+        let interval =
+            (drawn.len() == DRAWS).then(|| (drawn[LEFT_OUT], drawn[DRAWS - 1 - LEFT_OUT]));
+        let change = match interval {
+            None => Change::Unjudged,
+            Some((least, _)) if least > 0 => Change::More,
+            Some((_, most)) if most < 0 => Change::Less,
+            Some(_) => Change::Noise,
+        };
+        Difference { vm: vm.map(str::to_owned), metric, values, counts, interval, change }
+    };
+    let vms: BTreeSet<&str> =
+        runs.iter().flat_map(|run| run.vms.keys()).map(String::as_str).collect();
+    let total = OF_VMS.into_iter().chain(OF_CPUS).map(|metric| compare(None, metric));
+    let total: Vec<Difference> = total.collect();
+    let each = vms.iter().flat_map(|vm| OF_VMS.map(|metric| compare(Some(vm), metric)));
+    let all = total.into_iter().chain(each);
+    all.filter(|it| it.values.iter().any(Option::is_some)).collect()
+}
+
+/// Returns the least number of samples with which a metric is judged.
+fn least(metric: Metric) -> u64 {
+    match metric.unit() {
+        MetricUnit::Time => LEAST_SAMPLES,
+        MetricUnit::Part => BLOCKS as u64,
+    }
+}
+
+fn count(metric: Metric, blocks: Option<&VmBlocks>) -> u64 {
+    let Some(blocks) = blocks else { return 0 };
+    match metric {
+        Metric::WakeP50 | Metric::WakeP99 => blocks.stayed.count() + blocks.migrated.count(),
+        Metric::WakeStayedP99 => blocks.stayed.count(),
+        Metric::WakeMigratedP99 => blocks.migrated.count(),
+        Metric::PreemptedP50 | Metric::PreemptedP99 => blocks.preempted.count(),
+        Metric::SliceP50 | Metric::SliceP99 => blocks.slices.count(),
+        Metric::Share | Metric::BusiestShare | Metric::BusySpread | Metric::IdleQueue => {
+            BLOCKS as u64
+        }
+    }
+}
+
+/// Returns the value of a metric in these blocks. `None` without samples.
+fn value(metric: Metric, run: &Schedule, blocks: &VmBlocks, drawn: &[usize]) -> Option<u64> {
+    let of =
+        |samples: &Samples, percent: u64| samples.of(drawn.iter().copied()).percentile(percent);
+    let both = |percent: u64| {
+        let mut wakes = blocks.stayed.of(drawn.iter().copied());
+        wakes.add(&blocks.migrated.of(drawn.iter().copied()));
+        wakes.percentile(percent)
+    };
+    match metric {
+        Metric::WakeP50 => both(50),
+        Metric::WakeP99 => both(99),
+        Metric::WakeStayedP99 => of(&blocks.stayed, 99),
+        Metric::WakeMigratedP99 => of(&blocks.migrated, 99),
+        Metric::PreemptedP50 => of(&blocks.preempted, 50),
+        Metric::PreemptedP99 => of(&blocks.preempted, 99),
+        Metric::SliceP50 => of(&blocks.slices, 50),
+        Metric::SliceP99 => of(&blocks.slices, 99),
+        Metric::Share => part(sum(&blocks.used, drawn), run.block, drawn.len()),
+        Metric::IdleQueue => part(sum(&run.idle_queue, drawn), run.block, drawn.len()),
+        Metric::BusiestShare => {
+            let busy: Vec<u64> = run.busy.iter().map(|row| sum(row, drawn)).collect();
+            let (most, all) = (busy.iter().max().copied()?, busy.iter().sum::<u64>());
+            Some(ppm(most, all))
+        }
+        Metric::BusySpread => {
+            let busy: Vec<u64> = run.busy.iter().map(|row| sum(row, drawn)).collect();
+            Some(variation(&busy))
+        }
+    }
+}
+
+fn sum(row: &[Span; BLOCKS], drawn: &[usize]) -> u64 {
+    drawn.iter().map(|&block| row[block].ns()).sum()
+}
+
+fn part(used: u64, block: Span, blocks: usize) -> Option<u64> {
+    Some(ppm(used, block.ns().saturating_mul(blocks as u64)))
+}
+
+/// Returns `part` in millionths of `whole`. Zero if `whole` is.
+fn ppm(part: u64, whole: u64) -> u64 {
+    let ppm = (u128::from(part) * 1_000_000).checked_div(u128::from(whole));
+    u64::try_from(ppm.unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+/// Returns the coefficient of variation in millionths: the standard deviation by the mean.
+fn variation(values: &[u64]) -> u64 {
+    let count = values.len() as u128;
+    let sum: u128 = values.iter().copied().map(u128::from).sum();
+    if sum == 0 {
+        return 0;
+    }
+    // Of deviations in millionths of the mean the squares stay small.
+    let deviation = |&value: &u64| {
+        let scaled = u128::from(value) * count * 1_000_000 / sum;
+        scaled.abs_diff(1_000_000).pow(2)
+    };
+    let squares: u128 = values.iter().map(deviation).sum();
+    u64::try_from((squares / count).isqrt()).unwrap_or(u64::MAX)
+}
+
+/// Returns the blocks of all draws.
+fn draws(seed: u64) -> Vec<Vec<usize>> {
+    let mut state = seed;
+    let mut next = || {
+        // SplitMix64 by Steele, Lea and Flood, 2014.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let mut block = || usize::try_from(next() % BLOCKS as u64).unwrap_or(0);
+    (0..DRAWS).map(|_| (0..BLOCKS).map(|_| block()).collect()).collect()
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variation_is_that_of_the_textbook() {
+        assert_eq!(variation(&[5, 5, 5]), 0);
+        assert_eq!(variation(&[0, 10]), 1_000_000);
+        assert_eq!(variation(&[2, 4, 4, 4, 5, 5, 7, 9]), 400_000);
+        assert_eq!(variation(&[]), 0);
+    }
+}

@@ -1,0 +1,135 @@
+//! Lengths of time in blocks, as histograms.
+
+use slackline_units::Span;
+
+use super::BLOCKS;
+
+/// Number of bits after the leading one that a histogram tells apart: steps of 1/16.
+const BITS: u32 = 4;
+
+/// Number of histogram steps of one block.
+const STEPS: usize = (64 - BITS as usize + 1) << BITS;
+
+/// Samples of a run, by block.
+#[derive(Clone, Debug)]
+pub(crate) struct Samples {
+    blocks: Vec<Histogram>,
+}
+
+/// Samples of one block, or of several.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Histogram {
+    /// Counts by step. Shorter than the number of steps if no sample is that long.
+    counts: Vec<u32>,
+    count: u64,
+}
+
+impl Default for Samples {
+    fn default() -> Samples {
+        Samples { blocks: vec![Histogram::default(); BLOCKS] }
+    }
+}
+
+impl Samples {
+    pub(crate) fn add(&mut self, block: usize, length: Span) {
+        let histogram = &mut self.blocks[block];
+        let step = step_of(length.ns());
+        if histogram.counts.len() <= step {
+            histogram.counts.resize(step + 1, 0);
+        }
+        histogram.counts[step] += 1;
+        histogram.count += 1;
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.blocks.iter().map(|block| block.count).sum()
+    }
+
+    /// Returns the samples of these blocks together. A block may occur several times.
+    pub(crate) fn of(&self, blocks: impl Iterator<Item = usize>) -> Histogram {
+        let mut sum = Histogram::default();
+        for block in blocks {
+            sum.add(&self.blocks[block]);
+        }
+        sum
+    }
+}
+
+impl Histogram {
+    pub(crate) fn add(&mut self, other: &Histogram) {
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
+            *sum = sum.saturating_add(*count);
+        }
+        self.count += other.count;
+    }
+
+    /// Returns the length that `percent` of all samples do not exceed, at most 1/16 too low. `None`
+    /// without samples.
+    pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
+        let rank = (self.count * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (step, &count) in self.counts.iter().enumerate() {
+            seen += u64::from(count);
+            if seen >= rank {
+                return Some(least_of(step));
+            }
+        }
+        None
+    }
+}
+
+/// Returns the step of a length: exact below 16 ns, then 16 steps for each doubling.
+fn step_of(ns: u64) -> usize {
+    let bits = 64 - ns.leading_zeros();
+    if bits <= BITS {
+        return usize::try_from(ns).unwrap_or(0);
+    }
+    let shift = bits - BITS - 1;
+    let step = (u64::from(shift + 1) << BITS) + ((ns >> shift) & ((1 << BITS) - 1));
+    usize::try_from(step).unwrap_or(STEPS).min(STEPS - 1)
+}
+
+/// Returns the least length of a step.
+fn least_of(step: usize) -> u64 {
+    let step = step as u64;
+    let (shift, rest) = (step >> BITS, step & ((1 << BITS) - 1));
+    match shift {
+        0 => rest,
+        _ => ((1 << BITS) | rest) << (shift - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histogram_steps_are_a_sixteenth_apart_and_invert() {
+        let mut last = 0;
+        for ns in (0..64).map(|bit| 1_u64 << bit).flat_map(|ns| [ns, ns + ns / 3, ns + ns / 2]) {
+            let least = least_of(step_of(ns));
+            assert!(least <= ns && ns - least <= ns / 16, "{ns}: {least}");
+            assert!(step_of(ns) >= last, "{ns}");
+            last = step_of(ns);
+        }
+    }
+
+    #[test]
+    fn percentile_of_joined_blocks_is_that_of_all_samples() {
+        let mut samples = Samples::default();
+        for ns in 1..=100_u64 {
+            samples.add(usize::from(ns % 2 == 0), Span::from_ns(ns * 1_000));
+        }
+        let both = samples.of(0..2);
+        let near = |found: Option<u64>, ns: u64| {
+            let found = found.expect("samples");
+            assert!(found <= ns && found >= ns - ns / 16, "{found} and not {ns}");
+        };
+        near(both.percentile(50), 50_000);
+        near(both.percentile(99), 99_000);
+        assert_eq!(samples.of(2..3).percentile(50), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! Queue of one CPU: virtual times, deadlines and lag of its entities.
+
+use alloc::vec::Vec;
+
+use slackline_units::{Span, VcpuId};
+
+/// Weight of an entity whose virtual time passes as fast as real time.
+const USUAL: u64 = 1024;
+
+/// Entities that compete for one CPU.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FairQueue {
+    entities: Vec<Entity>,
+    /// Average of the virtual times when the queue was last empty.
+    base: i64,
+    /// Lag of vCPUs that are not in the queue, by slot.
+    lags: Vec<i64>,
+}
+
+/// An entity: a vCPU that wants the CPU, or one that is delayed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entity {
+    vcpu: VcpuId,
+    weight: u64,
+    slice: Span,
+    /// True if it blocked while it was ahead of the average.
+    is_delayed: bool,
+    runtime: i64,
+    deadline: i64,
+}
+
+impl Entity {
+    pub(super) fn new(vcpu: VcpuId, weight: u64, slice: Span) -> Entity {
+        Entity { vcpu, weight, slice, is_delayed: false, runtime: 0, deadline: 0 }
+    }
+
+    /// Converts time to virtual time of this entity.
+    fn virtual_time(&self, time: Span) -> i64 {
+        let time = u128::from(time.ns()) * u128::from(USUAL) / u128::from(self.weight.max(1));
+        i64::try_from(time).unwrap_or(i64::MAX / 8)
+    }
+}
+
+impl FairQueue {
+    /// Returns the number of entities.
+    pub(super) fn len(&self) -> usize {
+        self.entities.len()
+    }
+
+    /// Adds an entity with the lag that it left with. One that is delayed goes on where it is.
+    pub(super) fn enter(&mut self, mut entity: Entity) {
+        let average = self.average();
+        if let Some(known) = self.find(entity.vcpu) {
+            if core::mem::take(&mut known.is_delayed) {
+                known.runtime = known.runtime.max(average);
+            }
+            return;
+        }
+        let lag = self.take_lag(entity.vcpu);
+        let weights: i128 = self.entities.iter().map(|it| i128::from(it.weight)).sum();
+        let own = i128::from(entity.weight);
+        // Its own entry moves the average, so that a part of the lag would be lost.
+        let behind = if weights > 0 { i128::from(lag) * (weights + own) / weights } else { 0 };
+        entity.runtime = average.saturating_sub(i64::try_from(behind).unwrap_or(0));
+        entity.deadline = entity.runtime.saturating_add(entity.virtual_time(entity.slice));
+        self.entities.push(entity);
+    }
+
+    /// Removes a vCPU that blocked. If it is ahead of the average it is delayed instead.
+    pub(super) fn leave(&mut self, vcpu: VcpuId, tick: Span) {
+        let average = self.average();
+        match self.find(vcpu) {
+            Some(entity) if entity.runtime > average => entity.is_delayed = true,
+            _ => self.leave_with_lag(vcpu, tick),
+        }
+    }
+
+    /// Removes a vCPU, which keeps its lag.
+    pub(super) fn leave_with_lag(&mut self, vcpu: VcpuId, tick: Span) {
+        let average = self.average();
+        let Some(entity) = self.find(vcpu).copied() else { return };
+        let limit = entity.virtual_time((entity.slice * 2).max(tick));
+        let lag = average.saturating_sub(entity.runtime).clamp(-limit, limit);
+        self.keep_lag(vcpu, if entity.is_delayed { 0 } else { lag });
+        self.remove(vcpu, average);
+    }
+
+    /// Removes a vCPU without its lag.
+    pub(super) fn forget(&mut self, vcpu: VcpuId) {
+        let average = self.average();
+        self.take_lag(vcpu);
+        self.remove(vcpu, average);
+    }
+
+    /// Returns the lag of a vCPU that is not in the queue, and forgets it.
+    pub(super) fn take_lag(&mut self, vcpu: VcpuId) -> i64 {
+        self.lags.get_mut(vcpu.slot()).map(core::mem::take).unwrap_or(0)
+    }
+
+    /// Keeps the lag of a vCPU that is not in the queue.
+    pub(super) fn keep_lag(&mut self, vcpu: VcpuId, lag: i64) {
+        while self.lags.len() <= vcpu.slot() {
+            self.lags.push(0);
+        }
+        self.lags[vcpu.slot()] = lag;
+    }
+
+    pub(super) fn charge(&mut self, vcpu: VcpuId, ran: Span) {
+        if let Some(entity) = self.find(vcpu) {
+            entity.runtime = entity.runtime.saturating_add(entity.virtual_time(ran));
+        }
+    }
+
+    /// Changes weight and slice of an entity. Its deadline is renewed.
+    pub(super) fn change(&mut self, vcpu: VcpuId, weight: u64, slice: Span) {
+        if let Some(entity) = self.find(vcpu) {
+            (entity.weight, entity.slice) = (weight, slice);
+            entity.deadline = entity.runtime.saturating_add(entity.virtual_time(slice));
+        }
+    }
+
+    /// Returns true if an entity has used its slice.
+    pub(super) fn has_used_slice(&mut self, vcpu: VcpuId) -> bool {
+        self.find(vcpu).is_none_or(|entity| entity.runtime >= entity.deadline)
+    }
+
+    /// Begins another slice of an entity.
+    pub(super) fn renew(&mut self, vcpu: VcpuId) {
+        if let Some(entity) = self.find(vcpu) {
+            entity.deadline = entity.runtime.saturating_add(entity.virtual_time(entity.slice));
+        }
+    }
+
+    /// Returns the vCPU that is to run. Delayed entities that come before it leave the queue.
+    pub(super) fn choose(
+        &mut self,
+        tick: Span,
+        is_eligible: impl Fn(VcpuId) -> bool,
+    ) -> Option<VcpuId> {
+        loop {
+            let average = self.average();
+            let candidates =
+                self.entities.iter().filter(|it| it.is_delayed || is_eligible(it.vcpu));
+            let first = candidates.min_by_key(|it| it.rank(average))?;
+            let (vcpu, is_delayed) = (first.vcpu, first.is_delayed);
+            if !is_delayed {
+                return Some(vcpu);
+            }
+            self.leave_with_lag(vcpu, tick);
+        }
+    }
+
+    /// Returns the first vCPU that is not delayed and for which `holds`.
+    pub(super) fn first(&self, holds: impl Fn(VcpuId) -> bool) -> Option<VcpuId> {
+        let average = self.average();
+        let runnable = self.entities.iter().filter(|it| !it.is_delayed && holds(it.vcpu));
+        runnable.min_by_key(|it| it.rank(average)).map(|it| it.vcpu)
+    }
+
+    fn find(&mut self, vcpu: VcpuId) -> Option<&mut Entity> {
+        self.entities.iter_mut().find(|entity| entity.vcpu == vcpu)
+    }
+
+    fn remove(&mut self, vcpu: VcpuId, average: i64) {
+        self.entities.retain(|entity| entity.vcpu != vcpu);
+        if self.entities.is_empty() {
+            self.base = average;
+        }
+    }
+
+    /// Returns the average of the virtual times, by weight.
+    fn average(&self) -> i64 {
+        let Some(first) = self.entities.first() else { return self.base };
+        let (mut sum, mut weights) = (0_i128, 0_i128);
+        for entity in &self.entities {
+            sum += (i128::from(entity.runtime) - i128::from(first.runtime))
+                * i128::from(entity.weight);
+            weights += i128::from(entity.weight);
+        }
+        let average = i128::from(first.runtime) + sum.div_euclid(weights.max(1));
+        i64::try_from(average).unwrap_or(first.runtime)
+    }
+}
+
+impl Entity {
+    fn rank(&self, average: i64) -> (bool, i64, VcpuId) {
+        (self.runtime > average, self.deadline, self.vcpu)
+    }
+}
