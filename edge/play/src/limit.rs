@@ -278,7 +278,8 @@ impl LimitedProcess {
     /// Limits a process to a share of a CPU. Threads that the process starts later are limited only
     /// by a quota.
     ///
-    /// # Errors If this host or the process does not allow the limit. All changes are undone then.
+    /// # Errors
+    /// If this host or the process does not allow the limit. All changes are undone then.
     pub fn apply(
         way: &LimitInterface,
         pid: i32,

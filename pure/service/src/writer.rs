@@ -94,6 +94,11 @@ impl Writer {
         self.seq
     }
 
+    /// Returns the highest number that the writer has assigned.
+    pub(crate) const fn last_number(&self) -> u64 {
+        self.seq
+    }
+
     /// Returns the reason why the ledger cannot be written. `None` if it can be written.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.failing.as_ref().map(|failing| failing.why.as_str())

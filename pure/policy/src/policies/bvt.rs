@@ -22,8 +22,8 @@
 //! - A runnable vCPU is in the queue of its CPU, also while it runs.
 //! - The chosen vCPU of a CPU is in the queue there.
 //! - By the papers' rules no clock of a runnable vCPU is behind `floor`, so a vCPU saves up nothing
-//! while it is blocked. No clock is ahead of the earliest one by more than the allowance, except
-//! for a warp.
+//!   while it is blocked. No clock is ahead of the earliest one by more than the allowance, except
+//!   for a warp.
 //!
 //! Departs from [Xen]: warps belong to vCPUs, not to domains. Requests for passes at one instant
 //! are handled one by one, with the outcome that a single pass after all wakes would have had.

@@ -60,7 +60,8 @@ impl Service {
 
     /// Returns the row of a reservation.
     ///
-    /// # Errors If no reservation has that name, if it is held for a gang, or if its revision is
+    /// # Errors
+    /// If no reservation has that name, if it is held for a gang, or if its revision is
     /// not the expected revision.
     pub(super) fn expected(&self, name: &Name, revision: Option<u64>) -> Result<Row, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
