@@ -236,7 +236,8 @@ export class Table {
       if (column.bar) {
         const bar = /** @type {HTMLElement} */ (cell.querySelector("i"));
         bar.style.width = `${Math.min(100, 100 * column.bar(vm))}%`;
-        bar.className = column.bar(vm) > 1.02 ? "over" : "";
+        // Beyond the reservation is a fault only with a hard limit.
+      bar.className = vm.exact && column.bar(vm) > 1.05 ? "over" : "";
       }
     });
     this.markSelected(vm.key);
