@@ -306,7 +306,7 @@ fn full_disk_loses_no_ledger_commit_and_writes_resume_when_space_is_free() {
         }
         assert!(seq < 100_000, "the disk does not get full");
         if seq == 20 {
-            fs::write(disk.0.path().join("filler"), vec![1; 96 << 10]).unwrap();
+            fs::write(disk.0.path().join("filler"), vec![1; 80 << 10]).unwrap();
         }
     };
     assert!(matches!(error, LedgerError::Full { .. }), "{error:?}");
